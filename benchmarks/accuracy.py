@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.metered_round import RECORDS_MAX, Case, Encode, Round, terms_for
+from benchmarks.metered_round import CLASSES, DIM, Case, Encode, Round, study_of
 from benchmarks.secure_sum import ROOT
 from calibration import (
     FFCStatistics,
@@ -31,10 +31,9 @@ from calibration import (
     solve_ffc,
     weights_error_bound,
 )
+from protocol.study import Content
 
 MEMBERS = 10
-DIM = 1280
-CLASSES = 100
 MEMBER_ROWS = 2_000
 TEST_ROWS = 5_000
 # Rectified random features of a latent space so small that V is all but singular (its smallest eigenvalue is some
@@ -93,7 +92,7 @@ class Data:
         """Each member's own."""
         made = []
         for features, labels in self.members:
-            statistics = FFCStatistics(DIM, CLASSES, track_records=False)
+            statistics = FFCStatistics(DIM, CLASSES)
             statistics.update(features, labels)
             made.append(statistics)
         return made
@@ -107,16 +106,15 @@ class Pooled:
     upload_bytes: int
 
 
-def masked_round(statistics: list[FFCStatistics], lattice: SumsLattice, ring_bits: int) -> Pooled:
+def masked_round(statistics: list[FFCStatistics], content: Content) -> Pooled:
     """The members' statistics through a round; `Round.run` has held its total against the plain sum."""
-    layout = statistics[0].layout
-    terms = terms_for(lattice, ring_bits, layout.elements, layout.to_bytes())
+    layout, lattice = statistics[0].layout, SumsLattice(content.question.scale)
 
     def own(number: int) -> Encode:
         return lambda: statistics[number].vector(lattice)
 
     with tempfile.TemporaryDirectory(prefix="veilsum-accuracy-") as spool:
-        round_ = Round(Case(MEMBERS, 0), terms, own, Path(spool), records=MEMBER_ROWS)
+        round_ = Round(Case(MEMBERS, 0), content, own, Path(spool))
         round_.run(probe_memory=False)
     check_sums(layout, lattice, round_.total, members=MEMBERS, bias=False)
     pooled = FFCStatistics.from_sums(layout, lattice, round_.total, bias=False, members=MEMBERS)
@@ -137,8 +135,9 @@ def measure(seed: int) -> tuple[list[Claim], dict[str, float]]:
     for statistics in members[2:]:
         in_the_clear.merge(statistics)
     chosen = solve_ffc(in_the_clear).ridge  # λ by generalised cross-validation, on the sums in the clear
-    fine = SumsLattice.for_ring(48, RECORDS_MAX, MEMBERS)
-    promised = smallest_ridge(DIM, MEMBERS, fine.bits)
+    studies = {bits: study_of(Case(MEMBERS, 0), bits) for bits in (48, 32)}
+    fine, coarse = (studies[bits].question.scale for bits in (48, 32))
+    promised = smallest_ridge(DIM, MEMBERS, fine)
     reference = {ridge: data.ridge_weights(ridge) for ridge in (promised, chosen)}
     predicted = (test.astype(np.float64) @ reference[chosen]).argmax(axis=1)
     reported = {
@@ -156,32 +155,32 @@ def measure(seed: int) -> tuple[list[Claim], dict[str, float]]:
         return agreement
 
     name = "sums, 48 bits"
-    pooled = masked_round(members, fine, 48)
+    pooled = masked_round(members, studies[48])
     for ridge, weights in reference.items():
         error = off_by(solve_ffc(pooled.statistics, ridge), weights)
         claims.append(Claim(name, f"W within 1e-6 of float64 ridge, λ = {ridge:.3g}", error, 1e-6))
     free = solve_ffc(pooled.statistics)
     judge(name, pooled, free)
     claims += [
-        Claim(name, "steps of 2^-31", fine.bits, 31, at_least=True),
+        Claim(name, "steps of 2^-31", fine, 31, at_least=True),
         Claim(name, "cross-validation chooses the same λ: |Δλ|", abs(free.ridge - chosen), 0),
         Claim(name, "MB of an upload", pooled.upload_bytes / 1e6, 5.8),
     ]
 
-    name, coarse = "sums, 32 bits", SumsLattice.for_ring(32, RECORDS_MAX, MEMBERS)
-    pooled = masked_round(members, coarse, 32)
+    name = "sums, 32 bits"
+    pooled = masked_round(members, studies[32])
     solution = solve_ffc(pooled.statistics, chosen)
     agreement = judge(name, pooled, solution)
     bound = weights_error_bound(
         solution.raw_weights,
         chosen,
         members=MEMBERS,
-        scale_bits=coarse.bits,
+        scale_bits=coarse,
         smallest_eigenvalue=solution.smallest_eigenvalue,
     )
     error = float(np.abs(solution.weights - reference[chosen]).max())
     claims += [
-        Claim(name, "steps of 2^-15", coarse.bits, 15, at_least=True),
+        Claim(name, "steps of 2^-15", coarse, 15, at_least=True),
         Claim(name, "test rows with the same prediction", agreement, 0.999, at_least=True),
         Claim(name, "max|ΔW| against the bound that the result states", error, bound),
         Claim(name, "MB of an upload", pooled.upload_bytes / 1e6, 3.9),

@@ -18,15 +18,18 @@ from pathlib import Path
 from benchmarks.disk import Folder
 from benchmarks.scale import resident_bytes
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Windows
+from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
 from protocol.merkle import Tree
-from protocol.messages import NO_INDICATOR, Entry, KeyCard, Opening, Roster, Terms, Upload, UploadHeader
+from protocol.messages import NO_CONTEXT, Entry, KeyCard, Opening, Roster, Study, Terms, Upload, UploadHeader
 from protocol.sealing import commitment_tree
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import DAY_S, SUM_STEP
 
 BYTES_A_MEMBER = 4096
-EXTRACTOR, NOMINATED, LOSS, EXPIRES_S = b"e" * 32, 50, 20, 2_000_000_000
+NOMINATED, NOW_S = 50, 1_800_000_000
+EXPIRES_S = NOW_S + 80 * DAY_S
 
 
 def key_of(member: str) -> SigningKey:
@@ -39,17 +42,21 @@ def opened(members: int) -> Attempt:
     admin, coordinator = key_of("admin"), key_of("coordinator")
     signed = Roster.make(
         admin,
-        version_number=1,
+        number=1,
+        name="benchmark",
         federation=admin.public,
         coordinator=coordinator.public,
+        study_key=admin.public,
         members=tuple(Entry(member, key_of(member).public) for member in ids),
         decryptors=ids[:: members // NOMINATED],
-        extractors=(EXTRACTOR,),
         readers=(),
-        withhold=0,
+        revoked=(),
     )
     roster = Roster.from_bytes(signed.to_bytes())
-    enrolling = Enrolling(roster, 0, 1000, loss=LOSS)
+    question = {**simulated_question(members), "members_min": members, "loss": 20}
+    content = simulated_content(question, EXPIRES_S)
+    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    enrolling = Enrolling(roster, study, 0, "period-0")
     cards = (
         KeyCard.make(
             key_of(member),
@@ -64,25 +71,15 @@ def opened(members: int) -> Attempt:
     )
     manifest = enrolling.with_cards(KeyCard.from_bytes(card.to_bytes()) for card in cards).manifest()
     terms = Terms(
-        statistic="test",
-        layout=b"",
-        elements=10_000,
-        ring_bits=32,
-        lattice="sums",
-        lattice_bits=0,
-        chunk_elements=10_000,
-        records_max=1000 * members,
-        extractor=EXTRACTOR,
-        ridges=(),
-        noise=b"",
-        indicator=NO_INDICATOR,
-        margin=0,
+        step=SUM_STEP,
+        indicator=NO_CONTEXT,
         withheld=(),
         evicted=(),
-        latest_end_s=EXPIRES_S,
+        material=NO_CONTEXT,
+        latest_end_s=NOW_S + DAY_S,
     )
-    place = {"cohort": manifest.cohort, "sequence": 0, "attempt": 0, "links": (), "exceptions": ()}
-    return Attempt(roster, manifest, Opening.make(coordinator, terms=terms, **place))
+    opening = Opening.make(coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms)
+    return Attempt(roster, study, manifest, opening)
 
 
 def uploads(attempt: Attempt) -> Iterator[Upload]:
@@ -97,8 +94,6 @@ def uploads(attempt: Attempt) -> Iterator[Upload]:
             key_of(member),
             context=attempt.context,
             member=member,
-            lineage=os.urandom(8),
-            records=bytes(8),
             salt=os.urandom(32),
             chunk_root=Tree.of(digests).root,
             commitment_root=commitment_tree(commitments, rows).root,
@@ -123,9 +118,9 @@ def main() -> None:
     attempt = opened(members)
     cohort = held()
     with tempfile.TemporaryDirectory(prefix="veilsum-announcements-") as folder:
-        phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), 0.0, (), Folder(Path(folder)).shelf())
+        phase: CoordinatorPhase = Collecting.begin(attempt, NOW_S, (), Folder(Path(folder)).shelf())
         for upload in uploads(attempt):
-            phase = phase.receive(upload, 0.0)
+            phase = phase.receive(upload, NOW_S)
         both = held()
     print(
         f"{members:,} members, {attempt.neighbour_count} neighbours: {cohort:,.0f} B a member for the cohort, {both - cohort:,.0f} "

@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.coordinator_memory import forget_peak, resident
+from benchmarks.crews import hear, tell
 from benchmarks.floor import floor
-from benchmarks.http_round import EXTRACTOR, PATIENCE_S, Plan, federation
+from benchmarks.founding import Founded, question_of
+from benchmarks.http_round import PATIENCE_S, Plan, federation
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import Served, coordinator
 from calibration.layouts import ccvr_layout
-from calibration.questions import Wish
-from calibration.questions.alone import alone
-from client_sdk import AsyncMember, Identity, Policy, Records
-from protocol.rest import CohortRequest, RoundRequest
-from veilsum.crews import hear, tell
+from client_sdk import AsyncMember, Identity, Records
+from protocol.study import CCVR, CCVRHead
+from veilsum.study.alone import alone
 
-RECORDS, TESTED = 400, 2_000
+TESTED = 2_000
 RING_BITS = 48
 ALLOWANCE_BYTES = 64_000_000
 """Of a member, beside two accumulators; of the coordinator 200 MB."""
@@ -48,53 +48,49 @@ def records_of(plan: Plan, number: int, records: int) -> Records:
     rng = np.random.default_rng(1 + number)
     labels = rng.integers(plan.classes, size=records)
     features = np.abs(centres[labels] + 1.5 * rng.normal(size=(records, plan.dim)))
-    return Records(features, labels, normalise=True)
+    return Records(features, labels)
 
 
 async def part(
-    plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
+    plan: Plan, url: str, folder: Path, ids: Sequence[str], founded: Founded, parent: Connection
 ) -> None:
     """One member: enrol, and take part until the result is verified."""
     [own] = ids
     number = int(own.rpartition("-")[2])
-    records, policy = records_of(plan, number, RECORDS), Policy(admin, statistics=frozenset({"ccvr"}))
-    async with AsyncMember(url, Identity.load(folder / own), None, policy, patience_s=PATIENCE_S) as member:
+    records = records_of(plan, number, founded.question.records.least)
+    identity = Identity.load(folder / own)
+    async with AsyncMember(url, identity, founded.policy, patience_s=PATIENCE_S) as member:
         parent.send(("ready", None))
-        await member.enrol(await asyncio.to_thread(parent.recv))
+        await member.enrol(await asyncio.to_thread(parent.recv), records)
         parent.send(("enrolled", None))
         round_id = await asyncio.to_thread(parent.recv)
         before, begun_s = resident(os.getpid(), "VmRSS"), time.process_time()
         forget_peak(os.getpid())
-        result = await member.contribute(round_id, records)
+        result = await member.contribute(round_id)
         cpu_s, peak = time.process_time() - begun_s, resident(os.getpid(), "VmHWM") - before
-        parent.send(("ended", (cpu_s, peak, None if number else result.calibrated.head)))
+        parent.send(("ended", (cpu_s, peak, None if number else result.head)))
 
 
 def played(plan: Plan, served: Served) -> dict[str, Any]:
     """The round, and what came of it."""
-    with federation(plan, served, part) as (operator, name, crews):
-        cohort = operator.open_cohort(name, CohortRequest(records_cap=RECORDS)).cohort
-        tell(crews, cohort)
+    question = question_of(plan.members, plan.dim, plan.classes, RING_BITS, statistics=[{"kind": "ccvr"}])
+    with federation(plan, served, part, question) as (operator, founded, crews):
+        tell(crews, cohort := founded.open_cohort(operator))
         hear(crews, "enrolled")
         before, cpu_s, begun_s = served.resident_bytes, served.cpu_s, time.perf_counter()
         forget_peak(served.pid)
-        request = RoundRequest(
-            statistic="ccvr",
-            dim=plan.dim,
-            classes=plan.classes,
-            extractor=EXTRACTOR.hex(),
-            ring_bits=RING_BITS,
-        )
-        round_id = operator.open_round(cohort, request).round
+        round_id = operator.open_round(cohort).round
         tell(crews, round_id)
         heard = hear(crews, "ended")
         seconds, view = time.perf_counter() - begun_s, operator.round(round_id)
         if view.state != "done" or len(view.survivors) != plan.members:
             raise SystemExit(f"the round is {view.state}, with {len(view.survivors)} members")
         elements = ccvr_layout(plan.dim, plan.classes).elements
-        pooled = [records_of(plan, number, RECORDS) for number in range(plan.members)]
+        least = founded.question.records.least
+        pooled = [records_of(plan, number, least) for number in range(plan.members)]
         batches = [(each.features, each.labels) for each in pooled]
-        plain = alone("ccvr", Wish(plan.dim, plan.classes), batches, normalise=True).answer.head
+        after = CCVRHead(samples_per_class=100, power=0.5)
+        plain = alone(plan.dim, plan.classes, CCVR(), batches, normalise=True, ccvr=after).answer.head
         head = next(each for _, _, each in heard if each is not None)
         test = records_of(plan, plan.members, TESTED)
         assert plain is not None

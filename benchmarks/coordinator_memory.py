@@ -23,17 +23,16 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load
 
+from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
-from protocol.messages import Opening
 from tests.kill.harness import Replica
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Clock, Server
 from tests.service.signing import Everybody
 
 MEMBERS = (20, 60)
-DIM, CLASSES, RING_BITS = 1472, 100, 64
-"""1,231,428 elements: 9.9 MB of a member."""
-CHUNK_ELEMENTS = 1 << 17
+DIM, CLASSES, RING_BITS = 1712, 100, 48
+"""1,637,628 elements: 9.8 MB of a member."""
 ALLOWANCE_BYTES = 200_000_000
 LIMIT_S = 900.0
 
@@ -59,7 +58,9 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
         async with httpx.AsyncClient(
             base_url=address, timeout=LIMIT_S, auth=Everybody(Clock(), TOKEN)
         ) as client:
-            party = Party(tuple(f"m-{index:03}" for index in range(members)), dim=DIM, classes=CLASSES)
+            question = question_of(members, DIM, CLASSES, RING_BITS)
+            ids = tuple(f"m-{index:03}" for index in range(members))
+            party = Party(ids, dim=DIM, classes=CLASSES, question=question)
             return await played(party, Server(folder, None, client, Clock()), replica.process.pid)
     finally:
         replica.kill()
@@ -68,8 +69,7 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
 async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
     """The coordinator's memory while uploads come in, and until the end."""
     await party.begin(server)
-    round_id = await party.open_round(server, chunk_elements=CHUNK_ELEMENTS, ring_bits=RING_BITS)
-    opening = await server.opening(round_id, party.ids[0])
+    round_id = await party.open_round(server)
     before, begun = resident(pid, "VmRSS"), time.monotonic()
     forget_peak(pid)
     upload_bytes = 0
@@ -84,7 +84,7 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
             raise SystemExit(f"the round of {len(party.ids)} is still {view['state']} after {LIMIT_S:.0f} s")
     if view["state"] != "done":
         raise SystemExit(f"the round of {len(party.ids)} has {view['state']}: {view['fault']}")
-    peak, elements = resident(pid, "VmHWM"), opening.terms.elements
+    peak, elements = resident(pid, "VmHWM"), party.content.question.elements
     bound = 2 * 8 * elements + ALLOWANCE_BYTES
     return {
         "members": len(party.ids),
@@ -96,14 +96,14 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
         "whole_round_bytes": peak - before,
         "bound_bytes": bound,
         "within": peak - before <= bound,
-        "exact": await is_exact(party, server, round_id, opening),
+        "exact": await is_exact(party, server, view),
     }
 
 
-async def is_exact(party: Party, server: Server, round_id: str, opening: Opening) -> bool:
+async def is_exact(party: Party, server: Server, view: dict[str, Any]) -> bool:
     """Whether the sum that is published is that of everybody's vectors."""
-    sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
-    plain = sum(party.vector(member, opening.terms) for member in party.ids)
+    sums = (await server.client.get(f"/v1/rounds/{view['round']}/result/sums")).content
+    plain = np.sum(list(party.vectors[view["context"]].values()), axis=0)
     return bool(np.array_equal(load(sums)["sum"], plain))
 
 

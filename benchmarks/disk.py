@@ -11,11 +11,11 @@ from typing import Any
 
 from protocol.codec import Reader, Struct
 from protocol.member import MemberPhase
-from protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Upload
+from protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Study, Upload
 from protocol.shelf import Committed, Trees
 from protocol.storage import Chunks, Phases
 
-SHARED = (Roster, Manifest, Opening, Certificate)
+SHARED = (Roster, Study, Manifest, Opening, Certificate)
 
 
 class Folder:

@@ -53,24 +53,20 @@ def peak_mb() -> float:
 
 
 def member_mb() -> float:
-    """A member that sums its records and sends them piece by piece."""
+    """A member that sums its records and rounds them."""
     records, before = unit_records(ROWS), peak_mb()
     statistics = CCVRStatistics(DIM, CLASSES)
     statistics.update(*records)
-    for _ in statistics.pieces(SumsLattice(31)):
-        pass
+    statistics.vector(SumsLattice(31))
     return peak_mb() - before
 
 
 def coordinator_mb() -> float:
-    """A coordinator that takes up the pieces of a sum and reads a class's Gaussian."""
-    before, pooled, elements = peak_mb(), CCVRStatistics(DIM, CLASSES), 2**20
-    lattice = SumsLattice(31)
-    counts = np.full(CLASSES, 2 * lattice.unit(), np.int64)
-    pooled.add_sums(lattice, counts)
-    for start in range(CLASSES, pooled.layout.elements, elements):
-        size = min(elements, pooled.layout.elements - start)
-        pooled.add_sums(lattice, np.ones(size, np.int64), start=start)
+    """A coordinator that takes up a sum and reads a class's Gaussian."""
+    before, pooled, lattice = peak_mb(), CCVRStatistics(DIM, CLASSES), SumsLattice(31)
+    total = np.ones(pooled.layout.elements, np.int64)
+    total[:CLASSES] = 2 * lattice.unit()
+    pooled.add_sums(lattice, total)
     pooled.covariance(CLASSES - 1)
     return peak_mb() - before
 
@@ -83,7 +79,7 @@ def digits() -> dict[str, float]:
     for seed in range(SPLITS):
         order = np.random.default_rng(seed).permutation(len(rows))
         fit, held_out, test = np.split(order, [FITTED, FITTED + HELD_OUT])
-        statistics = FFCStatistics(64, 10, bias=True, track_records=False)
+        statistics = FFCStatistics(64, 10, bias=True)
         moments = CCVRStatistics(64, 10)
         for each in (statistics, moments):
             each.update(rows[fit], labels[fit])
@@ -101,7 +97,7 @@ def digits() -> dict[str, float]:
             phi = RandomFeatures(
                 64, size, np.sqrt(mean_squared_distance(statistics)), seed.to_bytes(4, "little")
             )
-            mapped = FFCStatistics(size, 10, track_records=False)
+            mapped = FFCStatistics(size, 10)
             mapped.update(phi(rows[fit]), labels[fit])
             heads[f"{size} random features"] = solve_random_features(mapped, phi, [size])
         for name, head in heads.items():

@@ -1,9 +1,9 @@
 """A whole round over HTTP beside the same members' sums in the clear, phase by phase, in one run.
 
 A coordinator process and real members in two more. Each turn plays a masked round at each width, enrolment included, and lets the
-same number of members upload V, U and counts as float32, as they are, to the same coordinator, which stores them as durably, adds them up
-and solves: once V's triangle, the numbers that a round has, by which the promises are judged, and once the whole of V. Processes start and
-statistics are made before any clock runs. The ratio of the two may be compared with other machines; the times may not.
+same number of members sum the same rows and upload V, U and counts as float32, as they are, to the same coordinator, which stores them as
+durably, adds them up and solves: once V's triangle, the numbers that a round has, by which the promises are judged, and once the whole of V.
+Processes start before any clock runs. The ratio of the two may be compared with other machines; the times may not.
 
     .venv/bin/python -m benchmarks.http_round --members 10 --dim 256 --repeats 1
 """
@@ -25,10 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.plain_sums import CHUNK, CHUNK_ELEMENTS, ELEMENT, RESULT, SUM, PlainRequest
+from benchmarks.crews import crew, hear, tell
+from benchmarks.founding import Founded, found, question_of, random_records
+from benchmarks.plain_sums import CHUNK, ELEMENT, RESULT, SUM, PlainRequest
 from benchmarks.serving import TOKEN, Served, coordinator
 from calibration import FFCStatistics
-from client_sdk import AsyncMember, Identity, Policy
+from client_sdk import AsyncMember, Identity, Records
 from client_sdk.effects import Flow, Request, Response, together
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
@@ -37,10 +39,7 @@ from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE
 from client_sdk.transport import AsyncDriver
 from protocol import rest
-from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster
-from protocol.rest import CohortRequest, RoundRequest
-from veilsum.crews import crew, hear, tell
+from protocol.round_spec import CHUNK_ELEMENTS
 
 BOUNDS = {48: 2.0, 32: 1.4}
 """Most that a round may take of what the same sums take in the clear, by the ring's bits."""
@@ -52,10 +51,7 @@ STATES = {
     "revealing": "unmask",
     "recovered": "solve",
 }
-EXTRACTOR = bytes(32)
 PATIENCE_S, LANES = 900.0, 4
-RECORDS = 64
-"""Of a member: what statistics cost is not measured, and how many records they hold changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -102,57 +98,59 @@ class Turn:
 # One process of members
 
 
-def made(plan: Plan, member: str) -> FFCStatistics:
-    """A member's statistics, of unit features of its own."""
-    rng = np.random.default_rng(int(member.rpartition("-")[2]))
-    found = FFCStatistics(plan.dim, plan.classes, normalise=True)
-    found.update(rng.normal(size=(RECORDS, plan.dim)), rng.integers(plan.classes, size=RECORDS))
-    return found
+def records_of(founded: Founded, ids: Sequence[str]) -> dict[str, Records]:
+    """Each member's own."""
+    return {member: random_records(founded.question, int(member.rpartition("-")[2])) for member in ids}
 
 
 async def masked(
-    plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
+    plan: Plan, url: str, folder: Path, ids: Sequence[str], founded: Founded, parent: Connection
 ) -> None:
     """Enrol, and take part in a round until its result is verified."""
-    ready = {member: made(plan, member) for member in ids}
+    del plan
+    ready = records_of(founded, ids)
     async with AsyncExitStack() as ending:
         members = [
             await ending.enter_async_context(
-                AsyncMember(url, Identity.load(folder / each), None, Policy(admin), patience_s=PATIENCE_S)
+                AsyncMember(url, Identity.load(folder / each), founded.policy, patience_s=PATIENCE_S)
             )
             for each in ids
         ]
         parent.send(("ready", None))
         cohort, begun_s = await asyncio.to_thread(parent.recv), time.process_time()
-        await asyncio.gather(*(member.enrol(cohort) for member in members))
+        parts = zip(members, ready.values(), strict=True)
+        await asyncio.gather(*(member.enrol(cohort, records) for member, records in parts))
         parent.send(("enrolled", None))
         round_id = await asyncio.to_thread(parent.recv)
-        parts = zip(members, ready.values(), strict=True)
-        await asyncio.gather(*(member.contribute(round_id, each) for member, each in parts))
+        await asyncio.gather(*(member.contribute(round_id) for member in members))
         parent.send(("ended", time.process_time() - begun_s))
 
 
 async def plain(
-    plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
+    plan: Plan, url: str, folder: Path, ids: Sequence[str], founded: Founded, parent: Connection
 ) -> None:
     """Send statistics as they are, and fetch the weights."""
     layout = plan.plain.layout
     drivers = {member: AsyncDriver(url) for member in ids}
 
-    def sent(member: str, numbers: FFCStatistics) -> Flow[None]:
+    def sent(member: str, records: Records) -> Flow[None]:
         signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
         caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
+        numbers = FFCStatistics(plan.dim, plan.classes, normalise=True)
+        numbers.update(records.features, records.labels)
         blocks = {"V": numbers.V, "U": numbers.U, "n": numbers.counts.astype(np.float64)}
         flat = layout.flatten(blocks).astype(ELEMENT)
         yield from together([chunk(caller, member, index, flat) for index in range(plan.plain.chunks)], LANES)
-        yield from caller.call(Request("GET", RESULT.format(federation=admin.hex()), wait_s=PATIENCE_S))
+        yield from caller.call(
+            Request("GET", RESULT.format(federation=founded.federation), wait_s=PATIENCE_S)
+        )
 
     def chunk(caller: Caller, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
-        path = CHUNK.format(federation=admin.hex(), member=member, index=index)
+        path = CHUNK.format(federation=founded.federation, member=member, index=index)
         body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
         return lambda: caller.call(Request("PUT", path, body, {"content-type": rest.OCTETS}))
 
-    ready = {member: made(plan, member) for member in ids}
+    ready = records_of(founded, ids)
     parent.send(("ready", None))
     await asyncio.to_thread(parent.recv)
     begun_s = time.process_time()
@@ -167,48 +165,31 @@ async def plain(
 
 @contextmanager
 def federation(
-    plan: Plan, served: Served, work: Callable[..., Any]
-) -> Iterator[tuple[Operator, str, list[Connection]]]:
+    plan: Plan, served: Served, work: Callable[..., Any], question: dict[str, Any]
+) -> Iterator[tuple[Operator, Founded, list[Connection]]]:
     """A new federation, and its members in their processes, ready."""
     ids = [f"m-{index:03}" for index in range(plan.members)]
-    admin = SigningKey(os.urandom(32))
     with ExitStack() as ending:
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="veilsum-round-")))
-        keys = [Identity.create(folder / member, member).public for member in ids]
         operator = ending.enter_context(Operator(served.url, TOKEN, patience_s=PATIENCE_S))
-        roster = Roster.make(
-            admin,
-            version_number=1,
-            federation=admin.public,
-            coordinator=bytes.fromhex(operator.coordinator().public_key),
-            members=tuple(map(Entry, ids, keys)),
-            decryptors=(),
-            extractors=(EXTRACTOR,),
-            readers=(),
-            withhold=0,
-        )
-        name = operator.publish(roster).federation
+        founded = found(operator, folder, ids, question)
         crews = [
-            ending.enter_context(
-                crew(work, plan, served.url, folder, ids[number :: plan.processes], admin.public)
-            )
+            ending.enter_context(crew(work, plan, served.url, folder, ids[number :: plan.processes], founded))
             for number in range(plan.processes)
         ]
         hear(crews, "ready")
-        yield operator, name, crews
+        yield operator, founded, crews
 
 
 def masked_turn(plan: Plan, served: Served, bits: int) -> Turn:
     """A cohort's first round."""
-    turn = Turn()
-    with federation(plan, served, masked) as (operator, name, crews):
+    turn, question = Turn(), question_of(plan.members, plan.dim, plan.classes, bits)
+    with federation(plan, served, masked, question) as (operator, founded, crews):
         cpu_s, begun_s = served.cpu_s, time.perf_counter()
-        cohort = operator.open_cohort(name, CohortRequest(records_cap=RECORDS)).cohort
-        tell(crews, cohort)
+        tell(crews, cohort := founded.open_cohort(operator))
         hear(crews, "enrolled")
         enrolled_s = time.perf_counter()
-        request = RoundRequest(dim=plan.dim, classes=plan.classes, extractor=EXTRACTOR.hex(), ring_bits=bits)
-        round_id = operator.open_round(cohort, request).round
+        round_id = operator.open_round(cohort).round
         tell(crews, round_id)
         turn.member_cpu_s = sum(hear(crews, "ended"))
         ended_s = time.perf_counter()
@@ -225,9 +206,9 @@ def masked_turn(plan: Plan, served: Served, bits: int) -> Turn:
 
 def plain_turn(plan: Plan, served: Served) -> Turn:
     """The same members' sum in the clear: it needs no keys, so nobody enrols."""
-    turn = Turn()
-    with federation(plan, served, plain) as (_, name, crews):
-        path = SUM.format(federation=name)
+    turn, question = Turn(), question_of(plan.members, plan.dim, plan.classes)
+    with federation(plan, served, plain, question) as (_, founded, crews):
+        path = SUM.format(federation=founded.federation)
         headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
         cpu_s, begun_s = served.cpu_s, time.perf_counter()
         _asked(served, Request("POST", path, plan.plain.model_dump_json().encode(), headers))

@@ -14,28 +14,29 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from calibration import Lattice
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered, Windows
-from protocol.coordinator.enrolling import LOSS_DEFAULT
+from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened, Step
 from protocol.messages import (
-    NO_INDICATOR,
+    NO_CONTEXT,
     Entry,
     KeyCard,
     Message,
     Opening,
     Roster,
+    Study,
     Terms,
-    cohort_id,
     parse,
 )
+from protocol.simulator import simulated_content, simulated_question
 from protocol.sizing import Assumptions, Sizes, size
+from protocol.study import DAY_S, SUM_STEP, Content
 
-CHUNK_ELEMENTS = 1 << 17  # the service's default
 RECORDS_MAX = 65_535
+DIM, CLASSES = 1280, 100
 NOW_S = 1_800_000_000.0
+PERIOD = "period-0"
 COORDINATOR = "coordinator"
 
 MEMBER_STAGES = ("enrol", "mask", "receipt", "reveal")
@@ -69,7 +70,7 @@ class Case:
     lost: int
     blocks: int = 1
     repeats: int = 1
-    loss: int = LOSS_DEFAULT
+    loss: int = 100
     nominated: int = 0
 
     @property
@@ -97,37 +98,30 @@ class Meter:
 
 
 def upload_of(
-    opened: Opened, key: SigningKey, encode: Encode, records: int, keep: Callable[[memoryview], object]
+    opened: Opened, key: SigningKey, encode: Encode, keep: Callable[[memoryview], object]
 ) -> tuple[Vector, Step]:
     """A member's upload as the SDK makes it: integers, masked and packed chunk by chunk, then announced."""
-    vector, step = encode(), opened.opening.terms.chunk_elements
+    vector, step = encode(), opened.attempt.spec.chunk_elements
     sealing = opened.seal()
     for start in range(0, len(vector), step):
         keep(sealing.chunk(vector[start : start + step]))
-    upload, own = sealing.finish(key, lineage=bytes(8), records_tag=bytes(8), records=records)
+    upload, own = sealing.finish(key)
     return vector, opened.uploaded(upload, own)
 
 
-def terms_for(lattice: Lattice, ring_bits: int, elements: int, layout: bytes = b"") -> Terms:
-    """Terms of a round without noise, in the service's chunks."""
-    return Terms(
-        statistic="ffc",
-        layout=layout,
-        elements=elements,
-        ring_bits=ring_bits,
-        lattice=lattice.name,
-        lattice_bits=lattice.bits,
-        chunk_elements=CHUNK_ELEMENTS,
-        records_max=RECORDS_MAX,
-        extractor=bytes(32),
-        ridges=(),
-        noise=b"",
-        indicator=NO_INDICATOR,
-        margin=0,
-        withheld=(),
-        evicted=(),
-        latest_end_s=int(NOW_S) + 86_400,
-    )
+def study_of(case: Case, ring_bits: int) -> Content:
+    """A study of FFC at l=1280 and C=100 without noise: 947,940 elements, rounded for sums of up to 65,535 rows."""
+    most = RECORDS_MAX // case.members
+    question = {
+        **simulated_question(case.members),
+        "dim": DIM,
+        "classes": [f"class-{label}" for label in range(CLASSES)],
+        "ring_bits": ring_bits,
+        "records": {"least": most, "most": most, "least_per_class": 1, "rows_per_id": 1},
+        "members_min": case.members,
+        "loss": case.loss,
+    }
+    return simulated_content(question, int(NOW_S) + 80 * DAY_S)
 
 
 class Round:
@@ -135,16 +129,13 @@ class Round:
 
     Args:
         case: who takes part.
-        terms: of the round.
+        content: the study's.
         inputs: prepares, unmetered, what a member (by its number among those that stay) will encode.
         spool: a folder for the chunks.
-        records: how many each member says it has.
     """
 
-    def __init__(
-        self, case: Case, terms: Terms, inputs: Callable[[int], Encode], spool: Path, records: int = 1
-    ) -> None:
-        self.case, self.terms, self.inputs, self.spool, self.records = case, terms, inputs, spool, records
+    def __init__(self, case: Case, content: Content, inputs: Callable[[int], Encode], spool: Path) -> None:
+        self.case, self.content, self.inputs, self.spool = case, content, inputs, spool
         self.meter = Meter()
         self.sent_bytes: dict[str, int] = defaultdict(int)
         self.upload_bytes: dict[str, int] = {}
@@ -155,8 +146,8 @@ class Round:
         self.staying = [member for i, member in enumerate(self.keys) if i not in lost]
         self.bystanders: list[str] = []
         self.phases: dict[str, MemberPhase] = {}
-        self.expected: Vector = np.zeros(terms.elements, np.int64)
-        self.total: Vector = np.zeros(terms.elements, np.int64)
+        self.expected: Vector = np.zeros(content.question.elements, np.int64)
+        self.total: Vector = np.zeros(content.question.elements, np.int64)
 
     def run(self, *, probe_memory: bool) -> None:
         """M0 to M4.
@@ -193,24 +184,26 @@ class Round:
         admin, coordinator = SigningKey(os.urandom(32)), SigningKey(os.urandom(32))
         roster = Roster.make(
             admin,
-            version_number=1,
+            number=1,
+            name="benchmark",
             federation=admin.public,
             coordinator=coordinator.public,
+            study_key=admin.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=tuple(self.keys)[: self.case.nominated],
-            extractors=(bytes(32),),
             readers=(),
-            withhold=0,
+            revoked=(),
         )
-        cohort, cards = cohort_id(roster.hash, 0), []
+        study = Study.make(admin, federation=admin.public, content=self.content.to_bytes())
+        cards = []
         for member, key in self.keys.items():
             # Each has its own: what an object remembers is then paid for by everybody.
             own = Roster.from_bytes(roster.to_bytes())
             with self.meter.charge(member, "enrol"):
-                step = Enrolled.start(member, own, cohort, key, expires_s=int(NOW_S) + 10**7)
+                step = Enrolled.start(member, own, study, key, counter=0, period=PERIOD)
             cards += self._take(member, step)
         with self.meter.charge(COORDINATOR, "enrol"):
-            enrolling = Enrolling(roster, 0, RECORDS_MAX // self.case.members, loss=self.case.loss)
+            enrolling = Enrolling(roster, study, 0, PERIOD)
             for card in cards:
                 assert isinstance(card, KeyCard)
                 enrolling = enrolling.receive(card, NOW_S)
@@ -219,13 +212,21 @@ class Round:
             with self.meter.charge(COORDINATOR, "enrol"):
                 shown = enrolling.cards_for(manifest, member)
             self._tell(member, shown, "enrol")
-        opening = Opening.make(
-            coordinator, cohort=cohort, sequence=0, attempt=0, links=(), terms=self.terms, exceptions=()
+        terms = Terms(
+            step=SUM_STEP,
+            indicator=NO_CONTEXT,
+            withheld=(),
+            evicted=(),
+            material=NO_CONTEXT,
+            latest_end_s=int(NOW_S) + DAY_S,
         )
-        return Attempt(roster, manifest, opening)
+        opening = Opening.make(
+            coordinator, cohort=manifest.cohort, sequence=0, attempt=0, links=(), terms=terms
+        )
+        return Attempt(roster, study, manifest, opening)
 
     def _collect(self, attempt: Attempt, *, probe_memory: bool) -> CoordinatorPhase:
-        phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), NOW_S)
+        phase: CoordinatorPhase = Collecting.begin(attempt, NOW_S)
         for number, member in enumerate(self.staying):
             opening = phase.request_for(member)
             assert opening is not None
@@ -235,7 +236,7 @@ class Round:
             if probe_memory and number == 0:
                 # Of an upload that nobody gets: a trimmed heap would disturb the timing of one that counts.
                 memory = ResidentMemory()
-                upload_of(opened, self.keys[member], encode, self.records, len)
+                upload_of(opened, self.keys[member], encode, len)
                 self.peak_bytes = memory.rise_bytes()
             phase = self._upload(phase, member, opened, encode)
         return self._expired(phase, "collecting", "certify")
@@ -254,7 +255,7 @@ class Round:
                         chunks.append((hashlib.sha256(packed).digest(), len(packed)))
 
             with charge(member, "mask"):
-                vector, step = upload_of(opened, self.keys[member], encode, self.records, keep)
+                vector, step = upload_of(opened, self.keys[member], encode, keep)
         self.expected += vector
         announced_from = self.sent_bytes[member]
         (upload,) = self._take(member, step)

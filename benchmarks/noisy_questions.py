@@ -14,38 +14,37 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
 
-from calibration import FeaturesLattice
-from calibration.collected import Collected
-from calibration.privacy import MemberNoise, NoiseTerms, gdp_mu
-from calibration.questions import Answer, Summed, Wish, ask, question
+from calibration.answer import Answer
 from calibration.rows import unit_rows
 from protocol.keystream import Keystream
+from protocol.round_spec import RoundSpec
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import SUM_STEP
+from veilsum.study import answers, vectors
 
 ROOT = Path(__file__).parents[1]
 DIM, CLASSES, SEEDS = 64, 10, 3
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
-LATTICE = FeaturesLattice(12)
 SHARES = np.array([0.4, 0.2, 0.1, 0.08, 0.07, 0.05, 0.04, 0.03, 0.02, 0.01])
-CCVR: dict[str, Any] = {"unit": True, "norm_bound": 1.0, "per_class": 100, "tukey": True, "power": 0.5}
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
-def asked(name: str, data: Data, mu: float, seed: int, **given: Any) -> Answer:
-    """What follows from one noisy round over all records, with as much noise as μ takes and no more."""
-    made = ask(name, Wish(DIM, CLASSES, given, noisy=True))
-    posed, terms = (
-        question(name, made.layout, b"c" * 32, made.material),
-        NoiseTerms.for_classes(CLASSES, mu, 1e-5),
-    )
-    mechanism = terms.mechanism(posed, LATTICE, members=1, survivors_min=1, colluders=0)
-    own = Collected(posed, LATTICE, noise=terms)
-    own.update(*data)
-    total = own.vector(LATTICE).copy()
-    MemberNoise(posed.layout, mechanism.shares, Keystream(seed.to_bytes(32, "little"))).add_to(total)
-    gathering, summed = posed.gathering(LATTICE), Summed(LATTICE, 1, mechanism=mechanism)
-    gathering.take(0, total)
-    return posed.answer(posed.gathered(gathering, summed), summed)
+def asked(statistic: dict[str, Any], data: Data, epsilon: float, seed: int) -> Answer:
+    """What follows from one noisy sum over all records, with as much noise as ε takes and no more."""
+    question = {
+        **simulated_question(3, colluders=0),
+        "dim": DIM,
+        "classes": [f"class-{label}" for label in range(CLASSES)],
+        "statistics": [statistic],
+        "ring_bits": 48,
+        "records": {"least": 1, "most": 20_000, "least_per_class": 1, "rows_per_id": 1},
+        "noise": {"epsilon": epsilon, "delta": 1e-5, "unit": "record", "recipe": "sum"},
+    }
+    content = simulated_content(question, 0)
+    alone = RoundSpec(content, b"", "", SUM_STEP, (), members=1, survivors_min=1, chunk_elements=1)
+    total = vectors.vector(alone, *data, random_bytes=Keystream(seed.to_bytes(32, "little")))
+    return answers.answer(alone, answers.pooled(alone, total, 1), 1)
 
 
 def digits(seed: int) -> tuple[Data, Data]:
@@ -73,11 +72,11 @@ def accuracy(answer: Answer, data: Data) -> float:
     return 100 * float((answer.head.predict(data[0], normalise=True) == data[1]).mean())
 
 
-def measured(fit: Data, held: Data, mu: float, seed: int) -> dict[str, float]:
+def measured(fit: Data, held: Data, epsilon: float, seed: int) -> dict[str, float]:
     """One column of the table."""
     return {
-        "ffc": accuracy(asked("ffc", fit, mu, seed), held),
-        "ccvr": accuracy(asked("ccvr", fit, mu, seed, **CCVR), held),
+        "ffc": accuracy(asked({"kind": "ffc", "bias": False}, fit, epsilon, seed), held),
+        "ccvr": accuracy(asked({"kind": "ccvr"}, fit, epsilon, seed), held),
     }
 
 
@@ -90,8 +89,7 @@ def main() -> None:
     table: dict[str, dict[str, float]] = {}
     for name, source in (("digits", digits), ("clouds", clouds)):
         for epsilon in EPSILONS:
-            mu = gdp_mu(epsilon, 1e-5)
-            seen = [measured(*source(seed), mu, seed) for seed in range(SEEDS)]
+            seen = [measured(*source(seed), epsilon, seed) for seed in range(SEEDS)]
             means = {key: round(float(np.mean([each[key] for each in seen])), 2) for key in seen[0]}
             table[f"{name}, ε = {epsilon:g}"] = means
             print(name, f"ε = {epsilon:g}", json.dumps(means, ensure_ascii=False))

@@ -16,7 +16,7 @@ from training.results import read_results
 _IMAGE = re.compile(r"data:image/([a-z]+)(?:\+xml)?;base64,(.*)", re.DOTALL)
 _HEADING = """# Runs in pictures
 
-Written by `make pictures` from two runs of `veilsum train --variant small --analyse` on CCVR's row (CIFAR-10 as JPEG, 10,000 records, 20 rounds of 2 epochs, one seed). `veilsum report` draws the same of any result files;
+Written by `make pictures` from two runs of `veilsum train --variant small --keep analyses` on CCVR's row (CIFAR-10 as JPEG, 10,000 records, 20 rounds of 2 epochs, one seed). `python -m training.report` draws the same of any result files;
 [training.md](training.md#analyses) says what each is and where it comes from. One seed shows what a picture looks like, not which method is better: for that see [reproduction.md](reproduction.md)."""
 
 

@@ -13,22 +13,24 @@ import numpy as np
 from fastapi import APIRouter, FastAPI, Response
 
 from calibration import FFCStatistics, solve_ffc
+from calibration.answer import Document
 from calibration.layout import DenseBlock, Layout, SymmetricBlock
 from protocol import rest
 from protocol.rest import Model
+from protocol.round_spec import CHUNK_ELEMENTS
 from service.access.guards import GuardedRoute
 from service.app import create_app
-from service.asked import WEIGHTS, document
 from service.routes.common import ANYBODY, MEMBER, ROUNDS, Here, Hex32Path, IndexPath, MemberPath, Octets
 from service.settings import Settings
 from service.storage.blobs import Blobs
 from veilsum import cli, serving
+from veilsum.study.result_files import document_file
 
-CHUNK_ELEMENTS = 1 << 17
 ELEMENT = np.dtype("<f4")
 SUM = f"{rest.FEDERATION}/plain"
 CHUNK = f"{SUM}/uploads/{{member}}/chunks/{{index}}"
 RESULT = f"{SUM}/weights"
+WEIGHTS = "weights"
 
 
 class PlainRequest(Model):
@@ -99,7 +101,7 @@ class PlainSum:
         blocks = self._request.layout.unflatten(total)
         counts = np.rint(blocks["n"]).astype(np.int64)
         solution = solve_ffc(FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, bias=False))
-        self._blobs.put(f"{self._folder}/{WEIGHTS}", document({WEIGHTS: solution.weights}, {}))
+        self._blobs.put(f"{self._folder}/{WEIGHTS}", document_file(Document({WEIGHTS: solution.weights}, {})))
 
 
 def plain_app(settings: Settings) -> FastAPI:

@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 from benchmarks.secure_sum import ROOT
 from calibration.privacy import (
     default_weight,
-    ffc_sensitivity,
+    ffc_release,
     gdp_mu,
     noise_edge,
     solve_adassp,
@@ -131,7 +131,7 @@ def measured(problem: Problem) -> Iterator[Figure]:
     exact = np.linalg.solve(V + 1e-3 * records / dim * np.eye(dim), U)
     weight = default_weight(classes)
     for epsilon in EPSILONS:
-        deviation = ffc_sensitivity(weight) / gdp_mu(epsilon, DELTA)
+        deviation = ffc_release(dim, classes).row_sensitivity / gdp_mu(epsilon, DELTA)
         hits: dict[str, list[float]] = {rule: [] for rule in RULES}
         for seed in range(DRAWS):
             rng = np.random.default_rng(seed)

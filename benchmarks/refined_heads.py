@@ -24,9 +24,16 @@ from rich.table import Table
 from benchmarks.private_heads import DELTA, Problem, clouds, digits, images, unit
 from benchmarks.secure_sum import ROOT
 from calibration import FeaturesLattice, Head
-from calibration.gradient import GradientSums, logistic_start, stepped
-from calibration.privacy import default_weight, ffc_sensitivity, gdp_mu, noise_edge, solve_noisy
-from calibration.privacy.mechanism import gradient_layout
+from calibration.gradient import logistic_start, stepped
+from calibration.moments import GradientSums
+from calibration.privacy import (
+    default_weight,
+    ffc_release,
+    gdp_mu,
+    gradient_release,
+    noise_edge,
+    solve_noisy,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,7 +42,6 @@ ROUNDS = (0, 2, 4, 8)
 CENTRED_ROUNDS = (0, 4)
 DRAWS, LARGE = 3, 20_000
 MEAN_SHARE = 0.1
-CLIP, STEP = 1.0, 2.0
 SHOWN = {
     "digits": "digits, 64 pixels",
     "digits, 128 random": "digits, 128 random features",
@@ -77,7 +83,7 @@ def released(problem: Problem, mu: float, rounds: int, rng: np.random.Generator)
     """The accuracy of a head from a noisy (V, U), refined in so many rounds at μ in all."""
     Z, labels, classes = problem.train, problem.labels, int(problem.labels.max()) + 1
     dim, weight = Z.shape[1], default_weight(classes)
-    deviation = ffc_sensitivity(weight) / (mu * math.sqrt(0.5) if rounds else mu)
+    deviation = ffc_release(dim, classes).row_sensitivity / (mu * math.sqrt(0.5) if rounds else mu)
     upper = np.triu(rng.standard_normal((dim, dim)) * deviation / math.sqrt(2), 1)
     V = Z.T @ Z + upper + upper.T + np.diag(rng.standard_normal(dim) * deviation)
     U = Z.T @ np.eye(classes)[labels] + rng.standard_normal((dim, classes)) * deviation / weight
@@ -86,11 +92,11 @@ def released(problem: Problem, mu: float, rounds: int, rng: np.random.Generator)
     if rounds:
         head = logistic_start(head)
     for _ in range(rounds):
-        sums = GradientSums(gradient_layout(dim, classes), LATTICE, head, clip=CLIP)
+        sums = GradientSums(gradient_release(dim, classes), head.weights, head.bias)
         sums.update(Z, labels)
         gradient = LATTICE.decode(sums.flat, 2).reshape(dim, classes)
         noise = rng.standard_normal((dim, classes)) * math.sqrt(rounds / 0.5) / mu
-        head = stepped(head, CLIP * (gradient + noise), found.inverse, STEP)
+        head = stepped(head, gradient + noise, found.inverse)
     return float((head.predict(problem.test, normalise=True) == problem.test_labels).mean())
 
 
@@ -118,7 +124,7 @@ def measured(problem: Problem) -> Iterator[Figure]:
     weight = default_weight(classes)
     for epsilon in EPSILONS:
         mu = gdp_mu(epsilon, DELTA)
-        deviation = ffc_sensitivity(weight) / mu
+        deviation = ffc_release(dim, classes).row_sensitivity / mu
         ratios = (
             records / (dim * noise_edge(deviation, dim)),
             records / (classes * deviation / weight * math.sqrt(dim)),

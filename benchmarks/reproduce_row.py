@@ -3,7 +3,7 @@
 `ccvr`: MOON's CNN on CIFAR-10 (as JPEG), Dir(0.1), K = 10, R = 100, E = 10, FedAvg and SphereFed. `hundred-classes`: TinyImageNet
 at 32 px with 100 classes in CIFAR-100's place, MobileNetV2, R = 100, E = 10, FedAvg and SphereFed; days on a processor, so take
 `--device cuda`, or `--shortened`. Each run has a folder with its snapshot of every round and, at its end, `seed-N.json`, which
-`veilsum report` reads; a run whose file is there is not run again.
+`python -m training.report` reads; a run whose file is there is not run again.
 
     VEILSUM_DATA=… .venv/bin/python -m benchmarks.reproduce_row ccvr --output runs/reproduce-ccvr
 """

@@ -24,15 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.secure_sum import ROOT
-from calibration import FeaturesLattice
-from calibration.privacy import (
-    DiscreteGaussian,
-    Mechanism,
-    MemberNoise,
-    ffc_sensitivity,
-    gdp_mu,
-    noisy_layout,
-)
+from calibration.privacy import DiscreteGaussian, Mechanism, ffc_release, gdp_mu
 from calibration.privacy.sampler import DRAWN_BYTES
 from protocol.keystream import Keystream
 
@@ -102,24 +94,20 @@ def measure(sigma_bits: int, blocks: int) -> dict[str, float]:
 
 
 def upload(blocks: int) -> dict[str, float]:
-    """Noise on a whole upload, chunk by chunk, and the memory that takes."""
-    layout = noisy_layout(1280, 100)
-    mechanism = Mechanism(
-        layout, FeaturesLattice(12), 2.0, ffc_sensitivity(2.0), gdp_mu(1.0, 1e-5), 50, 32, 12
-    )
-    vector = np.zeros(layout.elements, np.int64)
+    """Noise on a whole upload, and the memory that takes."""
+    release = ffc_release(1280, 100)
+    mechanism = Mechanism(release, 1, gdp_mu(1.0, 1e-5), members=50, survivors_min=32, colluders=12)
+    vector = np.zeros(release.layout.elements, np.int64)
 
     def noise() -> None:
-        member = MemberNoise(layout, mechanism.shares, Keystream(os.urandom(32)))
-        for start in range(0, vector.size, CHUNK):
-            member.add_to(vector[start : start + CHUNK])
+        mechanism.add_noise(vector, Keystream(os.urandom(32)))
 
     taken = cpu_ns(noise, blocks)
     tracemalloc.start()
     noise()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return {"elements": layout.elements, "cpu_ms": taken / 1e6, "peak_mb": peak / 1e6}
+    return {"elements": release.layout.elements, "cpu_ms": taken / 1e6, "peak_mb": peak / 1e6}
 
 
 def opendp(python: Path, sigma_bits: int, blocks: int) -> float:

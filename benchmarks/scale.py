@@ -27,11 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.disk import Folder
-from benchmarks.metered_round import CHUNK_ELEMENTS, BenchError
+from benchmarks.metered_round import BenchError
 from benchmarks.secure_sum import ROOT
 from protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
 from protocol.ring import Ring
 from protocol.simulator import After, Federation, Vector
+from protocol.study import FFC
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Case:
 
     Attributes:
         members: n.
-        elements: of a vector.
+        dim: l.
+        classes: C.
         ring_bits: b.
         nominated: decryptors, spread over the cohort; 0 for those that the rules draw.
         loss: members in a thousand that the cohort is sized to lose, and that do vanish: nine in ten of them before
@@ -48,17 +50,36 @@ class Case:
     """
 
     members: int
-    elements: int
+    dim: int
+    classes: int
     ring_bits: int
     nominated: int
     loss: int
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """What its study asks beside a simulation's own."""
+        return {
+            "dim": self.dim,
+            "classes": [f"class-{label}" for label in range(self.classes)],
+            "ring_bits": self.ring_bits,
+            "members_min": self.members,
+            "loss": self.loss,
+        }
+
+    @property
+    def elements(self) -> int:
+        """Of a vector of FFC."""
+        return FFC(bias=False).elements(self.dim, self.classes)
 
     @property
     def name(self) -> str:
         return f"{self.members:,} members × {self.elements:,} elements"
 
 
-CASES = (Case(1_000, 947_940, 32, 0, 100), Case(10_000, 10_000, 32, 50, 20))
+CASES = (Case(1_000, 1280, 100, 32, 0, 100), Case(10_000, 100, 49, 32, 50, 20))
+
+QUICK = (Case(210, 40, 10, 32, 0, 100),)
 
 
 class Meter:
@@ -125,7 +146,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
         case.members,
         drop=vanishing(case),
         decryptors=tuple(nominated),
-        loss=case.loss,
+        question=case.question,
         storage=Folder(folder),
     )
 
@@ -135,9 +156,7 @@ def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
         console.log(f"{stage}: {figures['cpu_s']:,.0f} s, {figures['resident_bytes'] / 1e6:,.0f} MB")
 
     note("enrol")
-    chunk_elements = min(CHUNK_ELEMENTS, -(-case.elements // 8) * 8)
-    terms = federation.terms(case.elements, ring_bits=case.ring_bits, chunk_elements=chunk_elements)
-    federation.begin(lambda member: vector(case, member), terms)
+    federation.begin(lambda member: vector(case, member))
     for stage, phase in (
         ("upload", Checking),
         ("receipts", Freezing),
@@ -216,13 +235,14 @@ def main() -> None:
     parser.add_argument(
         "--members", type=int, choices=[case.members for case in CASES], help="one case alone"
     )
+    parser.add_argument("--quick", action="store_true", help="210 members: half a minute")
     parser.add_argument("--folder", type=Path, help="for some 8 GB; a temporary one unless given")
     given = parser.parse_args()
     console = _console()
     # A process each: what the first case gave back would hide what the second one takes.
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawning, max_tasks_per_child=1) as pool:
-        cases = [case for case in CASES if given.members in {None, case.members}]
+        cases = [case for case in (QUICK if given.quick else CASES) if given.members in {None, case.members}]
         try:
             rounds = list(pool.map(partial(run_in, given.folder), cases))
         except BenchError as error:

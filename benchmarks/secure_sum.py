@@ -30,12 +30,11 @@ from benchmarks.metered_round import (
     APART,
     COORDINATOR_STAGES,
     MEMBER_STAGES,
-    RECORDS_MAX,
     BenchError,
     Case,
     Encode,
     Round,
-    terms_for,
+    study_of,
 )
 from calibration import SumsLattice
 from protocol.parameters import Quorum
@@ -73,8 +72,9 @@ def ours(case: Case, ring_bits: int) -> dict[str, Any]:
     Raises:
         BenchError: as `Round.run`.
     """
-    lattice = SumsLattice.for_ring(ring_bits, RECORDS_MAX, case.members)
-    terms = terms_for(lattice, ring_bits, ELEMENTS)
+    content = study_of(case, ring_bits)
+    lattice = SumsLattice(content.question.scale)
+    assert content.question.elements == ELEMENTS
 
     def statistic(number: int) -> Encode:
         values = np.random.default_rng(number).uniform(-1, 1, ELEMENTS)
@@ -83,7 +83,7 @@ def ours(case: Case, ring_bits: int) -> dict[str, Any]:
     members, bystanders, coordinators = [], [], []
     for repeat in range(case.repeats):
         with tempfile.TemporaryDirectory(prefix="veilsum-bench-") as spool:
-            measured = Round(case, terms, statistic, Path(spool))
+            measured = Round(case, content, statistic, Path(spool))
             measured.run(probe_memory=repeat == 0)
         members += measured.member_cpu_s()
         bystanders += measured.bystander_cpu_s()

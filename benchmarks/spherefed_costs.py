@@ -106,7 +106,7 @@ def learned(z: np.ndarray, y: np.ndarray) -> None:
 
 
 def ffc(z: np.ndarray, y: np.ndarray) -> Layout:
-    statistics = FFCStatistics(DIM, CLASSES, normalise=False, track_records=False)
+    statistics = FFCStatistics(DIM, CLASSES, normalise=False)
     statistics.update(z, y)
     solve_ffc(statistics, 1e-3)
     return statistics.layout

@@ -5,13 +5,11 @@
 >>> solve_ffc(statistics).weights
 """
 
-from calibration.accuracy import check_ridge, smallest_ridge, weights_error_bound
+from calibration.accuracy import smallest_ridge, weights_error_bound
+from calibration.answer import Answer, Document
 from calibration.ccvr import CCVRStatistics
-from calibration.centred import CentredHead
 from calibration.checks import check_sums
 from calibration.errors import (
-    BudgetMismatch,
-    BudgetSpent,
     CalibrationError,
     ConfigMismatch,
     HeadroomExceeded,
@@ -23,8 +21,6 @@ from calibration.errors import (
     NoRecords,
     NormExceeded,
     NotUnitNorm,
-    RecordsNotTracked,
-    RidgeTooSmall,
     RowError,
     ShapeMismatch,
     SingularSystem,
@@ -35,8 +31,7 @@ from calibration.errors import (
 )
 from calibration.ffc import FFCStatistics
 from calibration.head import Head
-from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
-from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
+from calibration.lattice import FeaturesLattice, Lattice, SumsLattice
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
 from calibration.layouts import ccvr_layout, ffc_layout
 from calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
@@ -48,6 +43,7 @@ from calibration.random_features import (
     RandomFeatures,
     mean_squared_distance,
     solve_random_features,
+    suggested_bandwidth,
 )
 from calibration.reliability import Reliability
 from calibration.ridge import default_grid, solve_ffc
@@ -57,20 +53,17 @@ from calibration.virtual import TukeyHead, positive_definite, solve_ccvr, tukey,
 
 __all__ = [
     "LDA",
+    "Answer",
     "Block",
-    "BudgetMismatch",
-    "BudgetSpent",
     "CCVRStatistics",
     "CalibrationError",
-    "CentredHead",
-    "ClassIndicator",
     "ConfigMismatch",
     "DenseBlock",
+    "Document",
     "FFCStatistics",
     "FeaturesLattice",
     "Head",
     "HeadroomExceeded",
-    "IndicatorLattice",
     "KernelHead",
     "LabelOutOfRange",
     "Lattice",
@@ -84,10 +77,8 @@ __all__ = [
     "NotUnitNorm",
     "Personal",
     "RandomFeatures",
-    "RecordsNotTracked",
     "Reliability",
     "RidgePosterior",
-    "RidgeTooSmall",
     "RowError",
     "ShapeMismatch",
     "SingularSystem",
@@ -100,16 +91,12 @@ __all__ = [
     "WrongDtype",
     "ZeroRow",
     "ccvr_layout",
-    "check_ridge",
     "check_solution",
     "check_sums",
     "default_grid",
     "ffc_layout",
     "fit_logistic",
     "fit_logistic_sgd",
-    "indicator_classes",
-    "indicator_layout",
-    "lattice_from",
     "mean_squared_distance",
     "nearest_class_mean",
     "oracle_shrinkage",
@@ -121,6 +108,7 @@ __all__ = [
     "solve_ffc",
     "solve_lda",
     "solve_random_features",
+    "suggested_bandwidth",
     "tukey",
     "virtual_features",
     "weights_error_bound",

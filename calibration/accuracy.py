@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.errors import RidgeTooSmall
-
 if TYPE_CHECKING:
     from calibration.rows import Floats
 
@@ -28,21 +26,6 @@ def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
         scale_bits: s of the sums lattice.
     """
     return 2 * math.sqrt(dim * members / 12) * 2.0**-scale_bits / _PROMISE
-
-
-def check_ridge(ridge: float, *, dim: int, members: float, scale_bits: int) -> None:
-    """Refuse a ridge below `smallest_ridge`, where a round's terms make that promise.
-
-    Raises:
-        RidgeTooSmall: with the figures.
-    """
-    smallest = smallest_ridge(dim, members, scale_bits)
-    if not ridge >= smallest:
-        raise RidgeTooSmall(
-            f"ridge {ridge:g} is below {smallest:g}, the smallest that keeps the weights within {_PROMISE:g} "
-            f"at l={dim}, {members:g} roundings a number and steps of 2^-{scale_bits}; take a larger ridge or a wider ring",
-            smallest=smallest,
-        )
 
 
 def weights_error_bound(

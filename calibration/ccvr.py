@@ -1,7 +1,7 @@
 """CCVR's statistics: count, sum and second moment of the features of each class (Luo et al. 2021, eq. 3 and 4).
 
 Members of the paper send means and covariances, and these are not sums; n_c, Σz and Σzzᵀ are, and determine them. At
-l = 1280 and C = 100 that is 82 million numbers, 656 MB: statistics are one flat array, and travel in pieces.
+l = 1280 and C = 100 that is 82 million numbers, 656 MB: statistics are one flat array.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import numpy as np
 
 from calibration.checks import check_semidefinite, summation_error
 from calibration.errors import CalibrationError, ConfigMismatch, LayoutMismatch, NoRecords, SumCheckFailed
+from calibration.ffc import FFCStatistics
 from calibration.layouts import ccvr_layout
 from calibration.rows import Array, Floats, Integers, as_features, as_labels, bounded_rows, row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from calibration.lattice import SumsLattice
 
 # Rows of one product: 8 MiB of float64, beside an (l, l) product and its packed triangle.
 _BLOCK_ELEMENTS = 2**20
-_PIECE_ELEMENTS = 2**20
+_PIECE_ELEMENTS = 2**17
 
 
 class CCVRStatistics:
@@ -115,49 +114,34 @@ class CCVRStatistics:
             )
         self._flat += other._flat
 
-    def vector(self, lattice: SumsLattice) -> Integers:
-        """The (layout.elements,) int64 vector that goes into the secure sum: a second array as large as the first.
+    def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
+        """The (layout.elements,) int64 vector that goes into the secure sum; `out`, if it is given.
 
         Raises:
             HeadroomExceeded: int64 can't hold so many records on this lattice.
         """
-        out = np.empty(self.layout.elements, np.int64)
-        start = 0
-        for piece in self.pieces(lattice):
-            out[start : start + len(piece)] = piece
-            start += len(piece)
-        return out
-
-    def pieces(self, lattice: SumsLattice, elements: int = _PIECE_ELEMENTS) -> Iterator[Integers]:
-        """That vector in pieces, in order, for an upload that never holds it whole.
-
-        Raises:
-            HeadroomExceeded: as `vector`.
-        """
+        flat = np.empty(self.layout.elements, np.int64) if out is None else out
         most = float(self.records)
-        for start in range(0, self.layout.elements, elements):
+        for start in range(0, self.layout.elements, _PIECE_ELEMENTS):
+            piece = slice(start, start + _PIECE_ELEMENTS)
             # No entry of N rows of length ≤ 1 exceeds N; the last digits of a long float64 sum may.
-            yield lattice.encode(np.clip(self._flat[start : start + elements], -most, most))
+            lattice.encode(np.clip(self._flat[piece], -most, most), flat[piece])
+        return flat
 
-    def add_sums(self, lattice: SumsLattice, piece: Integers, *, start: int = 0) -> None:
-        """Add the centred sum of members' vectors, or a piece of it: empty statistics become the pooled ones.
-
-        Args:
-            lattice: of the round.
-            piece: (elements,) int64.
-            start: which element of the vector comes first.
+    def add_sums(self, lattice: SumsLattice, total: Integers) -> None:
+        """Add the centred sum of members' vectors: empty statistics become the pooled ones.
 
         Raises:
-            LayoutMismatch: elements that the vector does not have.
+            LayoutMismatch: a sum of another length.
             WrongDtype: not int64.
         """
-        if piece.ndim != 1 or not 0 <= start <= start + len(piece) <= self.layout.elements:
+        if total.shape != (self.layout.elements,):
             raise LayoutMismatch(
-                f"elements {start} to {start + piece.size} of a vector of {self.layout.elements}; pass the round's"
+                f"the sum has shape {total.shape}; these statistics need ({self.layout.elements},)"
             )
-        for first in range(0, len(piece), _PIECE_ELEMENTS):
-            part = piece[first : first + _PIECE_ELEMENTS]
-            self._flat[start + first : start + first + len(part)] += lattice.decode(part)
+        for start in range(0, len(total), _PIECE_ELEMENTS):
+            piece = slice(start, start + _PIECE_ELEMENTS)
+            self._flat[piece] += lattice.decode(total[piece])
 
     def check(self, lattice: SumsLattice, members: int) -> None:
         """Check what every pooled sum of honest members fulfils, class by class: one (l + 1, l + 1) Cholesky each.
@@ -185,6 +169,15 @@ class CCVRStatistics:
                     )
             spread = step * (self.dim + 1) + 2 * slack
             check_semidefinite(moment, sums[label][:, None], counts[label : label + 1], spread)
+
+    @property
+    def pooled(self) -> FFCStatistics:
+        """V, U and counts of all classes together."""
+        V = np.zeros((self.dim, self.dim))
+        for label in range(self.classes):
+            V += self._moment(label)
+        sums = self._flat[self.layout.slices["S"]].reshape(self.classes, self.dim)
+        return FFCStatistics.from_blocks(V, sums.T, self.counts, bias=False)
 
     def mean(self, label: int) -> Floats:
         """μ_c, (dim,), in the features' own units (eq. 3).

@@ -4,9 +4,9 @@ CalibrationError
 ├── WrongDtype, ShapeMismatch, LabelOutOfRange            the arrays that were passed in
 ├── NonFinite, ZeroRow, NotUnitNorm, NormExceeded         their rows, named in ``rows``
 ├── LayoutMismatch, LatticeMismatch, ConfigMismatch       things that do not belong together
-├── HeadroomExceeded, RidgeTooSmall                       what the round's terms can't promise
-├── NoRecords, SingularSystem, RecordsNotTracked          nothing to compute from
-├── NoiseTooSmall, BudgetSpent, BudgetMismatch            what privacy does not allow
+├── HeadroomExceeded                                      integers that would overflow
+├── NoRecords, SingularSystem                             nothing to compute from
+├── NoiseTooSmall                                         noise that would be too coarse
 └── SumCheckFailed, SolutionCheckFailed                   the coordinator's or a member's sums are false
 """
 
@@ -65,7 +65,7 @@ class NormExceeded(RowError):
 
 
 class LayoutMismatch(CalibrationError):
-    """Bytes, blocks or a vector do not fit a layout."""
+    """Blocks or a vector do not fit a layout."""
 
 
 class LatticeMismatch(CalibrationError):
@@ -77,27 +77,7 @@ class ConfigMismatch(CalibrationError):
 
 
 class HeadroomExceeded(CalibrationError):
-    """A sum could leave the ring, or the integers that represent it exactly.
-
-    Attributes:
-        required_bits: the smallest ring that would hold the sum, where it is known.
-    """
-
-    def __init__(self, message: str, *, required_bits: int | None = None) -> None:
-        super().__init__(message)
-        self.required_bits = required_bits
-
-
-class RidgeTooSmall(CalibrationError):
-    """A ridge is below what the rounding of the sums allows to promise.
-
-    Attributes:
-        smallest: the smallest ridge that keeps the promise.
-    """
-
-    def __init__(self, message: str, *, smallest: float) -> None:
-        super().__init__(message)
-        self.smallest = smallest
+    """A sum could leave the integers that represent it exactly."""
 
 
 class NoRecords(CalibrationError):
@@ -106,10 +86,6 @@ class NoRecords(CalibrationError):
 
 class SingularSystem(CalibrationError):
     """V + λI can't be inverted in float64 for the λ that was asked for."""
-
-
-class RecordsNotTracked(CalibrationError):
-    """The digest of the records was asked of statistics that do not keep one."""
 
 
 class NoiseTooSmall(CalibrationError):
@@ -122,22 +98,6 @@ class NoiseTooSmall(CalibrationError):
     def __init__(self, message: str, *, variance: int) -> None:
         super().__init__(message)
         self.variance = variance
-
-
-class BudgetSpent(CalibrationError):
-    """A round would take more privacy than the data set has left.
-
-    Attributes:
-        mu_left: the largest μ that would fit.
-    """
-
-    def __init__(self, message: str, *, mu_left: float) -> None:
-        super().__init__(message)
-        self.mu_left = mu_left
-
-
-class BudgetMismatch(CalibrationError):
-    """A budget, a charge or their bytes contradict each other."""
 
 
 class SumCheckFailed(CalibrationError):

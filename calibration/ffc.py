@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from calibration.checks import counts_of
-from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
-from calibration.errors import (
-    ConfigMismatch,
-    LabelOutOfRange,
-    RecordsNotTracked,
-    ShapeMismatch,
-    SumCheckFailed,
-)
-from calibration.indicator import ClassIndicator
-from calibration.layout import in_pieces
+from calibration.errors import ConfigMismatch, ShapeMismatch, SumCheckFailed
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.rows import (
     Array,
@@ -38,8 +29,6 @@ from calibration.rows import (
 from calibration.spectrum import Spectrum
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from numpy.typing import NDArray
 
     from calibration.lattice import SumsLattice
@@ -60,9 +49,6 @@ class FFCStatistics:
         bias: fit a bias by z' = (z, 1)/√2, still of length 1. The constant is the last column.
         normalise: accept rows of any length. Otherwise a norm other than 1 is refused, as a sign that
             the features come from the wrong layer.
-        withheld: classes whose records are left out of V, U and counts alike, because few members hold them. They still
-            count in `indicator` and in the digests, which name the records that were looked at.
-        track_records: keep `records_digest` and `record_digests`, at about 7 µs and 16 bytes a record.
     """
 
     def __init__(
@@ -72,21 +58,10 @@ class FFCStatistics:
         *,
         bias: bool = False,
         normalise: bool = False,
-        withheld: Collection[int] = (),
-        track_records: bool = True,
     ) -> None:
         self.layout = ffc_layout(dim, classes, bias=bias)
         self.dim, self.classes = ffc_dimensions(self.layout, bias=bias)
         self.bias, self.normalise = bool(bias), normalise
-        self.track_records = track_records
-        self.withheld = tuple(sorted({int(label) for label in withheld}))
-        if self.withheld and not 0 <= self.withheld[0] <= self.withheld[-1] < self.classes:
-            raise LabelOutOfRange(
-                f"classes to withhold are 0 to {self.classes - 1}, not {list(self.withheld)}"
-            )
-        self._kept = np.ones(self.classes, bool)
-        self._kept[list(self.withheld)] = False
-        self._held = np.zeros(self.classes, bool)
         self.rounding_deviation = 0.0
         """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
         rows = self.dim + self.bias
@@ -94,12 +69,6 @@ class FFCStatistics:
         # Column by column, so that adding to a class touches one run of memory.
         self._U: Floats = np.zeros((rows, self.classes), order="F")
         self._counts = np.zeros(self.classes, np.int64)
-        self._digest, self._records = 0, bytearray()
-
-    @property
-    def statistic(self) -> str:
-        """What a round's terms call these statistics."""
-        return "ffc-bias" if self.bias else "ffc"
 
     @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
@@ -122,46 +91,13 @@ class FFCStatistics:
 
     @property
     def records(self) -> int:
-        """N, records of all classes but those withheld."""
+        """N."""
         return int(self._counts.sum())
 
     @property
     def constant(self) -> float:
         """The value of the constant column of a fit with a bias, 1/√2."""
         return _SQRT_HALF
-
-    @property
-    def records_digest(self) -> bytes:
-        """32 bytes that name the set of records, whatever their order and batches.
-
-        The sum modulo 2^256 of SHA-256 over each record's normalised float64 features and label, the same with a bias or
-        without. It tells one's own data sets apart; whoever may choose records freely can
-        make two sets collide, so it proves nothing to others.
-
-        Raises:
-            RecordsNotTracked: with `track_records=False`, and for pooled sums.
-        """
-        self._check_tracked()
-        return self._digest.to_bytes(32, "little")
-
-    @property
-    def record_digests(self) -> bytes:
-        """The first 16 bytes of each of those digests, joined, in the order of the updates.
-
-        Whoever has a record can tell whether it is among them: they are this machine's own business, and leave it only
-        under a key.
-
-        Raises:
-            RecordsNotTracked: with `track_records=False`, and for pooled sums.
-        """
-        self._check_tracked()
-        return bytes(self._records)
-
-    def _check_tracked(self) -> None:
-        if not self.track_records:
-            raise RecordsNotTracked(
-                "these statistics keep no digest of their records; create them with track_records=True"
-            )
 
     def update(self, features: Array, labels: Array) -> None:
         """Add a batch of records; nothing is added if anything about the batch is refused.
@@ -182,32 +118,18 @@ class FFCStatistics:
         indices = as_labels(labels, len(matrix), self.classes)
         check_rows(matrix, normalise=self.normalise)
         for block in row_blocks(len(matrix), self.dim):
-            labelled = indices[block]
-            self._held[labelled] = True
-            if self.withheld:
-                kept = np.flatnonzero(self._kept[labelled])
-                self._add(self._solved_rows(matrix[block][kept], slice(0, len(kept))), labelled[kept])
-            else:
-                self._add(self._solved_rows(matrix, block), labelled)
-            if self.track_records:
-                rows, _ = unit_rows(matrix[block], first=block.start)
-                digests = digests_of(rows, indices[block])
-                self._digest = (self._digest + sum_of_digests(digests)) % MODULUS
-                self._records += b"".join([digest[:SHORT_BYTES] for digest in digests])
+            self._add(self._solved_rows(matrix, block), indices[block])
 
     def merge(self, other: FFCStatistics) -> None:
         """Add the records of `other` to these.
 
         Raises:
-            ConfigMismatch: another dim, number of classes, bias, withheld classes or tracking of records.
+            ConfigMismatch: another dim, number of classes or bias.
         """
-        self._check_settings(other, "track_records")
+        self._check_settings(other)
         self._V += other._V
         self._U += other._U
         self._counts += other._counts
-        self._held |= other._held
-        self._digest = (self._digest + other._digest) % MODULUS
-        self._records += other._records
         self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
 
     def __add__(self, other: FFCStatistics) -> FFCStatistics:
@@ -215,8 +137,8 @@ class FFCStatistics:
         total.merge(other)
         return total
 
-    def _check_settings(self, other: FFCStatistics, *more: str) -> None:
-        for setting in ("dim", "classes", "bias", "withheld", *more):
+    def _check_settings(self, other: FFCStatistics) -> None:
+        for setting in ("dim", "classes", "bias"):
             ours, theirs = getattr(self, setting), getattr(other, setting)
             if ours != theirs:
                 raise ConfigMismatch(
@@ -224,18 +146,12 @@ class FFCStatistics:
                 )
 
     def remove(self, other: FFCStatistics) -> None:
-        """Take the records of `other` out of these pooled sums: what is left is what would have been summed without them.
-
-        Among members records are taken back by a round over what is left, under the same ledger as any other (`docs/heads.md`).
+        """Take the records of `other` out of these sums: what is left is what would have been summed without them.
 
         Raises:
-            ConfigMismatch: other settings, but for the tracking of records; or sums that name their records.
+            ConfigMismatch: other settings.
             SumCheckFailed: more records of a class than there are.
         """
-        if self.track_records:
-            raise ConfigMismatch(
-                "sums that name their records only grow; remove from pooled ones, track_records=False"
-            )
         self._check_settings(other)
         left = self._counts - other._counts
         if (left < 0).any():
@@ -265,21 +181,10 @@ class FFCStatistics:
             )
         self.layout, self.classes = ffc_layout(self.dim, classes, bias=self.bias), classes
         self._U = np.asfortranarray(np.pad(self._U, ((0, 0), (0, more))))
-        self._counts, self._held = np.pad(self._counts, (0, more)), np.pad(self._held, (0, more))
-        self._kept = np.pad(self._kept, (0, more), constant_values=True)
+        self._counts = np.pad(self._counts, (0, more))
 
-    def indicator(self) -> ClassIndicator:
-        """Which classes are held, those withheld included: what an indicator round asks for.
-
-        Raises:
-            RecordsNotTracked: with `track_records=False`, and for pooled sums.
-        """
-        return ClassIndicator(
-            self._held, len(self.record_digests) // SHORT_BYTES, self.records_digest, self.record_digests
-        )
-
-    def vector(self, lattice: SumsLattice) -> Integers:
-        """The (layout.elements,) int64 vector that goes into the secure sum.
+    def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
+        """The (layout.elements,) int64 vector that goes into the secure sum; `out`, if it is given.
 
         Raises:
             HeadroomExceeded: int64 can't hold so many records on this lattice.
@@ -287,11 +192,7 @@ class FFCStatistics:
         flat = self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts.astype(np.float64)})
         # No entry of N unit rows exceeds N; the last digits of a long float64 sum may.
         np.clip(flat, -self.records, self.records, out=flat)
-        return lattice.encode(flat)
-
-    def pieces(self, lattice: SumsLattice, elements: int) -> Iterator[Integers]:
-        """`vector` in pieces of so many elements."""
-        return in_pieces(self.vector(lattice), elements)
+        return lattice.encode(flat, out)
 
     def leading(self, size: int) -> FFCStatistics:
         """Statistics of the first `size` features alone, where these have the length √(size/dim) in every row.
@@ -307,7 +208,7 @@ class FFCStatistics:
             raise ShapeMismatch(f"{size} features of {self.dim}; pass 1 to {self.dim}")
         if self.bias:
             raise ConfigMismatch("leading features are those of sums without a constant column")
-        part = FFCStatistics(size, self.classes, track_records=False)
+        part = FFCStatistics(size, self.classes)
         scale = self.dim / size
         part._V, part._U = self._V[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
         part._counts = self._counts.copy()
@@ -340,7 +241,7 @@ class FFCStatistics:
             SumCheckFailed: a count that is a fraction or negative.
         """
         dim, classes = ffc_dimensions(layout, bias=bias)
-        pooled = cls(dim, classes, bias=bias, track_records=False)
+        pooled = cls(dim, classes, bias=bias)
         blocks = layout.unflatten(vector)
         pooled._counts = counts_of(blocks["n"], lattice)
         pooled._V = lattice.decode(blocks["V"], in_place=True)
@@ -373,7 +274,7 @@ class FFCStatistics:
             raise ShapeMismatch(
                 f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}; not (l, l), (l, C), (C,)"
             )
-        pooled = cls(rows, len(counts), bias=bias, track_records=False)
+        pooled = cls(rows, len(counts), bias=bias)
         pooled._V[...], pooled._U[...], pooled._counts[...] = (V + V.T) / 2, U, counts
         return pooled
 

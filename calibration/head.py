@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from calibration.errors import CalibrationError, ShapeMismatch
-from calibration.exact_products import exact_products
-from calibration.rows import Array, Floats, Integers, as_array, as_features, check_rows, unit_rows
+from calibration.rows import Array, Floats, Integers, as_array, as_features, check_rows, directions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,8 @@ class Head:
     """(C,), or None if there is none."""
     empty_classes: tuple[int, ...]
     """Classes without a record: `predict` never answers them."""
+    centre: Floats | None = field(default=None, kw_only=True)
+    """(dim,) m, which is taken off z before it is scaled to length 1 again; None for none."""
 
     @property
     def scales(self) -> bool:
@@ -44,41 +48,38 @@ class Head:
 
     @property
     def tensors(self) -> dict[str, Floats]:
-        """`weights` and, with a bias, `bias`, contiguous: the arrays of a head's file."""
-        named = {"weights": self.weights} | ({} if self.bias is None else {"bias": self.bias})
-        return {name: np.ascontiguousarray(tensor) for name, tensor in named.items()}
+        """`weights` and, where there are some, `bias` and `centre`, contiguous: the arrays of a head's file."""
+        named = {"weights": self.weights, "bias": self.bias, "centre": self.centre}
+        return {name: np.ascontiguousarray(tensor) for name, tensor in named.items() if tensor is not None}
 
-    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """The (n, dim) float64 rows that the weights are applied to.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
-            total: under noise: a row that a map leaves without direction becomes the first unit vector (`unit_rows`), and no
-                row's numbers depend on the rows beside it (`exact_products`).
 
         Raises:
-            CalibrationError: as `FFCStatistics.update` for features.
+            CalibrationError: as `FFCStatistics.update` for features; a row that is the centre.
         """
-        del total
-        matrix = as_features(features, len(self.weights))
-        check_rows(matrix, normalise=normalise)
-        rows, _ = unit_rows(matrix)
-        return rows
+        return directions(self._checked(features, normalise=normalise), self.centre)
 
-    def scores(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
+    def _checked(self, features: Array, *, normalise: bool) -> NDArray[Any]:
+        matrix = as_features(features, self.dim)
+        check_rows(matrix, normalise=normalise)
+        return matrix
+
+    def scores(self, features: Array, *, normalise: bool = False) -> Floats:
         """Scores of each class, (n, C) float64; they are not probabilities.
 
         Args:
             features: as `rows`.
             normalise: accept rows of any length.
-            total: as `rows`.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
-        rows = self.rows(features, normalise=normalise, total=total)
-        scores: Floats = exact_products(rows, self.weights) if total else rows @ self.weights
+        scores: Floats = self.rows(features, normalise=normalise) @ self.weights
         if self.bias is not None:
             scores += self.bias
         return scores
@@ -142,23 +143,6 @@ class Head:
 
     def _changed(self, weights: Floats, bias: Floats | None) -> Self | Head:
         return replace(self, weights=weights, bias=bias)
-
-
-LARGEST_WEIGHT = 1e6
-
-
-def check_weights(head: Head) -> None:
-    """Refuse a head that answers no class, or whose scores could overflow: what is no number has no bound, and no noise would cover it.
-
-    Raises:
-        CalibrationError: a weight beyond `LARGEST_WEIGHT`; no class left.
-    """
-    largest = float(np.max([np.abs(tensor).max(initial=0) for tensor in head.tensors.values()]))
-    if not largest <= LARGEST_WEIGHT or len(head.empty_classes) >= head.classes:
-        raise CalibrationError(
-            f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer can't be "
-            f"refined: weights are {LARGEST_WEIGHT:g} at most, and one class is left"
-        )
 
 
 def _check_temperature(temperature: float) -> None:

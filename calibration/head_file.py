@@ -1,4 +1,4 @@
-"""A head of any kind as named arrays and a few words: what its file holds, and what a second round is told of it."""
+"""A head of any kind as named arrays and a few words: what its file holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration.centred import CentredHead
 from calibration.errors import ShapeMismatch
 from calibration.head import Head
 from calibration.random_features import KernelHead, RandomFeatures
@@ -20,55 +19,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from calibration.layout import Scalar
     from calibration.rows import Floats, Integers
 
 _CLASSES_MAX = 1 << 16
 _HEADER_MAX = 1 << 24
 
 
-def form_of(head: Head) -> dict[str, Scalar]:
+def form_of(head: Head) -> dict[str, Any]:
     """What a head's arrays do not say: its kind, and how it maps features."""
     match head:
         case KernelHead(map=phi):
-            numbers: dict[str, Scalar] = {
+            numbers: dict[str, Any] = {
                 "size": phi.size,
                 "bandwidth": phi.bandwidth,
-                "context": phi.context.hex(),
+                "seed": phi.seed.hex(),
                 "mapped": phi.dim,
             }
             return {"kind": "random-features", **numbers}
-        case CentredHead():
-            return {"kind": "centred"}
         case TukeyHead(power=power, unit=unit):
-            raised: dict[str, Scalar] = {} if power is None else {"power": power}
+            raised: dict[str, Any] = {} if power is None else {"power": power}
             return {"kind": "tukey", "unit": unit, **raised}
         case _:
             return {"kind": "linear"}
 
 
-def arrays_of(head: Head) -> dict[str, Floats]:
-    """Its arrays: `weights`, and where it has them `bias` and the `centre` that it takes off."""
-    arrays = head.tensors
-    if isinstance(head, CentredHead):
-        arrays["centre"] = np.ascontiguousarray(head.centre)
-    return arrays
-
-
 def head_from(
     arrays: Mapping[str, NDArray[Any]], form: Mapping[str, Any], empty_classes: tuple[int, ...]
 ) -> Head:
-    """The head that `arrays_of` and `form_of` describe.
+    """The head that `Head.tensors` and `form_of` describe.
 
     Args:
-        arrays: float64, with no others than the form has.
+        arrays: float64: `weights`, and maybe `bias` and `centre`.
         form: as `form_of`.
         empty_classes: that it never answers.
 
     Raises:
         ShapeMismatch: arrays, numbers or words that make no head.
     """
-    weights, bias, centre = _checked(arrays, centred=form.get("kind") == "centred")
+    weights, bias, centre = _checked(arrays)
     if len(set(empty_classes)) != len(empty_classes) or not {*empty_classes} <= {*range(weights.shape[1])}:
         raise ShapeMismatch(
             f"classes {list(empty_classes)[:5]} are not among the {weights.shape[1]} of the head"
@@ -77,36 +65,37 @@ def head_from(
         raise ShapeMismatch("a head that answers none of its classes is none")
     match dict(form):
         case {"kind": "linear", **rest} if not rest:
-            return Head(weights, bias, empty_classes)
-        case {"kind": "centred", **rest} if (
-            not rest and centre is not None and centre.shape == (len(weights),)
-        ):
-            return CentredHead(weights, bias, empty_classes, centre)
+            return Head(weights, bias, empty_classes, centre=_centre_of(centre, len(weights)))
         case {"kind": "tukey", "unit": bool(unit), **rest} if set(rest) <= {"power"}:
             power = rest.get("power")
             if power is None or (isinstance(power, float) and 0 < power <= 1):
-                return TukeyHead(weights, bias, empty_classes, power, unit)
+                centre = _centre_of(centre, len(weights))
+                return TukeyHead(weights, bias, empty_classes, power, unit, centre=centre)
         case {
             "kind": "random-features",
             "mapped": int(mapped),
             "size": int(size),
             "bandwidth": float(bandwidth),
-            "context": str(context),
+            "seed": str(seed),
             **rest,
         } if not rest and type(mapped) is int and size == len(weights):
             try:
-                phi = RandomFeatures(mapped, size, bandwidth, bytes.fromhex(context))
+                phi = RandomFeatures(mapped, size, bandwidth, bytes.fromhex(seed))
             except ValueError as error:
                 raise ShapeMismatch(f"no random features follow from this: {error}") from error
-            return KernelHead(weights, bias, empty_classes, phi)
+            return KernelHead(weights, bias, empty_classes, phi, centre=_centre_of(centre, mapped))
     raise ShapeMismatch(f"a head of this form is not known here: {str(dict(form))[:200]}")
 
 
-def _checked(
-    arrays: Mapping[str, NDArray[Any]], *, centred: bool
-) -> tuple[Floats, Floats | None, Floats | None]:
-    """Weights, bias and, where the form has it, the centre, of the shapes that a head has."""
-    names = {"weights", "bias"} | ({"centre"} if centred else set())
+def _centre_of(centre: Floats | None, dim: int) -> Floats | None:
+    if centre is not None and centre.shape != (dim,):
+        raise ShapeMismatch(f"the centre has shape {centre.shape}; the head takes {dim} features")
+    return centre
+
+
+def _checked(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats | None, Floats | None]:
+    """Weights, bias and centre, of the shapes that a head has."""
+    names = {"weights", "bias", "centre"}
     for name, array in arrays.items():
         dimensions = 1 if name in {"bias", "centre"} else 2
         if name not in names or array.dtype != np.float64 or array.ndim != dimensions:
@@ -136,7 +125,7 @@ class Calibrated:
     head: Head
     withheld: tuple[int, ...] = ()
     temperature: float | None = None
-    noise: Mapping[str, Scalar | None] | None = None
+    noise: Mapping[str, Any] | None = None
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -151,8 +140,8 @@ class Calibrated:
 
     @property
     def arrays(self) -> dict[str, Floats]:
-        """As `arrays_of`."""
-        return arrays_of(self.head)
+        """As `Head.tensors`."""
+        return self.head.tensors
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, Any]) -> Calibrated:

@@ -10,23 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration import canonical
 from calibration.errors import LayoutMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-Scalar = str | int | float | bool
-"""What a parameter of a layout is; `type` tells which."""
-RESTS_ON = "rests_on"
-"""A parameter of any question's layout: the context of the round before."""
-
-_VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ELEMENTS_MAX = 2**40
-_BYTES_MAX = 1 << 20
 _MIRROR = 64  # a tile that stays in cache while its transpose is written: 3 times faster than rows
 
 
@@ -69,10 +61,6 @@ class SymmetricBlock:
         mirror(matrix)
         return matrix
 
-    def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"dim": self.dim, "kind": "symmetric", "name": self.name}
-
 
 @dataclass(frozen=True)
 class DenseBlock:
@@ -98,52 +86,30 @@ class DenseBlock:
         """The array, a new one."""
         return vector.reshape(self.shape).copy()
 
-    def describe(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"kind": "dense", "name": self.name, "shape": list(self.shape)}
-
 
 Block = SymmetricBlock | DenseBlock
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks, one after the other, in one flat vector, and what else says what their numbers are.
-
-    Two layouts with equal blocks and parameters are equal, hash alike and have the same bytes.
+    """Blocks, one after the other, in one flat vector.
 
     Args:
-        blocks: in the order in which they travel.
-        parameters: what the numbers depend on beside the records, such as a norm bound: names with text, truth values or finite
-            numbers. Kept in ascending order of their names.
+        blocks: in the order in which they stand.
 
     Raises:
-        LayoutMismatch: no block, two blocks of one name, a bad name or dimension, a parameter that is none of these.
+        LayoutMismatch: no block, two blocks of one name, a bad name or dimension.
     """
 
     blocks: tuple[Block, ...]
-    parameters: tuple[tuple[str, Scalar], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
-        object.__setattr__(self, "parameters", tuple(sorted(dict(self.parameters).items())))
-        for name, value in self.parameters:
-            _check_parameter(name, value)
         names = [block.name for block in self.blocks]
         if not names or len(set(names)) != len(names):
             raise LayoutMismatch(f"a layout needs blocks of different names, not {names}")
         if self.elements > _ELEMENTS_MAX:
             raise LayoutMismatch(f"{self.elements} elements are more than {_ELEMENTS_MAX}; split the layout")
-
-    def parameter(self, name: str) -> Scalar | None:
-        """A parameter's value; None where the layout does not have it."""
-        return dict(self.parameters).get(name)
-
-    def having(self, **parameters: Scalar | None) -> Layout:
-        """The same blocks with these parameters beside its own; None leaves one out."""
-        named = {**dict(self.parameters), **parameters}
-        kept = tuple((name, value) for name, value in named.items() if value is not None)
-        return Layout(self.blocks, kept)
 
     @property
     def elements(self) -> int:
@@ -200,44 +166,6 @@ class Layout:
             raise LayoutMismatch(f"the vector has shape {vector.shape}; this layout needs ({self.elements},)")
         return {block.name: block.unpack(vector[self.slices[block.name]]) for block in self.blocks}
 
-    def to_bytes(self) -> bytes:
-        """The one canonical encoding: ASCII JSON, keys sorted, no spaces."""
-        content: dict[str, Any] = {
-            "blocks": [block.describe() for block in self.blocks],
-            "version": _VERSION,
-        }
-        if self.parameters:
-            content["parameters"] = dict(self.parameters)
-        return canonical.encoded(content)
-
-    @classmethod
-    def from_bytes(cls, encoded: bytes) -> Layout:
-        """The layout that `to_bytes` wrote.
-
-        Raises:
-            LayoutMismatch: not JSON, another version, an unknown key, a bad block, or any other bytes
-                than the canonical ones.
-        """
-        if len(encoded) > _BYTES_MAX:
-            raise LayoutMismatch(f"{len(encoded)} bytes are more than a layout takes ({_BYTES_MAX})")
-        content = canonical.decoded(encoded, "layout", LayoutMismatch)
-        match content:
-            case {"blocks": [*blocks], "version": 1, **rest} if not rest:
-                layout = cls(tuple(_parse_block(block) for block in blocks))
-            case {"blocks": [*blocks], "parameters": {**parameters}, "version": 1, **rest} if not rest:
-                named: dict[Any, Any] = dict(parameters)
-                layout = cls(tuple(_parse_block(block) for block in blocks), tuple(named.items()))
-            case {"version": version} if version != _VERSION:
-                raise LayoutMismatch(f"layout version {version!r} is unknown; this release reads {_VERSION}")
-            case _:
-                raise LayoutMismatch(
-                    "a layout has the keys blocks and version, maybe parameters, and no others"
-                )
-        # One layout, one encoding, one hash: spaces, key order, repeated keys and 1.0 for 1 all end here.
-        if layout.to_bytes() != encoded:
-            raise LayoutMismatch("the bytes are not the canonical encoding; write them with Layout.to_bytes")
-        return layout
-
 
 def mirror(matrix: NDArray[Any]) -> None:
     """Make a square matrix symmetric: what stands above the diagonal is written below it."""
@@ -246,28 +174,6 @@ def mirror(matrix: NDArray[Any]) -> None:
         tile = matrix[row:stop, row:stop]
         tile[...] = np.triu(tile) + np.triu(tile, 1).T
         matrix[stop:, row:stop] = matrix[row:stop, stop:].T
-
-
-def in_pieces(vector: NDArray[Any], elements: int) -> Iterator[NDArray[Any]]:
-    """A flat vector cut into pieces of so many elements, the last maybe shorter; views."""
-    return (vector[start : start + elements] for start in range(0, len(vector), elements))
-
-
-def _parse_block(content: object) -> Block:
-    match content:
-        case {"kind": "symmetric", "name": str(name), "dim": int(dim), **unknown} if not unknown:
-            return SymmetricBlock(name, dim)
-        case {"kind": "dense", "name": str(name), "shape": [*shape], **unknown} if not unknown:
-            return DenseBlock(name, tuple(shape))
-        case _:
-            raise LayoutMismatch(f"not a block of a layout: {str(content)[:100]}")
-
-
-def _check_parameter(name: object, value: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise LayoutMismatch(f"parameter {name!r}: use 1 to 64 of A-Z a-z 0-9 _ . -")
-    if type(value) not in {str, int, float, bool} or (isinstance(value, float) and not math.isfinite(value)):
-        raise LayoutMismatch(f"parameter {name} is text, a truth value or a finite number, not {value!r}")
 
 
 def _check_block(name: object, shape: tuple[object, ...]) -> None:

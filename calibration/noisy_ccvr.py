@@ -30,11 +30,10 @@ class NoisyGaussians:
 
     Attributes:
         noisy_counts: (C,) N̂.
-        sums: (C, l) Σz of each class, of features divided by the norm bound.
+        sums: (C, l) Σz of each class.
         moments: (C, l, l) Σzzᵀ of each class.
         count_deviation: of the noise on N̂.
         deviation: σ on the diagonal of a moment.
-        norm_bound: R.
     """
 
     noisy_counts: Floats
@@ -42,7 +41,6 @@ class NoisyGaussians:
     moments: Floats
     count_deviation: float
     deviation: float
-    norm_bound: float = 1.0
 
     @property
     def dim(self) -> int:
@@ -66,21 +64,21 @@ class NoisyGaussians:
         return max(0, round(float(self.noisy_counts.sum())))
 
     def mean(self, label: int) -> Floats:
-        """μ_c, (l,), no longer than the norm bound."""
+        """μ_c, (l,), no longer than 1."""
         mean: Floats = self.sums[label] / self.counts[label]
-        return mean * (self.norm_bound / max(1.0, float(np.linalg.norm(mean))))
+        return mean / max(1.0, float(np.linalg.norm(mean)))
 
     def covariance(self, label: int) -> Floats:
         """Σ_c, (l, l), drawn to the shared one and definite."""
         count, shared = int(self.counts[label]), self.shared_covariance()
         own = self._scatter(label) / count
-        noise = (self.deviation * self.norm_bound**2 / count) ** 2 * self.dim * (self.dim + 1) / 2
+        noise = (self.deviation / count) ** 2 * self.dim * (self.dim + 1) / 2
         apart = float(((own - shared) ** 2).sum())
         kept = max(0.0, 1 - noise / apart) if apart else 0.0
         if kept == 0:
             return shared
         mixed = kept * own + (1 - kept) * shared
-        return _shrunk(mixed, kept * self.deviation * self.norm_bound**2 / count)
+        return _shrunk(mixed, kept * self.deviation / count)
 
     def shared_covariance(self) -> Floats:
         """Σ of all classes that are not empty, (l, l), its noise shrunk away; NoRecords where noise drowned them."""
@@ -93,13 +91,12 @@ class NoisyGaussians:
             raise NoRecords("the noise drowned the records of every class: take a larger ε or more records")
         scatter = sum(self._scatter(label) for label in held.tolist())
         records = int(self.counts.sum())
-        deviation = self.deviation * math.sqrt(len(held)) * self.norm_bound**2
+        deviation = self.deviation * math.sqrt(len(held))
         return _shrunk(np.asarray(scatter) / records, deviation / records)
 
     def _scatter(self, label: int) -> Floats:
         mean = self.mean(label)
-        scatter: Floats = self.moments[label] * self.norm_bound**2
-        scatter -= self.counts[label] * np.outer(mean, mean)
+        scatter: Floats = self.moments[label] - self.counts[label] * np.outer(mean, mean)
         return scatter
 
 

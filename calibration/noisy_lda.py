@@ -79,9 +79,11 @@ class NoisyMoments:
 
 
 def posterior_of(
-    solution: NoisySolution, U: Floats, counts: Floats, column_deviation: float
+    solution: NoisySolution, U: Floats, counts: Floats, column_deviation: float, ridge: float
 ) -> tuple[Floats, Floats]:
     """Whitening (l, l), of which zᵀA⁻¹z = ‖whitening·z‖², and variances (C,) of a noisy head, as `ridge_posterior` has them.
+
+    `ridge` is what `solve_noisy` added to the spectrum.
 
     RSS_c = n̂_c − 2wᵀÛ_c + wᵀV_sw + 2σ_U²·tr A⁻¹, V_s the spectrum without what was added to it: w follows Û's noise, and the last term takes back what
     that seems to explain.
@@ -89,7 +91,7 @@ def posterior_of(
     values, vectors = solution.eigenvalues, solution.vectors
     projections = vectors.T @ U
     scores = projections / values[:, None]
-    own = values - solution.edge / 2
+    own = values - ridge
     rss = counts - 2 * (scores * projections).sum(axis=0) + (scores**2 * own[:, None]).sum(axis=0)
     rss += 2 * column_deviation**2 * float((1 / values).sum())
     freedom = max(1.0, float(counts.sum()) - float((own / values).sum()))

@@ -18,7 +18,7 @@ from calibration.errors import CalibrationError, NoRecords, ShapeMismatch
 from calibration.exact_products import exact_products
 from calibration.head import Head
 from calibration.ridge import solve_ffc
-from calibration.rows import Array, Floats, as_features, check_rows, row_blocks, unit_rows
+from calibration.rows import Array, Floats, as_features, check_rows, directions, row_blocks, unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ class RandomFeatures:
         dim: l, features per record.
         size: D, random features per record, even.
         bandwidth: σ of the kernel, from 1e-3 to 1e3, so that no record's angles overflow.
-        context: bytes that belong to the round; Ω follows from them by SHAKE-256 and Box and Muller's transform, not from a
-            library's generator, whose streams may change with its version.
+        seed: bytes that belong to the study, its question's digest; Ω follows from them by SHAKE-256 and Box and Muller's transform,
+            not from a library's generator, whose streams may change with its version.
 
     Raises:
         CalibrationError: an odd size, or a number outside its domain.
@@ -52,7 +52,7 @@ class RandomFeatures:
     dim: int
     size: int
     bandwidth: float
-    context: bytes
+    seed: bytes
 
     def __post_init__(self) -> None:
         if self.dim < 1 or self.size < 2 or self.size % 2 or not 1e-3 <= self.bandwidth <= 1e3:
@@ -65,34 +65,35 @@ class RandomFeatures:
                 f"{self.size} random features of {self.dim} features are drawn by {self.dim * self.size // 2} normals; {_NUMBERS_MAX // 2} at most"
             )
         object.__setattr__(
-            self, "_directions", _normals(self.context, self.size // 2, self.dim) / self.bandwidth
+            self, "_directions", _normals(self.seed, self.size // 2, self.dim) / self.bandwidth
         )
 
     @property
     def directions(self) -> Floats:
-        """Ω, (D/2, dim). Of two sizes under one context the smaller has the first rows of the larger."""
+        """Ω, (D/2, dim). Of two sizes under one seed the smaller has the first rows of the larger."""
         directions: Floats = vars(self)["_directions"]
         return directions
 
-    def __call__(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
+    def __call__(self, features: Array, *, normalise: bool = False) -> Floats:
         """φ of rows scaled to length 1, (n, D) float64 of length 1: cos and sin of each row of Ω, side by side.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
-            total: under noise: a row of zeros becomes the first unit vector, instead of being refused, and `exact_products` keep
-                rows apart.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
         matrix = as_features(features, self.dim)
-        if not total:
-            check_rows(matrix, normalise=normalise)
-        mapped = np.empty((len(matrix), self.size))
-        for block in row_blocks(len(matrix), max(self.dim, self.size)):
-            rows, _ = unit_rows(matrix[block], first=block.start, total=total)
-            angles = exact_products(rows, self.directions.T) if total else rows @ self.directions.T
+        check_rows(matrix, normalise=normalise)
+        return self.of_units(unit_rows(matrix)[0])
+
+    def of_units(self, rows: Floats, *, apart: bool = False) -> Floats:
+        """φ of (n, dim) rows of length 1; with `apart` no row's numbers depend on the rows beside it (`exact_products`)."""
+        mapped = np.empty((len(rows), self.size))
+        for block in row_blocks(len(rows), max(self.dim, self.size)):
+            part = rows[block]
+            angles = exact_products(part, self.directions.T) if apart else part @ self.directions.T
             np.cos(angles, out=mapped[block, 0::2])
             np.sin(angles, out=mapped[block, 1::2])
         mapped *= math.sqrt(2 / self.size)
@@ -106,7 +107,9 @@ class RandomFeatures:
         """
         if len(solution.weights) != self.size:
             raise ShapeMismatch(f"weights are for {len(solution.weights)} features, φ has {self.size}")
-        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self)
+        return KernelHead(
+            solution.weights, solution.bias, solution.empty_classes, self, centre=solution.centre
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +124,9 @@ class KernelHead(Head):
         """Features before φ."""
         return self.map.dim
 
-    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """φ of the features, (n, D)."""
-        return self.map(features, normalise=normalise, total=total)
+        return self.map.of_units(directions(self._checked(features, normalise=normalise), self.centre))
 
 
 def mean_squared_distance(statistics: FFCStatistics) -> float:
@@ -141,6 +144,11 @@ def mean_squared_distance(statistics: FFCStatistics) -> float:
     return 2 * max(0.0, 1 - square)
 
 
+def suggested_bandwidth(statistics: FFCStatistics) -> float:
+    """√½ times the root mean squared distance of two records, a good σ for random features of them; to 4 digits."""
+    return float(f"{math.sqrt(mean_squared_distance(statistics) / 2):.4g}")
+
+
 def solve_random_features(
     statistics: FFCStatistics,
     features: RandomFeatures,
@@ -149,7 +157,7 @@ def solve_random_features(
 ) -> KernelHead:
     """The head of the number of random features, and of the λ, with the smallest GCV error.
 
-    Features of one context are nested, so one upload at the largest size D, D(D + 1)/2 + DC + C numbers, holds the sums
+    Features of one seed are nested, so one upload at the largest size D, D(D + 1)/2 + DC + C numbers, holds the sums
     of every smaller one.
 
     Args:
@@ -178,9 +186,7 @@ def choose_random_features(
     tried = sizes or [
         size for size in (features.size // 4, features.size // 2, features.size) if size > 0 and size % 2 == 0
     ]
-    maps = [
-        RandomFeatures(features.dim, size, features.bandwidth, features.context) for size in sorted(tried)
-    ]
+    maps = [RandomFeatures(features.dim, size, features.bandwidth, features.seed) for size in sorted(tried)]
     parts = [statistics if smaller == features else statistics.leading(smaller.size) for smaller in maps]
     solutions = [solve_ffc(part, ridge(part) if callable(ridge) else ridge) for part in parts]
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
@@ -188,10 +194,10 @@ def choose_random_features(
     return maps[best], solutions[best]
 
 
-def _normals(context: bytes, rows: int, dim: int) -> Floats:
+def _normals(seed: bytes, rows: int, dim: int) -> Floats:
     """(rows, dim) standard normals, row by row from one stream, so that fewer rows are a prefix of more."""
     pairs = (rows * dim + 1) // 2
-    words = np.frombuffer(hashlib.shake_256(_TAG + context).digest(16 * pairs), "<u8").reshape(pairs, 2)
+    words = np.frombuffer(hashlib.shake_256(_TAG + seed).digest(16 * pairs), "<u8").reshape(pairs, 2)
     uniforms = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
     radius, angle = np.sqrt(-2 * np.log(uniforms[:, 0])), 2 * np.pi * uniforms[:, 1]
     normals = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]).ravel()

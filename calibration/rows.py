@@ -183,6 +183,22 @@ def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) ->
     return rows, norms
 
 
+def directions(features: NDArray[Any], centre: Floats | None = None, *, total: bool = False) -> Floats:
+    """Rows as heads take them: z of length 1, and with a centre m then (z − m)/‖z − m‖; (n, l) float64.
+
+    Args:
+        features: (n, l) array of a real type, no row of it zeros.
+        centre: (l,) m, ‖m‖ ≤ 1.
+        total: a row that is m becomes the first unit vector, instead of being refused.
+
+    Raises:
+        NonFinite: NaN or infinity in a row.
+        ZeroRow: a row of zeros; one that is m, unless `total`.
+    """
+    rows, _ = unit_rows(features)
+    return rows if centre is None else unit_rows(rows - centre, total=total)[0]
+
+
 def with_constant(rows: Floats, constant: float) -> Floats:
     """Unit rows as a fit with a bias solves them, z' = (z/√2, constant), (n, l + 1)."""
     return np.column_stack([rows * math.sqrt(0.5), np.full(len(rows), constant)])

@@ -44,4 +44,4 @@ class Solution(Head):
     """N."""
 
     def _changed(self, weights: Floats, bias: Floats | None) -> Head:
-        return Head(weights, bias, self.empty_classes)
+        return Head(weights, bias, self.empty_classes, centre=self.centre)

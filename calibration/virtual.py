@@ -18,7 +18,7 @@ import numpy as np
 from calibration.errors import CalibrationError, NoRecords
 from calibration.head import Head
 from calibration.logistic import fit_logistic
-from calibration.rows import Array, Floats, Integers, as_features, check_rows, finite_rows, unit_rows
+from calibration.rows import Array, Floats, Integers, as_features, directions, finite_rows
 
 
 class Gaussians(Protocol):
@@ -71,23 +71,19 @@ class TukeyHead(Head):
         """As `unit`."""
         return self.unit
 
-    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """max(features, 0)^β, (n, dim) float64.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: scale rows to length 1 first, for statistics of such rows.
-            total: as `Head.rows`; nothing is mapped here that could lose its direction.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features, but for their length.
         """
-        del total
-        matrix = as_features(features, len(self.weights))
         if normalise or self.unit:
-            check_rows(matrix, normalise=normalise)
-            return tukey(unit_rows(matrix)[0], self.power)
-        return tukey(finite_rows(matrix), self.power)
+            return tukey(directions(self._checked(features, normalise=normalise), self.centre), self.power)
+        return tukey(finite_rows(as_features(features, self.dim)), self.power)
 
 
 def tukey(features: Floats, power: float | None, out: Floats | None = None) -> Floats:
@@ -168,6 +164,7 @@ def solve_ccvr(
     proportional: bool = False,
     power: float | None = 0.5,
     unit: bool = False,
+    centre: Floats | None = None,
     penalty: float = 1e-4,
 ) -> TukeyHead:
     """The head that CCVR retrains, on virtual features alone.
@@ -179,6 +176,7 @@ def solve_ccvr(
         proportional: as `virtual_features`.
         power: β of Tukey's transformation after a ReLU, which sets negative features to 0; None for neither, as Luo et al. print it.
         unit: as `TukeyHead`.
+        centre: as `Head`, of features that were summed less their mean.
         penalty: of `fit_logistic`. `fit_logistic_sgd` on `tukey(features, power)` is the paper's way from the same draws.
 
     Raises:
@@ -192,4 +190,4 @@ def solve_ccvr(
     tukey(features, power, out=features)
     parameters = fit_logistic(features, labels, statistics.classes, penalty=penalty)
     empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
-    return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit)
+    return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit, centre=centre)

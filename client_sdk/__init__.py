@@ -1,11 +1,10 @@
 """A member's side of veilsum: who it is, what it insists on, and how it takes part.
 
 >>> identity = Identity.create("~/.veilsum", "hospital-3")
->>> policy = Policy(admin_key="…64 hexadecimal digits, from the admin…")
->>> with Member("https://sum.example.org", identity, "roster.bin", policy) as member:
-...     member.enrol(cohort)
-...     result = member.contribute(round_id, statistics, lineage="ct-2026")
->>> result.weights
+>>> policy = Policy(admin_key="…64 hexadecimal digits, from the admin…", approved={"ct-2026"})
+>>> with Member("https://sum.example.org", identity, policy) as member:
+...     for result in member.join(Records(features, labels, ids=exam_ids)):
+...         print(result.evaluate(test_features, test_labels))
 
 Names are imported when they are first used: `import client_sdk` costs next to nothing.
 """
@@ -14,33 +13,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from client_sdk.errors import Declined
     from client_sdk.identity import Identity
     from client_sdk.member import AsyncMember, Member
     from client_sdk.policy import Policy
     from client_sdk.progress import Progress
+    from client_sdk.records import Records
     from client_sdk.result import Result
-    from client_sdk.supply import Records, Wanted
 
 __all__ = [
     "AsyncMember",
+    "Declined",
     "Identity",
     "Member",
     "Policy",
     "Progress",
     "Records",
     "Result",
-    "Wanted",
 ]
 
 _HOMES = {
     "AsyncMember": "member",
+    "Declined": "errors",
     "Identity": "identity",
     "Member": "member",
     "Policy": "policy",
     "Progress": "progress",
-    "Records": "supply",
+    "Records": "records",
     "Result": "result",
-    "Wanted": "supply",
 }
 
 

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault, first_fault
@@ -18,6 +18,7 @@ from protocol.messages import (
     Message,
     Opening,
     Roster,
+    Study,
     Upload,
     parse,
 )
@@ -25,6 +26,10 @@ from protocol.messages import (
 LONG_POLL_S = 30.0
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+class StudyViews(RootModel[tuple[rest.StudyView, ...]]):
+    """The studies of a federation."""
 
 
 class Coordinator:
@@ -40,6 +45,21 @@ class Coordinator:
         """The newest roster, not yet verified."""
         path = rest.ROSTER.format(federation=federation.hex())
         return Roster.from_bytes((yield from self._get(path)).body)
+
+    def study(self, federation: bytes, study: bytes) -> Flow[Study]:
+        """A study by its hash, not yet checked."""
+        path = rest.STUDY.format(federation=federation.hex(), study=study.hex())
+        return Study.from_bytes((yield from self._get(path)).body)
+
+    def studies(self, federation: bytes) -> Flow[tuple[rest.StudyView, ...]]:
+        """The studies that were published."""
+        response = yield from self._get(rest.STUDIES.format(federation=federation.hex()))
+        return model_of(StudyViews, response).root
+
+    def runs(self, federation: bytes, after: int | None = None) -> Flow[rest.RunsView]:
+        """The federation's runs now; or with `after`, once their revision is above it or the long poll ends."""
+        response = yield from self._get(rest.RUNS.format(federation=federation.hex()), after)
+        return model_of(rest.RunsView, response)
 
     def send_card(self, card: KeyCard) -> Flow[rest.CohortView]:
         """Hand this member's card in; the cohort as it is then."""
@@ -105,11 +125,11 @@ class Coordinator:
         return model_of(published.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
 
     def weights(self, round_id: str) -> Flow[bytes]:
-        """The weights file, not yet verified."""
+        """The head's file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
 
     def document(self, round_id: str, name: str) -> Flow[bytes]:
-        """A document beside the weights, not yet verified."""
+        """A document beside the head, not yet verified."""
         return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
 
     def sums(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
@@ -118,7 +138,7 @@ class Coordinator:
         return (yield from self._caller.call(Request("GET", path, limit_bytes=limit_bytes))).body
 
     def material(self, round_id: str) -> Flow[bytes]:
-        """What the round's question rests on, not yet checked."""
+        """What the round's step takes of earlier ones, not yet checked."""
         return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
 
     def transcript(self, round_id: str, limit_bytes: int) -> Flow[bytes]:

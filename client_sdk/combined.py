@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from calibration.head_file import Calibrated
-from calibration.questions import Question
-from client_sdk.asked import terms_question
 from client_sdk.errors import mismatch
-from client_sdk.result import Floats, Result, calibrated_in, check_head
-from protocol.published import ALIKE, CombinedRecord
+from client_sdk.result import Floats, Result
+from protocol.published import CombinedRecord
 from protocol.record import verify_record
+from veilsum.study.result_files import calibrated_in, check_head
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -20,11 +19,11 @@ class Combined:
 
     Attributes:
         record: what it signed.
-        weights_file: the safetensors file as it came.
+        head_file: the safetensors file as it came.
     """
 
     record: CombinedRecord
-    weights_file: bytes
+    head_file: bytes
 
     @property
     def weights(self) -> Floats:
@@ -38,18 +37,19 @@ class Combined:
 
     @cached_property
     def calibrated(self) -> Calibrated:
-        """The head, as its file says; PeerFault(result-mismatch) where it holds none."""
-        return calibrated_in(self.weights_file)
+        """The head, as its file says; PeerFault(result-mismatch) if it holds none."""
+        return calibrated_in(self.head_file)
 
     def verify(self, results: Sequence[Result], admin_key: bytes | str | None = None) -> None:
         """Check the combination against the rounds it says it is of, in this order.
 
         1. each result holds (`Result.verify`), and they are those of the record's parts, one each (result-mismatch);
         2. the coordinator's signature on the record (bad-signature);
-        3. each part is what its round's own record says; the rounds sum the same thing; the record's federation, statistic,
-           extractor, vectors and records follow from them (result-mismatch);
-        4. no lineage stands in two of the rounds (result-mismatch);
-        5. the weights file's digest, then its tensors (result-mismatch).
+        3. each part is what its round's own record says; the rounds are exact sums of one question over different periods; the
+           record's federation, study, vectors and rows follow from them (result-mismatch);
+        4. the head's digest, then that it is one of the study's (result-mismatch).
+
+        Records are reserved for one run each (docs/protocol.md §7), so different periods hold different ones.
 
         Args:
             results: this member's, of all the rounds.
@@ -65,46 +65,41 @@ class Combined:
             result.verify(admin_key)
             verify_record(self.record, result.evidence.roster.coordinator)
         self._check_parts(by_round)
-        self._check_apart(results)
-        if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
-            raise mismatch("the weights file is not the one that the record names")
-        check_head(_widest(results), self.weights_file)
+        if hashlib.sha256(self.head_file).hexdigest() != self.record.head:
+            raise mismatch("the head's file is not the one that the record names")
+        check_head(by_round[self._latest(by_round)].spec, self.calibrated)
+
+    def _latest(self, by_round: dict[str, Result]) -> str:
+        """The part whose study the record names."""
+        for round_id, result in by_round.items():
+            if result.record.study == self.record.study:
+                return round_id
+        raise mismatch("the record names a study that none of its parts had")
 
     def _check_parts(self, by_round: dict[str, Result]) -> None:
-        record = self.record
+        record, latest = self.record, by_round[self._latest(by_round)]
         for part in record.parts:
             own = by_round[part.round].record
             for field in type(part).model_fields:
                 if getattr(part, field) != getattr(own, field):
                     raise mismatch(f"part {part.round} has another {field} than the round itself")
-        terms = [result.evidence.opening.terms for result in by_round.values()]
-        asked = [terms_question(result.evidence.attempt) for result in by_round.values()]
-        widest = _widest([*by_round.values()])
-        alike = all(getattr(each, field) == getattr(terms[0], field) for each in terms for field in ALIKE)
-        if not alike or not all(widest.widens(each) for each in asked):
-            raise mismatch("the rounds do not sum the same thing")
+        specs = [result.spec for result in by_round.values()]
+        periods = {spec.period for spec in specs}
+        alike = {(spec.question.digest, spec.withheld) for spec in specs}
+        if not all(spec.sums for spec in specs) or len(alike) > 1 or len(periods) < len(specs):
+            raise mismatch("the rounds are not exact sums of one question over different periods")
         records = [result.record for result in by_round.values()]
         expected = {
-            "federation": records[0].federation,
-            "statistic": records[0].statistic,
-            "extractor": records[0].extractor,
+            "federation": latest.record.federation,
+            "name": latest.record.name,
+            "version": latest.record.version,
+            "question": latest.spec.question.digest.hex(),
+            "withheld": latest.spec.withheld,
             "vectors": sum(len(result.summed) for result in by_round.values()),
-            "records": sum(each.records for each in records),
+            "rows": sum(each.rows for each in records),
         }
         for field, value in expected.items():
             if getattr(record, field) != value:
                 raise mismatch(
                     f"{field} is {getattr(record, field)} in the record, {value} follows from the rounds"
                 )
-
-    def _check_apart(self, results: Sequence[Result]) -> None:
-        columns = [(s.member, s.lineage) for result in results for s in result.certificate.survivors]
-        if len(set(columns)) != len(columns):
-            raise mismatch("a lineage stands in two of the rounds: its records count twice")
-
-
-def _widest(results: Sequence[Result]) -> Question:
-    """The question over the most classes: later periods may know some that earlier ones did not."""
-    return max(
-        (terms_question(result.evidence.attempt) for result in results), key=lambda asked: asked.classes
-    )

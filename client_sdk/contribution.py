@@ -2,107 +2,124 @@
 
     contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ collect ──▶ Result
         ▲                               │                        └──▶ count ──▶ the next round of the cohort
-        └─── an indicator round leads on to the round that withholds by its counts ────┘
+        └─── an indicator leads on to the sum that withholds by its counts ────────┘
                                         │  opening: history, policy, ledger, mask, upload
                                         │  deliveries, freeze, void, evictions, erasure: answered by protocol.member
                                         └─ certificate: evidence kept, spool cleared, reveal sent
 
-Each phase is on disk before any message that it speaks leaves, so the flow may end at any effect: the next
-one on the same folder finds out from the store where it stands and from the coordinator what is asked.
+What is uploaded comes from the reservation that was made before this member enrolled. Each phase is on disk before any message that it
+speaks leaves, so the flow may end at any effect: the next one on the same folder reads from the store how far it came, and asks the
+coordinator what is next.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 
-from client_sdk.asked import check_material, material_digest, mu_of
-from client_sdk.counting import check_classes, count, counts_of, following_round, uncounted
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
-from client_sdk.offer import Offer, check_consistent
 from client_sdk.progress import Progress, Step
 from client_sdk.replaying import FETCHED_UP_TO
 from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
-from client_sdk.settling import refund, release, settle
-from client_sdk.supply import Supply, check_collects
-from client_sdk.upload import check_same, mask, send
+from client_sdk.upload import mask, send
 from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened
 from protocol.member.attempting import Attempting
-from protocol.messages import ErasureRequest, Family, Message, Opening, Refusal, Terms
+from protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
 from protocol.record import verify_record
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
+from veilsum.study.materials import read_material
+from veilsum.study.vectors import Material
 
 
-def contribute(session: Session, round_id: str, supply: Supply | None) -> Flow[Result]:
+def contribute(session: Session, round_id: str) -> Flow[Result]:
     """Take part in a round until it ends; begun already, go on with it; over already, verify it again.
 
-    After an indicator round it is counted, and the next round of the cohort is waited for and taken part in.
+    An indicator is counted, and the next round of the cohort is waited for and taken part in.
 
     Args:
         session: the member.
         round_id: 16 hexadecimal digits.
-        supply: what to sum; None to help decrypting only.
 
     Raises:
-        NoResult: the round ended without weights, or went on without this member.
+        NoResult: the round ended without a result, or went on without this member.
         PeerFault: the coordinator broke a rule, or the policy refuses the round.
         ClientError: not enrolled, state damaged, or coordinator unreachable.
     """
     while True:
-        result = yield from _take_part(session, round_id, supply)
+        result = yield from take_part(session, round_id)
         if isinstance(result, Result):
             return result
-        round_id = yield from following_round(session, result, round_id)
+        round_id = yield from _following_round(session, result, round_id)
 
 
-def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[Result | bytes]:
-    """One round; its result, or the cohort of an indicator round, which has none."""
+def take_part(session: Session, round_id: str) -> Flow[Result | bytes]:
+    """One round; its result, or for an indicator, which has none, its cohort (raises as `contribute`)."""
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
         result = session.verified(folder)
-        _settle_saved(session, round_id, result.evidence.manifest.cohort)
+        _forget_shares(session, round_id, result.evidence.manifest.cohort)
         return result
     yield from session.roster()
-    yield from refund(session)
     view = yield from session.round(round_id)
-    cohort = bytes.fromhex(view.cohort)
-    session.store.lapse_others(cohort, session.surroundings.now_s())
-    attendance = yield from _attend(session, round_id, cohort, supply)
+    cohort, now_s = bytes.fromhex(view.cohort), session.surroundings.now_s()
+    session.store.lapse_others(cohort, now_s)
+    session.store.ledger.give_up_expired(now_s)
+    attendance = yield from _attend(session, round_id, cohort)
     if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
         if not view.ended:
-            yield from settle(session)
+            yield from session.settle()
     view = yield from attendance.until_end(view)
     yield from attendance.close(view)
-    if Evidence.load(folder).opening.terms.family == Family.INDICATOR:
-        yield from attendance.count()
+    if Evidence.load(folder).attempt.spec.indicator:
+        yield from attendance.check_counted()
         return cohort
     return (yield from attendance.collect(view))
 
 
-def _settle_saved(session: Session, round_id: str, cohort: bytes) -> None:
+def _forget_shares(session: Session, round_id: str, cohort: bytes) -> None:
     """Erase the shares of a saved round: a crash may have come between the two."""
     if (held := session.store.held(cohort)) is not None:
-        Attendance(session, round_id, cohort, None, held.phase, held.round_id).erase_shares()
+        Attendance(session, round_id, cohort, held.phase, held.round_id).erase_shares()
 
 
-def _attend(session: Session, round_id: str, cohort: bytes, supply: Supply | None) -> "Flow[Attendance]":
+def _attend(session: Session, round_id: str, cohort: bytes) -> "Flow[Attendance]":
     held = session.store.held(cohort)
+    if held is not None and isinstance(held.phase, Enrolled):
+        yield from enrol(session, cohort, None)
+        held = session.store.held(cohort)
     if held is None:
         raise NotEnrolled(
             f"round {round_id} is of cohort {cohort.hex()}, which this member holds no keys for: call "
-            "enrol(cohort) while the cohort takes cards"
+            "enrol(cohort, records) while the cohort takes cards"
         )
-    if isinstance(held.phase, Enrolled):
-        yield from enrol(session, cohort)
-        held = session.store.held(cohort)
-        assert held is not None
-    return Attendance(session, round_id, cohort, supply, held.phase, held.round_id)
+    return Attendance(session, round_id, cohort, held.phase, held.round_id)
+
+
+def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str]:
+    """The round that the operator opens after this one, waited for."""
+    after: int | None = None
+    while True:
+        asked_s = session.surroundings.monotonic_s()
+        view = yield from session.coordinator.cohort(cohort, after)
+        if round_id not in view.rounds:
+            raise PeerFault(Cause.MALFORMED, f"the cohort is shown without round {round_id}", ["coordinator"])
+        later = view.rounds[view.rounds.index(round_id) + 1 :]
+        if later:
+            newest = yield from session.round(later[-1])
+            if not newest.ended or newest.state == "done":
+                return later[-1]
+        session.report(
+            Progress(Step.WAITING, detail="the classes are counted; the operator opens the next round")
+        )
+        yield from session.waited(asked_s, news=view.version != after)
+        after = view.version
 
 
 @dataclass
@@ -112,18 +129,15 @@ class Attendance:
     Attributes:
         phase: as it is stored.
         phase_round: the round that `phase` is in or was in last.
-        offer: what is summed, once its terms are known.
-        material: what the round's question rests on, once it is fetched: nobody can withhold it later.
+        material_file: what the step takes of earlier ones, once it is fetched: nobody can withhold it later.
     """
 
     session: Session
     round_id: str
     cohort: bytes
-    supply: Supply | None
     phase: MemberPhase
     phase_round: str
-    offer: Offer | None = None
-    material: bytes | None = None
+    material_file: bytes | None = None
 
     @property
     def taking_part(self) -> bool:
@@ -148,10 +162,10 @@ class Attendance:
             message, after = yield from self.session.coordinator.request(
                 self.round_id, self.session.member, None if erasing else after
             )
-            if after == before and not erasing:
-                yield from self.session.unhurried(asked_s)
+            if not erasing:
+                yield from self.session.waited(asked_s, news=after != before)
             if message is None or message == answered:
-                # A certificate is shown to whoever asks, also who has answered it.
+                # A certificate is shown to every member, also to one that has answered it.
                 view = yield from self.session.round(self.round_id)
                 if erasing and message is None and view.state == "erasing":
                     raise NoResult(self.round_id, "erasing", fault_in(view))
@@ -174,7 +188,7 @@ class Attendance:
                 )
             self._receive(message)
         elif view.state in {"erased", "lost"}:
-            yield from settle(self.session)
+            yield from self.session.settle()
         if view.state != "done":
             self.erase_shares()
             raise NoResult(self.round_id, view.state, fault_in(view))
@@ -192,9 +206,9 @@ class Attendance:
         evidence = Evidence.load(folder)
         record = yield from session.coordinator.result(view.round)
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
-        weights_file = None
-        if record.weights_sha256 is not None:
-            weights_file = yield from session.coordinator.weights(view.round)
+        head_file = None
+        if record.head is not None:
+            head_file = yield from session.coordinator.weights(view.round)
         documents = {}
         for each in record.documents:
             documents[each.name] = yield from session.coordinator.document(view.round, each.name)
@@ -203,10 +217,10 @@ class Attendance:
         if session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO:
             limit = MAX_TRANSCRIPT_BYTES if session.transcripts else MAX_MESSAGE_BYTES
             transcript = yield from session.coordinator.transcript(view.round, limit)
-            # Before it is replayed: where it shows that the coordinator is false, it is what shows it to others.
+            # Before it is replayed: if it shows that the coordinator is false, it is the proof for others.
             write_durably(folder / TRANSCRIPT, transcript)
-        material = yield from self._material(evidence.opening.terms)
-        result = Result(evidence, record, weights_file, evictions, transcript, documents, material)
+        yield from self._material(evidence.attempt)
+        result = Result(evidence, record, head_file, evictions, transcript, documents, self.material_file)
         yield from compute(partial(result.verify, session.policy.federation))
         result.check_counts(session.store.history())
         result.save(folder)
@@ -216,29 +230,54 @@ class Attendance:
         )
         return result
 
-    def count(self) -> Flow[None]:
-        """Count an indicator round that is done, and erase its shares; again without effect.
+    def check_counted(self) -> Flow[None]:
+        """Recount an indicator that is done, and erase its shares; again without effect.
 
         Raises:
-            PeerFault: indicator-mismatch where this member went on without counting; and as `counting.count`.
+            PeerFault: indicator-mismatch if this member went on without counting; and as `_count`.
         """
         context = Evidence.load(self.session.store.results(self.round_id)).attempt.context
         self.phase = self._knowing()
-        if self.phase_round == self.round_id and uncounted(self.phase, context):
-            assert isinstance(self.phase, Closed)
-            self.phase = yield from count(self.session, self.round_id, self.phase)
+        if self.phase_round == self.round_id and self._uncounted(context):
+            yield from self._count()
             self.erase_shares()
-        if counts_of(self.session.store.history(), context) is None:
+        if self.session.store.history().count_of(context) is None:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
-                f"this member went on without counting indicator round {self.round_id}: take part in the next one",
+                f"this member went on without counting indicator {self.round_id}: its sum goes on without this member",
             )
+
+    def _uncounted(self, context: bytes) -> bool:
+        """Whether this member closed the indicator of a context, and can still count it."""
+        phase = self.phase
+        return (
+            isinstance(phase, Closed)
+            and phase.attempt.context == context
+            and phase.attempt.spec.indicator
+            and phase.history.count_of(context) is None
+        )
+
+    def _count(self) -> Flow[None]:
+        """Fetch what the indicator was made of, and count; the proofs against evicted members come first.
+
+        Raises:
+            PeerFault: disclosure-invalid or eviction-invalid if the coordinator shows something else than members sent.
+        """
+        session, before = self.session, self.phase
+        session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
+        evictions = yield from session.coordinator.evictions(self.phase_round)
+        disclosure = yield from session.coordinator.disclosure(self.phase_round, session.member)
+        messages: tuple[Message, ...] = (evictions, disclosure) if evictions.proofs else (disclosure,)
+        for message in messages:
+            now_s = session.surroundings.now_s()
+            self.phase, _ = yield from compute(partial(self.phase.receive, message, session.key, now_s))
+        session.hold(self.cohort, before, self.phase, self.phase_round)
 
     def close_earlier(self) -> Flow[None]:
         """Close the rounds that this member vanished from, of this cohort and of others, so that it may enter this one.
 
         Raises:
-            PeerFault: wrong-sequence where such a round has not ended.
+            PeerFault: wrong-sequence if such a round has not ended.
         """
         for cohort, held in list(self.session.store.cohorts()):
             if not isinstance(held.phase, Attempting):
@@ -249,7 +288,6 @@ class Attendance:
                 phase=held.phase,
                 phase_round=held.round_id,
                 round_id=held.round_id,
-                supply=None,
             )
             yield from earlier.finish()
             if cohort == self.cohort:
@@ -288,7 +326,7 @@ class Attendance:
         elif not self.taking_part:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
             opening = yield from self.session.coordinator.opening(self.round_id)
-            yield from self._open(opening, view, None)
+            yield from self._open(opening, view)
         replies = self._receive(message)
         for reply in replies:
             if isinstance(reply, Refusal):
@@ -306,21 +344,17 @@ class Attendance:
 
     def _opening(self, opening: Opening, view: RoundView) -> Flow[None]:
         if not (self.taking_part and isinstance(self.phase, Attempting)):
-            yield from self._open(opening, view, self.supply)
+            yield from self._open(opening, view)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
-        elif isinstance(self.phase, Opened) and self.supply is not None:
-            # Opened before a restart: what it brings now may be other records, under another policy or roster.
+        elif isinstance(self.phase, Opened):
+            # Opened before a restart: policy or roster may be others now.
             self._check_allowed(self.phase.attempt)
-            yield from self._bring(self.phase, self.supply)
-        if isinstance(self.phase, Opened) and self.supply is not None:
-            offer = yield from self._offered(self.phase.attempt)
-            self.phase = yield from mask(self.session, self.round_id, self.phase, offer)
+        if isinstance(self.phase, Opened):
+            material = yield from self._material(self.phase.attempt)
+            self.phase = yield from mask(self.session, self.round_id, self.phase, material)
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
-            if self.supply is not None:
-                offer = yield from self._offered(self.phase.attempt)
-                check_same(upload, offer, self.phase.opening.terms)
             try:
                 yield from send(self.session, self.round_id, self.cohort, upload)
             except PeerFault as fault:
@@ -330,8 +364,8 @@ class Attendance:
                 detail = "the round has moved on; the certificate will show whether this upload is counted"
                 self.session.report(Progress(Step.UPLOADING, phase=view.state, detail=detail))
 
-    def _open(self, opening: Opening, view: RoundView, supply: Supply | None) -> Flow[None]:
-        """Check an opening: signature and history, the roster's age, the policy, the terms, the records, if any can be brought; then store it."""
+    def _open(self, opening: Opening, view: RoundView) -> Flow[None]:
+        """Check an opening, then store it: signature and history, the roster's age, policy, reservation, and the step's material."""
         session, now_s = self.session, self.session.surroundings.now_s()
         if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
             # One call is one attempt: two sums over the same records, a member apart, show that member's vector.
@@ -340,17 +374,15 @@ class Attendance:
                 "this round is over for this member: it opens no other one",
                 ["coordinator"],
             )
-        context = opening.terms.indicator
         self.phase = self._knowing()
-        if uncounted(self.phase, context):
-            assert isinstance(self.phase, Closed)
-            self.phase = yield from count(session, self.phase_round, self.phase)
+        if self._uncounted(opening.terms.indicator):
+            yield from self._count()
         opened, _ = self.phase.receive(opening, session.key, now_s)
-        assert isinstance(opened, Opened)
+        if not isinstance(opened, Opened):  # shown too late: the keys of the sequence are erased
+            self._hold(opened)
+            raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
         attempt = opened.attempt
         self._check_allowed(attempt)
-        check_consistent(attempt)
-        check_classes(attempt, opened.history)
         if view.context != attempt.context.hex():
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
@@ -358,51 +390,28 @@ class Attendance:
                 "history than this member was shown",
                 ["coordinator"],
             )
-        if supply is not None:
-            yield from self._bring(opened, supply)
+        yield from self._material(attempt)
         self._hold(opened)
 
     def _check_allowed(self, attempt: Attempt) -> None:
-        """Refuse what roster and policy, as they are now, don't allow (roster-rollback, policy-refused)."""
+        """Refuse what roster, policy and ledger, as they are now, don't allow (docs/protocol.md §4.3, clauses 10 and 11, and §7.3)."""
         session = self.session
         session.check_current(attempt.roster)
-        session.policy.check_manifest(attempt.roster, attempt.manifest)
-        session.policy.check_opening(attempt, session.member, session.surroundings.now_s())
+        session.policy.check_opening(attempt, session.surroundings.now_s())
+        session.store.ledger.check(attempt)
 
-    def _bring(self, opened: Opened, supply: Supply) -> Flow[None]:
-        """Make the statistics and check them against the round and this member's own ledger.
-
-        A noisy round is paid for first, once: before any record is looked at, and after all that may be wrong about the round itself.
-        """
-        session, attempt = self.session, opened.attempt
-        lineages, policy, mu = session.store.lineages, session.policy, mu_of(attempt)
-        if mu > 0:
-            material = yield from self._material(attempt.opening.terms)
-            yield from compute(partial(check_collects, attempt, material))
-            yield from compute(partial(lineages.await_end, attempt))
-            yield from compute(
-                partial(lineages.charge, supply.name, supply.lineage, attempt.context, mu, policy)
-            )
-        offer = yield from self._offered(attempt)
-        offer.check(attempt, session.member)
-        family = opened.opening.terms.family.value
-        yield from compute(partial(lineages.check, offer, family, attempt.context, policy, charged=mu))
-
-    def _offered(self, attempt: Attempt) -> Flow[Offer]:
-        """What this member brings to the attempt, made once."""
-        if self.offer is None:
-            assert self.supply is not None
-            material = yield from self._material(attempt.opening.terms)
-            self.offer = yield from compute(partial(self.supply.offer, attempt, material))
-        return self.offer
-
-    def _material(self, terms: Terms) -> Flow[bytes | None]:
-        """What the round's question rests on, as its terms name it; None where that is nothing."""
-        if self.material is None and material_digest(terms) is not None:
+    def _material(self, attempt: Attempt) -> Flow[Material]:
+        """What the step takes of earlier ones, as its terms name it; PeerFault(terms-refused) for something else."""
+        if self.material_file is None and attempt.terms.material != NO_CONTEXT:
             content = yield from self.session.coordinator.material(self.round_id)
-            check_material(terms, content)
-            self.material = content
-        return self.material
+            if hashlib.sha256(content).digest() != attempt.terms.material:
+                raise PeerFault(
+                    Cause.TERMS_REFUSED,
+                    "the material does not match the SHA-256 in the signed terms",
+                    ["coordinator"],
+                )
+            self.material_file = content
+        return read_material(attempt.spec, self.material_file)
 
     def _knowing(self) -> MemberPhase:
         """The phase with what this conversation has learned in other cohorts since it was read."""
@@ -417,8 +426,6 @@ class Attendance:
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
             assert isinstance(self.phase, Attempting)
             Evidence.of(following, self.phase.uploads).save(session.store.results(self.round_id))
-        if isinstance(message, Closing):
-            release(session, message)
         if following is not self.phase:
             self._hold(following)
         if not isinstance(following, Attempting):

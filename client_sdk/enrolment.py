@@ -1,85 +1,227 @@
-"""M0 as a flow: send the card, wait for the manifest, check it, and forget the private keys."""
+"""M0 as flows: check the study, answer yes or no, send the card, wait for the manifest, and forget the private keys."""
 
-from client_sdk.effects import Flow
-from client_sdk.errors import PeerFault, fault_of
+from functools import partial
+
+from client_sdk.effects import Flow, compute
+from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
+from client_sdk.records import Marks, Records, Selection, select, select_again
+from client_sdk.reservations import Run, State
 from client_sdk.session import Session, ready_of
-from protocol.attempt import check_manifest
 from protocol.causes import Cause
 from protocol.member import Enrolled, MemberPhase
+from protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
 from protocol.parameters import Quorum
 from protocol.rest import CohortView
+from protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
+from protocol.study import Content, read_content
+from veilsum.study.promise import check_cohort, study_mu
 
 
-def enrol(session: Session, cohort: bytes) -> Flow[Quorum]:
+def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
     """Join a cohort, or go on joining it after a crash; joined already, it only says what holds.
 
     Args:
         session: the member.
         cohort: the cohort's id, 32 bytes.
+        records: everything this member has; None if it has answered for the study and period.
 
     Returns:
         The cohort's numbers; `caution()` says what very small ones mean.
 
     Raises:
-        PeerFault: the roster, the coordinator, the manifest or the policy refuses.
+        Declined: too few records are free; the card stays here.
+        PeerFault: the roster, the study, the coordinator, the manifest or the policy refuses.
         ClientError: the state is damaged or the coordinator can't be reached.
     """
-    roster = yield from session.roster()
-    held = session.store.held(cohort)
-    phase: MemberPhase
-    if held is None:
-        phase, _ = Enrolled.start(
-            session.member,
-            roster,
-            cohort,
-            session.key,
-            expires_s=int(session.surroundings.now_s() + session.policy.card_lifetime_s),
-            history=session.store.history(),
-            random_bytes=session.surroundings.random_bytes,
-        )
-        session.store.hold(cohort, phase, "")
-    else:
-        phase = held.phase
-    if isinstance(phase, Enrolled):
-        view = yield from _card_sent(session, phase, fresh=held is None)
-        phase = yield from _formed(session, phase, view)
+    phase = yield from send_card(session, cohort, records)
+    while isinstance(phase, Enrolled):
+        view = yield from session.coordinator.cohort(cohort)
+        if view.state == "enrolling":
+            yield from _wait(session, view)
+        else:
+            phase = yield from form(session, phase, view)
     ready = ready_of(phase)
-    return check_manifest(ready.roster, ready.manifest)
+    return Quorum.of(ready.manifest, read_content(ready.study.content).question)
 
 
-def _card_sent(session: Session, phase: Enrolled, *, fresh: bool) -> Flow[CohortView]:
-    if not fresh:
-        # A cohort that formed while this member was away takes no cards any more, not even one it has.
-        view = yield from session.coordinator.cohort(phase.card.cohort)
-        if view.state != "enrolling" or session.member in view.cards:
-            return view
-    return (yield from session.coordinator.send_card(phase.card))
-
-
-def _formed(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhase]:
-    cohort = phase.card.cohort
-    while view.state == "enrolling":
-        session.report(
-            Progress(
-                Step.ENROLLING,
-                phase=view.state,
-                done=len(view.cards),
-                total=len(view.members),
-                waiting_for=tuple(sorted(set(view.members) - set(view.cards))),
-                until_s=view.deadline_s,
-            )
+def send_card(session: Session, cohort: bytes, records: Records | None) -> Flow[MemberPhase]:
+    """Answer for a cohort's run, and send the card after a yes; arguments and errors as `enrol`."""
+    session.store.ledger.give_up_expired(session.surroundings.now_s())
+    roster = yield from session.roster()
+    if roster.key_of(session.member) != session.key.public:
+        raise PeerFault(
+            Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
         )
-        asked_s, before = session.surroundings.monotonic_s(), view.version
-        view = yield from session.coordinator.cohort(cohort, before)
-        if view.version == before:
-            yield from session.unhurried(asked_s)
+    view = yield from session.coordinator.cohort(cohort)
+    if (held := session.store.held(cohort)) is not None:
+        # A cohort that formed while this member was away takes no cards any more, not even one it has.
+        waits = view.state == "enrolling" and session.member not in view.cards
+        phase = held.phase
+        if isinstance(phase, Enrolled) and waits:
+            yield from session.coordinator.send_card(phase.card)
+        return phase
+    if view.state != "enrolling":
+        raise NotEnrolled(f"cohort {cohort.hex()} takes no cards any more ({view.state}): join the next one")
+    study, content = yield from session.study(roster, bytes.fromhex(view.study))
+    _check_names(roster, study, cohort, view)
+    session.policy.check_study(content)
+    yield from _answer(session, content, view, records)
+    enrolled, cards = Enrolled.start(
+        session.member,
+        roster,
+        study,
+        session.key,
+        counter=view.counter,
+        period=view.period,
+        repeats=_repeats(view),
+        history=session.store.history(),
+        random_bytes=session.surroundings.random_bytes,
+    )
+    session.store.hold(cohort, enrolled, "")
+    for card in cards:
+        assert isinstance(card, KeyCard)
+        tell_waiting(session, (yield from session.coordinator.send_card(card)))
+    return enrolled
+
+
+def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhase]:
+    """Check the manifest of a cohort that has formed, and store the pair secrets.
+
+    Raises:
+        PeerFault: the cohort failed; or manifest, cards or policy refuse.
+    """
+    cohort = phase.card.cohort
     if view.state == "failed":
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
     cards = yield from session.coordinator.cards(cohort, session.member)
-    following, _ = phase.receive(cards, session.key, session.surroundings.now_s())
-    session.policy.check_manifest(phase.roster, cards.manifest)
+    following, _ = yield from compute(
+        partial(phase.receive, cards, session.key, session.surroundings.now_s())
+    )
+    check_cohort(_first_spec(phase.study, cards.manifest))
+    session.policy.check_manifest(cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
     session.store.hold(cohort, following, "")
     return following
+
+
+def tell_waiting(session: Session, view: CohortView) -> None:
+    """Report for whom a cohort waits, and until when."""
+    if view.state != "enrolling":
+        return
+    session.report(
+        Progress(
+            Step.ENROLLING,
+            phase=view.state,
+            done=len(view.cards),
+            total=len(view.members),
+            waiting_for=tuple(sorted(set(view.members) - set(view.cards))),
+            until_s=view.deadline_s,
+        )
+    )
+
+
+def _wait(session: Session, view: CohortView) -> Flow[None]:
+    tell_waiting(session, view)
+    asked_s = session.surroundings.monotonic_s()
+    later = yield from session.coordinator.cohort(bytes.fromhex(view.cohort), view.version)
+    yield from session.waited(asked_s, news=later.version != view.version)
+
+
+def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
+    """The cohort's id follows from what the card will be bound to: study, period and what is repeated (wrong-cohort)."""
+    if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeats(view)):
+        raise PeerFault(
+            Cause.WRONG_COHORT,
+            "the cohort's id does not follow from the newest roster, study, period and counter that are shown",
+            ["coordinator"],
+        )
+
+
+def _answer(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
+    """Decide yes or no for good; after a yes nothing about the data changes what is sent (docs/protocol.md §7.2).
+
+    Raises:
+        Declined: the answer is no, now or before.
+    """
+    ledger, question, period = session.store.ledger, content.question, view.period
+    run = ledger.run(question.digest, period)
+    if run is None:
+        if records is None:
+            raise Misuse(f"{content.notes.name}, period {period}: pass your records to decide on taking part")
+        base = None if view.repeats is None else _base(session, content, view)
+        found = yield from compute(partial(_select, session, content, records, base))
+        mu = 0.0 if question.noise is None else study_mu(question.noise)
+        run = ledger.answer(content, period, found, mu=mu, base=base)
+        _tell(session, run)
+    elif view.repeats is not None and not _held_by(session, run, view):
+        raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
+    if run.state is State.DECLINED or run.given_up:
+        raise Declined(_no(run))
+    ledger.renew(run, content.notes.expires)
+
+
+def _select(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
+    """The rows of a run; those of the reservation `base` again, under another extractor."""
+    ledger, question = session.store.ledger, content.question
+    marks = Marks(ledger.secret, session.policy.federation)
+    if base is not None:
+        _, labels, ranks = ledger.rows(base)
+        features = select_again(records, question.dim, marks, ranks)
+        return Selection(features, labels, ranks, (), 0, 0, 0)
+    noisy, mu = question.noise is not None, 0.0 if question.noise is None else study_mu(question.noise)
+    free = partial(ledger.free, noisy=noisy, mu=mu, mu_budget=session.policy.mu_budget)
+    return select(records, question, marks, free)
+
+
+def _base(session: Session, content: Content, view: CohortView) -> Run:
+    """The reservation of the attempt that a run repeats under another extractor."""
+    base = session.store.ledger.under(_repeats(view))
+    if base is None or base.period != view.period:
+        raise Declined(
+            f"{content.notes.name}, period {view.period}: this member was not in the attempt that the run repeats"
+        )
+    return base
+
+
+def _held_by(session: Session, run: Run, view: CohortView) -> bool:
+    base = session.store.ledger.under(_repeats(view))
+    return base is not None and base.number == (run.base or run.number)
+
+
+def _tell(session: Session, run: Run) -> None:
+    detail = (
+        f"{run.name}: {run.rows} rows of {run.records} records are summed; skipped {run.taken} rows of reserved or spent records, "
+        f"{run.unusable} unusable ones, and {run.beyond} beyond the study's limits"
+    )
+    if run.state is not State.DECLINED:
+        session.report(Progress(Step.ENROLLING, detail=detail))
+
+
+def _no(run: Run) -> str:
+    if run.given_up:
+        return f"{run.name}: this member gave the run up, for good; join the next period"
+    return (
+        f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken} belong to reserved or spent "
+        f"records, {run.unusable} are unusable). The answer is no for this period; join the next period with new records"
+    )
+
+
+def _repeats(view: CohortView) -> bytes:
+    return NO_CONTEXT if view.repeats is None else bytes.fromhex(view.repeats)
+
+
+def _first_spec(study: Study, manifest: Manifest) -> RoundSpec:
+    """The first step of a cohort's run: noise is checked for all steps at once."""
+    content = read_content(study.content)
+    return RoundSpec(
+        content,
+        study.hash,
+        manifest.period,
+        content.question.steps[0],
+        (),
+        len(manifest.members),
+        manifest.survivors_min,
+        CHUNK_ELEMENTS,
+    )

@@ -7,7 +7,7 @@ Exception
 └── ClientError            this member's own machine, or the way to the coordinator
     ├── IdentityError      the identity's folder: missing, exists, loose modes, in use
     ├── StateError         the stored state is damaged
-    ├── LineageError       records and the lineage's name don't go together
+    ├── Declined           this member answered no: too few of its records are free
     ├── NotEnrolled        the round's cohort does not know this member yet
     ├── Unreachable        no answer until the patience was spent
     └── UnexpectedAnswer   an answer that this release can't read
@@ -25,8 +25,8 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "erased", "lost"; "erasing" where it still waits for reports; "missed" where this member came too late to see the
-            opening; "lapsed" where the terms' latest end passed and this member erased its keys.
+        state: how it ended: "failed", "voided", "erased", "lost"; "erasing" while it waits for reports; "missed" if this member came
+            too late to see the opening; "lapsed" if the terms' latest end passed and this member erased its keys.
     """
 
     def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
@@ -35,14 +35,14 @@ class NoResult(PeerFault):
 
 
 _ENDINGS = {
-    "failed": "has no result, though its survivors are certified: they count as opened; join the next one",
+    "failed": "has no result, though its survivors are certified: its records are spent, and only a run that repeats it sums them",
     "voided": "ended without a sum and nothing was opened; join the next attempt",
-    "erasing": "is past its latest end and waits for reports; what this member held of it is erased; run the same command again "
+    "erasing": "is past its latest end and waits for erasure reports; this member has erased its keys; run the same command again "
     "later",
-    "erased": "ended without a sum and nothing was opened; join the next one",
-    "lost": "was closed by the admin, and its lineages stay out of exact rounds; join the next one",
-    "lapsed": "is past its latest end and this member's keys for it are erased; join the next one",
-    "missed": "went on without this member; join the next one",
+    "erased": "ended without a sum and nothing was opened; join the next round",
+    "lost": "was closed by the admin, and its records are spent; join the next run with new records",
+    "lapsed": "is past its latest end and this member's keys for it are erased; join the next round",
+    "missed": "went on without this member; join the next round",
 }
 
 
@@ -58,8 +58,8 @@ class StateError(ClientError):
     """What this member stored can't be read back."""
 
 
-class LineageError(ClientError):
-    """These records can't be used under this lineage's name."""
+class Declined(ClientError):  # noqa: N818 - says what this member answered
+    """This member takes no part in a run: it has too few records for it. The answer is final for the study and period."""
 
 
 class NotEnrolled(ClientError):  # noqa: N818 - says what is the case
@@ -71,14 +71,14 @@ class Unreachable(ClientError):  # noqa: N818 - says what the coordinator is
 
 
 class UnexpectedAnswer(ClientError):  # noqa: N818 - says what came
-    """The coordinator's answer is none that this release knows."""
+    """This release cannot read the coordinator's answer."""
 
 
 def fault_of(problem: Problem) -> PeerFault:
     """The fault that a problem document tells of.
 
     Raises:
-        UnexpectedAnswer: its cause is none of this release's.
+        UnexpectedAnswer: this release does not know its cause.
     """
     try:
         cause = Cause(problem.cause)
@@ -87,8 +87,7 @@ def fault_of(problem: Problem) -> PeerFault:
             f"the coordinator refused for a cause this release does not know, {problem.cause!r}: "
             f"{problem.detail}; update veilsum"
         ) from error
-    rounds = f" (rounds {', '.join(problem.rounds)})" if problem.rounds else ""
-    return PeerFault(cause, problem.detail + rounds, problem.parties)
+    return PeerFault(cause, problem.detail, problem.parties)
 
 
 def fault_in(view: RoundView) -> PeerFault:
@@ -110,8 +109,8 @@ def first_fault(error: ValidationError, whole: str = "") -> str:
 
 __all__ = [
     "ClientError",
+    "Declined",
     "IdentityError",
-    "LineageError",
     "Misuse",
     "NoResult",
     "NotEnrolled",

@@ -8,14 +8,15 @@ from pathlib import Path
 from client_sdk.errors import PeerFault
 from client_sdk.files import make_folder, read_part, whole, write_together
 from client_sdk.policy import check_admin
-from protocol.attempt import Attempt, check_manifest
+from protocol.attempt import Attempt, check_manifest, check_study
 from protocol.causes import Cause
 from protocol.member import Closed
-from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor, Upload, UploadHeader
+from protocol.messages import Certificate, Manifest, Opening, Roster, Study, Survivor, Upload, UploadHeader
 from protocol.opening_rules import check_opening
 
-_PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
+_PARTS: dict[str, type[Roster | Study | Manifest | Opening | Certificate]] = {
     "roster": Roster,
+    "study": Study,
     "manifest": Manifest,
     "opening": Opening,
     "certificate": Certificate,
@@ -35,6 +36,7 @@ class Evidence:
 
     member: str
     roster: Roster
+    study: Study
     manifest: Manifest
     opening: Opening
     certificate: Certificate
@@ -45,13 +47,13 @@ class Evidence:
     def of(cls, closed: Closed, uploads: tuple[Upload, ...] = ()) -> "Evidence":
         """What is left to check once the keys are gone; `uploads` are the member's own, at most one."""
         ready = closed.ready
-        history = ready.roster, ready.manifest, closed.opening, closed.certificate
+        history = ready.roster, ready.study, ready.manifest, closed.opening, closed.certificate
         return cls(ready.member, *history, closed.own, uploads[0].header if uploads else None)
 
     @cached_property
     def attempt(self) -> Attempt:
-        """Roster, manifest and opening as one."""
-        return Attempt(self.roster, self.manifest, self.opening)
+        """Roster, study, manifest and opening as one."""
+        return Attempt(self.roster, self.study, self.manifest, self.opening)
 
     @property
     def counted(self) -> bool:
@@ -62,10 +64,11 @@ class Evidence:
         """Check the history again, in this order.
 
         1. the roster is the admin's (wrong-federation, bad-signature);
-        2. the manifest follows from it (`check_manifest`), and this member stands in it (manifest-mismatch);
-        3. the opening is what members may open under that roster (`check_opening`): with an indicator round where it demands one;
-        4. the certificate has t valid votes on its outcome (`check_certificate`);
-        5. it does not name another upload of this member than the one it sent, whose header it signed (own-upload-changed,
+        2. the study is of its study key, and breaks no rule (`check_study`);
+        3. the manifest follows from both (`check_manifest`), and this member stands in it (manifest-mismatch);
+        4. the opening is what members may open under that study (`check_opening`);
+        5. the certificate has t valid votes on its outcome (`check_certificate`);
+        6. it does not name another upload of this member than the one it sent, whose header it signed (own-upload-changed,
            bad-signature).
 
         Args:
@@ -75,10 +78,11 @@ class Evidence:
             PeerFault: the first of these that does not hold.
         """
         check_admin(self.roster, admin_key)
-        check_manifest(self.roster, self.manifest)
+        check_study(self.roster, self.study)
+        check_manifest(self.roster, self.study, self.manifest)
         if self.member not in self.manifest.members:
             raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])
-        check_opening(self.roster, self.manifest, self.opening)
+        check_opening(self.attempt)
         self.attempt.check_certificate(self.certificate)
         named = {survivor.member: survivor for survivor in self.certificate.survivors}
         if self.own and named.get(self.member, self.own[0]) != self.own[0]:
@@ -89,13 +93,10 @@ class Evidence:
                 raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header is not that of this member's upload")
 
     def save(self, folder: Path) -> None:
-        """Write roster.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
+        """Write roster.bin, study.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
         make_folder(folder)
-        own = [
-            {"lineage": s.lineage.hex(), "records": s.records.hex(), "digest": s.digest.hex()}
-            for s in self.own
-        ]
-        content = json.dumps({"member": self.member, "uploads": own}, indent=2)
+        uploads = [survivor.digest.hex() for survivor in self.own]
+        content = json.dumps({"member": self.member, "uploads": uploads}, indent=2)
         parts = {f"{name}.bin": getattr(self, name).to_bytes() for name in _PARTS}
         header = None if self.header is None else self.header.encode_fields()
         write_together(folder, {**parts, _HEADER: header, _MEMBER: f"{content}\n".encode()})
@@ -123,10 +124,7 @@ def _own(content: bytes) -> tuple[str, tuple[Survivor, ...]]:
     """Who kept the evidence, and its upload as a certificate names it."""
     kept = json.loads(content)
     member = str(kept["member"])
-    return member, tuple(
-        Survivor(member, *(bytes.fromhex(entry[key]) for key in ("lineage", "records", "digest")))
-        for entry in kept["uploads"]
-    )
+    return member, tuple(Survivor(member, bytes.fromhex(digest)) for digest in kept["uploads"])
 
 
 def read_header(raw: bytes) -> UploadHeader:

@@ -18,8 +18,8 @@ _FORMAT = b"veilsum-state/"
 _HEADER = _FORMAT + b"3\n"
 LOSS = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
-    "is a new identity: make one with Identity.create, give its public key to the admin, and enrol it in the "
-    "next cohort"
+    "is a new identity: make one with Identity.create (ledger= this identity's folder, so that no record is summed "
+    "twice), give its public key to the admin, and enrol it in the next cohort"
 )
 
 ANEW = (

@@ -30,25 +30,33 @@ class Identity:
         self.folder, self.member, self.key = folder, member, key
 
     @classmethod
-    def create(cls, folder: str | os.PathLike[str], member: str) -> Self:
+    def create(
+        cls, folder: str | os.PathLike[str], member: str, *, ledger: str | os.PathLike[str] | None = None
+    ) -> Self:
         """Draw a new key.
 
         Args:
             folder: is made, with mode 0700; may exist, without an identity in it.
             member: 1 to 64 of a-z, 0-9 and "-".
+            ledger: folder of the identity that this one takes the place of: its ledger is carried over, so that no record is
+                summed twice.
 
         Raises:
-            Misuse: `member` is no id.
+            Misuse: `member` is not an id, or there is no ledger to carry over.
             IdentityError: the folder holds an identity already; it is never overwritten.
         """
         if not re.fullmatch(NAME_PATTERN, member):
-            raise Misuse(f"{member!r} is no member id: use 1 to 64 of a-z, 0-9 and '-'")
+            raise Misuse(f"invalid member id {member!r}: use 1 to 64 of a-z, 0-9 and '-'")
         home = Path(folder).expanduser()
         if (home / _KEY).exists() or (home / _CARD).exists():
             raise IdentityError(
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
             )
         make_private(home)
+        if ledger is not None:
+            from client_sdk.ledger import carry_over  # noqa: PLC0415 - few need it
+
+            carry_over(Path(ledger).expanduser(), home)
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _FORMAT, "member": member, "public": key.public.hex()}
         write_durably(home / _KEY, f"{key.seed.hex()}\n".encode())
@@ -68,7 +76,7 @@ class Identity:
             there, missing = (path, card_path) if path.exists() else (card_path, path)
             raise IdentityError(
                 f"{there} is there, {missing} is not: where making it was interrupted, nobody knows this key yet, so "
-                f"remove {there} and make one with Identity.create; where it was in use, put {missing} back"
+                f"remove {there} and make one with Identity.create; if it was in use, put {missing} back"
             )
         try:
             mode = path.stat().st_mode

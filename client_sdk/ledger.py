@@ -1,203 +1,153 @@
-"""What a member can say of its federation's ledger: what was opened, who stands with whom, and what would be refused next.
+"""A member's ledger on disk: one SQLite database, and files beside it that it names by their SHA-256."""
 
-Two sums over sets that differ show the sum over the difference; the rule that forbids the small ones is protocol §8.
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from client_sdk.errors import Misuse, StateError
+from client_sdk.files import LOSS, make_private, write_durably
+
+_FORMAT = 2
+_DATABASE = "ledger.sqlite"
+_TABLES = """
+CREATE TABLE kept (name TEXT PRIMARY KEY, value BLOB NOT NULL, sha256 BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    base INTEGER REFERENCES run,
+    yes INTEGER NOT NULL,
+    study TEXT NOT NULL,
+    approval BLOB NOT NULL,
+    question BLOB NOT NULL,
+    extractor TEXT NOT NULL,
+    period TEXT NOT NULL,
+    noisy INTEGER NOT NULL,
+    mu REAL NOT NULL,
+    expires INTEGER NOT NULL,
+    least INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    unusable INTEGER NOT NULL,
+    taken INTEGER NOT NULL,
+    beyond INTEGER NOT NULL,
+    rows_sha256 BLOB,
+    given_up INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (question, period)
+);
+CREATE TABLE held (record BLOB NOT NULL, run INTEGER NOT NULL REFERENCES run, PRIMARY KEY (record, run)) WITHOUT ROWID;
+CREATE TABLE attempt (id INTEGER PRIMARY KEY, context BLOB NOT NULL UNIQUE, run INTEGER NOT NULL REFERENCES run, step TEXT NOT NULL, ended TEXT);
+CREATE TABLE vector (run INTEGER NOT NULL REFERENCES run, name TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
+CREATE VIEW spending AS
+SELECT COALESCE(run.base, run.id) AS base, attempt.id AS number, context, step, ended FROM attempt JOIN run ON run.id = attempt.run
+WHERE ended IN ('none', 'lost');
+CREATE VIEW answered AS
+SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, beyond, given_up,
+    (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
+    EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,
+    (SELECT context FROM spending WHERE spending.base = COALESCE(run.base, run.id) AND step = 'sum' ORDER BY number LIMIT 1) AS summed
+FROM run;
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
 
-from client_sdk.errors import PeerFault
-from client_sdk.lineages import Lineage
-from client_sdk.store import Store
-from protocol.attempt import colluders_assumed, group_floor
-from protocol.causes import Cause
-from protocol.ledger import READINGS, Opened, groups, opened_sets
-from protocol.member import Closed, History, Ready
-from protocol.member.attempting import Attempting
-from protocol.messages import (
-    EMPTY_CHAIN,
-    LOST_REASON,
-    NO_REASON,
-    Family,
-    Ledger,
-    Link,
-    Past,
-    Roster,
-    extend_chain,
-)
-from protocol.parameters import HONEST_MIN
-from protocol.rest import round_name
-
-READING_NAMES = ("by lineage", "by version")
-
-
-@dataclass(frozen=True)
-class Round:
-    """A closed attempt.
-
-    Attributes:
-        ended: "sum", "void" or "lost".
-        why: the reason of a VOID; "" otherwise.
-        sets: how many members each set has that counts as opened.
-        own: lineages of this member that stand in one of them, by name.
-    """
-
-    round_id: str
-    family: str
-    cohort: str
-    sequence: int
-    attempt: int
-    ended: str
-    why: str
-    sets: tuple[int, ...]
-    own: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """Columns of one family that stand in the same opened rounds and in no other.
-
-    Attributes:
-        reading: one of `READING_NAMES`.
-        rounds: their ids.
-        floor: the largest g of those rounds.
-    """
-
-    family: str
-    reading: str
-    members: tuple[str, ...]
-    rounds: tuple[str, ...]
-    floor: int
-
-
-@dataclass(frozen=True)
-class Account:
-    """The ledger as this member sees it.
-
-    Attributes:
-        floor: g of the newest cohort, the fewest members of a group that the next round makes.
-        rounds: oldest first; none without the coordinator's ledger.
-        groups: in both readings.
-        lineages: this member's own.
-        spent: of those, by name, the ones that no exact round takes any more.
-        waiting: rounds whose end this member has not been shown.
-    """
-
-    floor: int
-    rounds: tuple[Round, ...]
-    groups: tuple[Grouped, ...]
-    lineages: tuple[Lineage, ...]
-    spent: tuple[str, ...]
-    waiting: tuple[str, ...]
-
-    def refused_next(self) -> tuple[str, ...]:
-        """What no honest decryptor, or this member, would take part in, in words."""
-        return tuple(self._refused())
-
-    def _refused(self) -> Iterator[str]:
-        for round_id in self.waiting:
-            yield f"any round, before this member is shown how round {round_id} ended"
-        for name in self.spent:
-            yield f"lineage {name} in an exact round: it was uploaded to one that the admin closed as lost"
-        for group in dict.fromkeys(
-            (g.family, g.members, g.floor) for g in self.groups if g.family != Family.NOISY
-        ):
-            family, members, left = group
-            taken = max(left, self.floor)
-            if len(members) < taken + left:
-                part = "some but not all"
-            else:
-                part = f"fewer than {taken}, or all but fewer than {left},"
-            yield f"a sum in {family} rounds over {part} of {', '.join(members)}"
-        yield f"a sum with new lineages of fewer than {self.floor} members"
-
-
-def account(store: Store, member: str, ledger: Ledger | None) -> Account:
-    """Read the ledger.
+class Database:
+    """The database; one writer at a time, which the identity's lock sees to.
 
     Args:
-        store: this member's.
-        member: its id.
-        ledger: the coordinator's, which must go on from the chain that this member knows; None for what is here.
+        folder: of mode 0700; made if it is missing.
 
     Raises:
-        PeerFault: wrong-federation or chain-broken.
+        StateError: from every method, if the database is damaged or of another release.
     """
-    history, lineages = store.history(), store.lineages.all()
-    names = {lineage.tag: lineage.name for lineage in lineages}
-    opened: tuple[Opened, ...] = ()
-    rounds: tuple[Round, ...] = ()
-    if ledger is not None:
-        roster = store.roster()
-        if roster is not None and ledger.federation != roster.federation:
-            raise PeerFault(Cause.WRONG_FEDERATION, "the ledger is another federation's", ["coordinator"])
-        check_chain(history, ledger.links)
-        opened = opened_sets(ledger.links, ledger.history)
-        rounds = tuple(
-            _round(link, past, member, names) for link, past in zip(ledger.links, ledger.history, strict=True)
-        )
-    return Account(
-        _floor(store),
-        rounds,
-        tuple(chain.from_iterable(_grouped(opened, family) for family in Family)),
-        lineages,
-        tuple(names[tag] for tag in history.spent if tag in names),
-        tuple(round_name(entry.attempt.context) for entry in history.unsettled),
+
+    synchronous: ClassVar[str] = "FULL"
+    """SQLite's; tests that pull no plug turn it off."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it or nothing."""
+        with self._open() as ledger, ledger:
+            ledger.execute("BEGIN IMMEDIATE")
+            yield ledger
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        make_private(self._folder)
+        path = self._folder / _DATABASE
+        try:
+            with closing(sqlite3.connect(path, isolation_level="DEFERRED")) as ledger:
+                path.chmod(0o600)
+                ledger.execute(f"PRAGMA synchronous = {self.synchronous}")
+                ledger.execute("PRAGMA foreign_keys = ON")
+                version = ledger.execute("PRAGMA user_version").fetchone()[0]
+                if version == 0:
+                    ledger.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_FORMAT}; COMMIT;")
+                elif version != _FORMAT:
+                    raise StateError(
+                        f"{path} is not of this release: go on with the one that wrote it. Else: {LOSS}"
+                    )
+                yield ledger
+        except sqlite3.DatabaseError as error:
+            raise StateError(f"{path} is damaged ({error}). {LOSS}") from error
+
+
+def kept_in(ledger: sqlite3.Connection, name: str) -> bytes | None:
+    """A value under its name; None before there is one."""
+    row = ledger.execute("SELECT value, sha256 FROM kept WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    if hashlib.sha256(row[0]).digest() != row[1]:
+        raise StateError(f"the ledger's {name} is damaged. {LOSS}")
+    return bytes(row[0])
+
+
+def keep_in(ledger: sqlite3.Connection, name: str, value: bytes) -> None:
+    """Keep a value under its name."""
+    ledger.execute(
+        "INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (name, value, hashlib.sha256(value).digest())
     )
 
 
-def check_chain(history: History, links: Sequence[Link]) -> None:
-    """Refuse links that do not go on from what a member knows (chain-broken)."""
-    known = tuple(links[: history.length])
-    if len(known) < history.length or extend_chain(EMPTY_CHAIN, known) != history.head:
-        raise PeerFault(
-            Cause.CHAIN_BROKEN, "the ledger does not begin with the rounds this member knows", ["coordinator"]
-        )
-    if not set(history.settled) <= set(links):
-        raise PeerFault(
-            Cause.CHAIN_BROKEN, "the ledger omits a round that this member knows", ["coordinator"]
-        )
+def verified(path: Path, digest: bytes) -> bytes:
+    """A file's bytes; StateError if they are missing or others than were written."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise StateError(f"{path} is missing. {LOSS}") from error
+    if hashlib.sha256(content).digest() != digest:
+        raise StateError(f"{path} is damaged. {LOSS}")
+    return content
 
 
-def _round(link: Link, past: Past, member: str, names: dict[bytes, str]) -> Round:
-    ended = {NO_REASON: "sum", LOST_REASON: "lost"}.get(past.reason, "void")
-    own = {
-        names.get(survivor.lineage, "unknown")
-        for each in past.sets
-        for survivor in each.survivors
-        if survivor.member == member
-    }
-    return Round(
-        round_name(link.context),
-        link.family,
-        link.cohort.hex(),
-        link.sequence,
-        link.attempt,
-        ended,
-        past.reason if ended == "void" else "",
-        tuple(len(each.survivors) for each in past.sets),
-        tuple(sorted(own)),
-    )
+def carry_over(old: Path, new: Path) -> None:
+    """Copy the ledger of an identity whose other state is lost into a new one's folder, so that no record is summed twice.
 
+    Args:
+        old: the identity's folder, which is not to be used any more. Its ledger must not be older than the last attempt it took
+            part in (docs/protocol.md §4).
+        new: a folder without a ledger.
 
-def _grouped(opened: Sequence[Opened], family: Family) -> Iterator[Grouped]:
-    inside = [each for each in opened if each.family == family]
-    for name, reading in zip(READING_NAMES, READINGS, strict=True):
-        for group in groups(inside, reading):
-            yield Grouped(
-                family.value, name, group.members, tuple(map(round_name, group.rounds)), group.floor
-            )
-
-
-def _floor(store: Store) -> int:
-    """G of the newest cohort that this member is in; the roster's default before it is in one."""
-    manifests = [
-        (held.phase if isinstance(held.phase, Ready) else held.phase.ready).manifest
-        for _, held in store.cohorts()
-        if isinstance(held.phase, Ready | Attempting | Closed)
-    ]
-    if manifests:
-        return group_floor(max(manifests, key=lambda manifest: manifest.counter))
-    roster: Roster | None = store.roster()
-    return (colluders_assumed(roster) if roster is not None else 0) + HONEST_MIN
+    Raises:
+        Misuse: `old` has no ledger, or `new` has one.
+        StateError: the ledger is damaged.
+    """
+    source, target = old / "state/ledger", new / "state/ledger"
+    if target.exists() or not source.exists():
+        raise Misuse(f"{target} exists already" if target.exists() else f"{source} does not exist")
+    with Database(source)._open() as ledger:  # noqa: SLF001 - its own class
+        named = ledger.execute(
+            "SELECT id, rows_sha256 FROM run WHERE rows_sha256 IS NOT NULL AND yes"
+        ).fetchall()
+    for number, digest in named:
+        verified(source / "rows" / f"{number}.npz", digest)
+    make_private(target.parent)
+    for folder in (source, *(each for each in source.iterdir() if each.is_dir())):
+        fresh = make_private(target / folder.relative_to(source))
+        for path in folder.iterdir():
+            # The database last: without it there is no ledger yet.
+            if path.is_file() and path.name != _DATABASE:
+                write_durably(fresh / path.name, path.read_bytes())
+    write_durably(target / _DATABASE, (source / _DATABASE).read_bytes())

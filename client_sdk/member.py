@@ -1,41 +1,33 @@
 """A member of a federation, blocking and asynchronous: the SDK's front door."""
 
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from client_sdk.conversations import Conversations, RosterSource
+from client_sdk.conversations import LANES, PATIENCE_S, Conversations, RosterSource
+from client_sdk.effects import Flow
 from client_sdk.identity import Identity
-from client_sdk.offer import Statistics
 from client_sdk.policy import Policy
 from client_sdk.progress import Watcher
+from client_sdk.records import Records
+from client_sdk.reservations import Run
 from client_sdk.result import Result
-from client_sdk.supply import Maker
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
-from protocol.parameters import Quorum
-from protocol.rest import CohortView
 
-PATIENCE_S = 900.0
-LANES = 4
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D", BlockingDriver, AsyncDriver)
 
 
-class Member:
-    """A member that blocks through every phase.
+class _Front(Generic[D]):
+    """What both kinds of member share.
 
     Args:
         url: the coordinator's address.
-        identity: who this member is; its folder is locked until `close`.
-        roster: the admin's roster: the object, its bytes, a path to them, or None to fetch it from the
-            coordinator. However it comes, it is checked against `policy.admin_key`.
-        policy: what this member insists on.
-        progress: is told what the member does and waits for; called from the lanes' threads too, never twice
-            at a time.
-        patience_s: seconds for which an unreachable coordinator is tried again.
+        identity, policy, roster, progress, patience_s, lanes, transcripts, surroundings: as `Conversations`.
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
-        cert: this client's certificate where the coordinator asks for one: a PEM file, or (certificate, key).
-        lanes: chunks in flight.
-        transcripts: fetch and replay each round's transcript also in cohorts of more than 200 members, where it takes tens
-            of megabytes.
-        surroundings: clock and randomness; another one in tests only.
+        cert: this client's certificate if the coordinator asks for one: a PEM file, or (certificate, key).
         driver: another way to the coordinator, in tests.
 
     Raises:
@@ -44,13 +36,15 @@ class Member:
         StateError: the stored state is damaged.
     """
 
+    _drivers: Callable[..., D]
+
     def __init__(
         self,
         url: str,
         identity: Identity,
-        roster: RosterSource,
         policy: Policy,
         *,
+        roster: RosterSource = None,
         progress: Watcher | None = None,
         patience_s: float = PATIENCE_S,
         verify: bool | str = True,
@@ -58,13 +52,13 @@ class Member:
         lanes: int = LANES,
         transcripts: bool = False,
         surroundings: Surroundings = THIS_MACHINE,
-        driver: BlockingDriver | None = None,
+        driver: D | None = None,
     ) -> None:
-        self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
+        self._driver: D = driver or self._drivers(url, verify=verify, cert=cert)
         self._conversations = Conversations(
             identity,
-            roster,
             policy,
+            roster,
             progress=progress,
             patience_s=patience_s,
             lanes=lanes,
@@ -72,75 +66,70 @@ class Member:
             surroundings=surroundings,
         )
 
-    def enrol(self, cohort: str | bytes) -> Quorum:
-        """Join a cohort and wait until it is formed; again, only say what holds.
+    def ledger(self) -> tuple[Run, ...]:
+        """Every run that this member answered, with rows used and skipped; asks nobody."""
+        return self._conversations.ledger()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._conversations.session.member}>"
+
+
+def _blocking(
+    flow: Callable[Concatenate[Conversations, P], Flow[T]],
+) -> Callable[Concatenate["Member", P], T]:
+    """A conversation as a method that returns its outcome."""
+
+    @wraps(flow)
+    def method(self: "Member", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._driver.run(flow(self._conversations, *args, **kwargs))
+
+    return method
+
+
+def _awaited(
+    flow: Callable[Concatenate[Conversations, P], Flow[T]],
+) -> Callable[Concatenate["AsyncMember", P], Awaitable[T]]:
+    """A conversation as a coroutine."""
+
+    @wraps(flow)
+    async def method(self: "AsyncMember", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._driver.run(flow(self._conversations, *args, **kwargs))
+
+    return method
+
+
+class Member(_Front[BlockingDriver]):
+    """A member that blocks through every phase; its methods are those of `Conversations`, which say what they do."""
+
+    _drivers = BlockingDriver
+
+    enrol = _blocking(Conversations.enrol)
+    contribute = _blocking(Conversations.contribute)
+    cohort = _blocking(Conversations.cohort)
+    runs = _blocking(Conversations.runs)
+    studies = _blocking(Conversations.studies)
+    study = _blocking(Conversations.study)
+    sums = _blocking(Conversations.sums)
+    give_up = _blocking(Conversations.give_up)
+
+    def join(self, records: Records, *, once: bool = False, period: str | None = None) -> Iterator[Result]:
+        """Take part in the runs of approved studies until stopped: enrol, contribute, help to decrypt and to erase, verify.
 
         Args:
-            cohort: its id, 64 hexadecimal digits or 32 bytes.
+            records: everything this member has.
+            once: end after one run.
+            period: take part in runs of this period only; None for any.
 
-        Returns:
-            The cohort's numbers; `caution()` says what very small ones mean.
-
-        Raises:
-            PeerFault: the roster, the coordinator, the manifest or the policy refuses.
-            ClientError: see `client_sdk.errors`.
-        """
-        return self._driver.run(self._conversations.enrol(cohort))
-
-    def cohort(self, cohort: str | bytes, after: int | None = None) -> CohortView:
-        """A cohort as the coordinator shows it, which proves nothing: its `rounds` name the round to take part in.
-
-        Whoever waits for a round by this, rather than as anybody, is heard from: the operator is shown who is there.
-
-        Args:
-            cohort: its id, 64 hexadecimal digits or 32 bytes.
-            after: a `version` that was shown, to wait until there is another or a long poll ends; None to look now.
+        Yields:
+            The verified result of each run.
 
         Raises:
-            PeerFault: there is no such cohort.
+            Declined, PeerFault, Misuse, CalibrationError: with `once` alone; otherwise `progress` is told, and the member goes on.
             ClientError: see `client_sdk.errors`.
         """
-        return self._driver.run(self._conversations.cohort(cohort, after))
-
-    def contribute(
-        self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"
-    ) -> Result:
-        """Take part in a round until its result is verified.
-
-        After a crash at any point the same call goes on where it was; for a round that is over it
-        returns the verified result again. Where the federation withholds classes that few members hold, an indicator round
-        comes first: the member counts it for itself, then waits for the operator's next round and takes part in that.
-
-        Args:
-            round_id: 16 hexadecimal digits.
-            statistics: what to sum: `Records`, from which each round gets what it asks for; statistics that are made already,
-                such as `calibration.FFCStatistics`, which fit a round that withholds what they leave out; any function
-                from `Wanted` to statistics of the same records; or None to help decrypting only.
-            lineage: this member's name for the data set; the same name for the same records, always.
-
-        Raises:
-            NoResult: the round ended without weights, or went on without this member.
-            PeerFault: the coordinator broke a rule, or the policy refuses the round.
-            ClientError: see `client_sdk.errors`.
-        """
-        return self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
-
-    def sums(self, result: Result) -> Any:
-        """The pooled statistics behind a result, for a member that the roster lists as a reader (`readers`).
-
-        They are checked against the signed record, and the head against them (`client_sdk.sums.verify_sums`).
-
-        Args:
-            result: that `contribute` returned.
-
-        Returns:
-            What the round's question pools, such as `calibration.FFCStatistics`.
-
-        Raises:
-            PeerFault: forbidden for who is no reader; result-mismatch.
-            ClientError: see `client_sdk.errors`.
-        """
-        return self._driver.run(self._conversations.sums(result))
+        agent = self._conversations.agent(records, once=once, period=period)
+        while (result := self._driver.run(self._conversations.joined(agent))) is not None:
+            yield result
 
     def close(self) -> None:
         """Close the connections and give the identity's folder back."""
@@ -153,58 +142,28 @@ class Member:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<Member {self._conversations.session.member}>"
 
-
-class AsyncMember:
+class AsyncMember(_Front[AsyncDriver]):
     """The same as `Member` on an event loop: the arguments, methods and errors are those."""
 
-    def __init__(
-        self,
-        url: str,
-        identity: Identity,
-        roster: RosterSource,
-        policy: Policy,
-        *,
-        progress: Watcher | None = None,
-        patience_s: float = PATIENCE_S,
-        verify: bool | str = True,
-        cert: ClientCertificate | None = None,
-        lanes: int = LANES,
-        transcripts: bool = False,
-        surroundings: Surroundings = THIS_MACHINE,
-        driver: AsyncDriver | None = None,
-    ) -> None:
-        self._driver = driver or AsyncDriver(url, verify=verify, cert=cert)
-        self._conversations = Conversations(
-            identity,
-            roster,
-            policy,
-            progress=progress,
-            patience_s=patience_s,
-            lanes=lanes,
-            transcripts=transcripts,
-            surroundings=surroundings,
-        )
+    _drivers = AsyncDriver
 
-    async def enrol(self, cohort: str | bytes) -> Quorum:
-        """As `Member.enrol`."""
-        return await self._driver.run(self._conversations.enrol(cohort))
+    enrol = _awaited(Conversations.enrol)
+    contribute = _awaited(Conversations.contribute)
+    cohort = _awaited(Conversations.cohort)
+    runs = _awaited(Conversations.runs)
+    studies = _awaited(Conversations.studies)
+    study = _awaited(Conversations.study)
+    sums = _awaited(Conversations.sums)
+    give_up = _awaited(Conversations.give_up)
 
-    async def cohort(self, cohort: str | bytes, after: int | None = None) -> CohortView:
-        """As `Member.cohort`."""
-        return await self._driver.run(self._conversations.cohort(cohort, after))
-
-    async def contribute(
-        self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"
-    ) -> Result:
-        """As `Member.contribute`."""
-        return await self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
-
-    async def sums(self, result: Result) -> Any:
-        """As `Member.sums`."""
-        return await self._driver.run(self._conversations.sums(result))
+    async def join(
+        self, records: Records, *, once: bool = False, period: str | None = None
+    ) -> AsyncIterator[Result]:
+        """As `Member.join`."""
+        agent = self._conversations.agent(records, once=once, period=period)
+        while (result := await self._driver.run(self._conversations.joined(agent))) is not None:
+            yield result
 
     async def close(self) -> None:
         """As `Member.close`."""
@@ -216,6 +175,3 @@ class AsyncMember:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        return f"<AsyncMember {self._conversations.session.member}>"

@@ -1,12 +1,14 @@
 """The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api import LONG_POLL_S, model_of
+from client_sdk.api import LONG_POLL_S, StudyViews, model_of
 from client_sdk.effects import Request, Response
+from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import Caller
 from client_sdk.signing import Signer
@@ -16,7 +18,7 @@ from protocol import published, rest
 from protocol.access import NewToken, TokenList, TokenRequest, TokenView
 from protocol.audit import AuditPage
 from protocol.identity import SigningKey
-from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
+from protocol.messages import Chain, Lost, Manifest, Opening, Roster, Study
 from protocol.preflight import PreflightView
 from protocol.request_signature import ADMIN
 
@@ -35,12 +37,13 @@ class Operator:
         url: the coordinator's address.
         token: the operator's token; None for what everybody may read, and for an admin.
         admin: the federation's admin key, which signs what needs no operator: later rosters, and the end of a lost round.
+        member: a member's identity, which signs requests for what members may read.
         progress: is told when the coordinator is out of reach and tried again.
         patience_s: seconds for which an unreachable coordinator is tried again.
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
         cert: this client's certificate where the coordinator asks for one.
 
-    Every method raises PeerFault with the coordinator's cause where it refuses. What creates something at each call, such as
+    Every method raises PeerFault with the coordinator's cause if the coordinator refuses. What creates something at each call, such as
     a token, is asked again only where the coordinator surely has not made it: else Unreachable says where to look for it.
     """
 
@@ -50,6 +53,7 @@ class Operator:
         token: str | None = None,
         *,
         admin: SigningKey | None = None,
+        member: Identity | None = None,
         progress: Watcher | None = None,
         patience_s: float = 30.0,
         verify: bool | str = True,
@@ -58,7 +62,11 @@ class Operator:
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
-        signer = Signer(ADMIN, admin, surroundings) if admin is not None and token is None else None
+        signer = None
+        if token is None and admin is not None:
+            signer = Signer(ADMIN, admin, surroundings)
+        elif token is None and member is not None:
+            signer = Signer(member.member, member.key, surroundings)
         self._caller = Caller(patience_s, surroundings, Reporter(progress), signer)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
 
@@ -66,11 +74,15 @@ class Operator:
         """The coordinator's key, for the roster."""
         return self._model(rest.CoordinatorView, Request("GET", rest.COORDINATOR))
 
-    def publish(self, roster: Roster) -> rest.FederationView:
+    def publish_roster(self, roster: Roster) -> rest.FederationView:
         """Store a roster that the admin signed."""
         path = rest.ROSTER.format(federation=roster.federation.hex())
-        headers = {"content-type": rest.OCTETS}
-        return self._model(rest.FederationView, Request("PUT", path, roster.to_bytes(), headers))
+        return self._model(rest.FederationView, _octets("PUT", path, roster.to_bytes()))
+
+    def publish_study(self, study: Study) -> rest.StudyView:
+        """Store a study that the roster's study key signed."""
+        path = rest.STUDY.format(federation=study.federation.hex(), study=study.hash.hex())
+        return self._model(rest.StudyView, _octets("PUT", path, study.to_bytes()))
 
     def federation(self, federation: str) -> rest.FederationView:
         """A federation's members, and the ids of its cohorts and rounds."""
@@ -80,8 +92,31 @@ class Operator:
         """The newest roster, not verified."""
         return Roster.from_bytes(self._call(Request("GET", rest.ROSTER.format(federation=federation))).body)
 
-    def open_cohort(self, federation: str, request: rest.CohortRequest) -> rest.CohortView:
-        """Open a cohort, which members join by their cards until it is full or its time is up."""
+    def studies(self, federation: str) -> tuple[rest.StudyView, ...]:
+        """The studies that were published."""
+        return self._model(StudyViews, Request("GET", rest.STUDIES.format(federation=federation))).root
+
+    def study(self, federation: str, study: str) -> Study:
+        """A study by its hash, not verified."""
+        path = rest.STUDY.format(federation=federation, study=study)
+        return Study.from_bytes(self._call(Request("GET", path)).body)
+
+    def runs(self, federation: str, after: int | None = None) -> rest.RunsView:
+        """The federation's runs now; or with `after`, once their revision is above it or the long poll ends."""
+        return self._model(rest.RunsView, _poll(rest.RUNS.format(federation=federation), after))
+
+    def open_cohort(
+        self, federation: str, study: str, period: str, repeats: str | None = None
+    ) -> rest.CohortView:
+        """Open a cohort for one run of a study, which members join by their cards until it is full or its time is up.
+
+        Args:
+            federation: its id.
+            study: hash of the study.
+            period: which records the run sums, for example "2026-11".
+            repeats: context of a certified attempt of the period, to sum its records again; None for fresh records.
+        """
+        request = rest.CohortRequest(study=study, period=period, repeats=repeats)
         return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
 
     def cohort(self, cohort: str, after: int | None = None) -> rest.CohortView:
@@ -92,12 +127,24 @@ class Operator:
         """End enrolment with the cards that came."""
         return self._post(rest.CohortView, rest.CLOSE.format(cohort=cohort))
 
-    def open_round(self, cohort: str, request: rest.RoundRequest) -> rest.RoundView:
-        """Open a round, or the next attempt of a voided one."""
+    def open_round(
+        self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
+    ) -> rest.RoundView:
+        """Open the run's next step, or the next attempt of a voided one.
+
+        Args:
+            cohort: its id.
+            lifetime_s: seconds until the round's keys are erased; None for the coordinator's default.
+            heard_within_s: open it only if enough members were heard from so lately; None to open it in any case.
+        """
+        request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request, _ROUNDS)
 
-    def preflight(self, cohort: str, request: rest.RoundRequest) -> PreflightView:
+    def preflight(
+        self, cohort: str, *, lifetime_s: float | None = None, heard_within_s: float | None = None
+    ) -> PreflightView:
         """What `open_round` would open now; nothing is opened."""
+        request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
 
     def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
@@ -112,22 +159,27 @@ class Operator:
         """A round's opening, not checked."""
         return Opening.from_bytes(self._call(Request("GET", rest.OPENING.format(round_id=round_id))).body)
 
-    def ledger(self, federation: str) -> Ledger:
-        """Every closed attempt and the sets it opened, not checked."""
-        return Ledger.from_bytes(self._call(Request("GET", rest.LEDGER.format(federation=federation))).body)
+    def material(self, round_id: str) -> bytes:
+        """What the round's step takes of earlier ones, not checked."""
+        return self._call(Request("GET", rest.MATERIAL.format(round_id=round_id))).body
+
+    def chain(self, federation: str) -> Chain:
+        """Every ended attempt, oldest first, not checked."""
+        return Chain.from_bytes(self._call(Request("GET", rest.CHAIN.format(federation=federation))).body)
 
     def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
         """Close an erasing round with the admin's signature."""
-        headers = {"content-type": rest.OCTETS}
-        path = rest.LOST.format(round_id=round_id)
-        return self._model(rest.RoundView, Request("POST", path, lost.to_bytes(), headers))
+        return self._model(
+            rest.RoundView, _octets("POST", rest.LOST.format(round_id=round_id), lost.to_bytes())
+        )
 
-    def combine(self, federation: str, request: published.CombineRequest) -> published.CombinedRecord:
-        """Add up the sums of finished rounds and solve again."""
+    def combine(self, federation: str, rounds: Sequence[str]) -> published.CombinedRecord:
+        """Add up the sums of finished rounds of several periods, and solve again."""
+        request = published.CombineRequest(rounds=tuple(rounds))
         return self._post(published.CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
 
     def combination(self, combination: str) -> tuple[published.CombinedRecord, bytes]:
-        """A combination's signed record and its weights file, not verified."""
+        """A combination's signed record and its head's file, not verified."""
         path = rest.COMBINATION.format(combination=combination)
         record = self._model(published.CombinedRecord, Request("GET", path))
         return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
@@ -194,6 +246,10 @@ class Operator:
     def _call(self, request: Request) -> Response:
         authorised = replace(request, headers={**request.headers, **self._headers})
         return self._driver.run(self._caller.call(authorised))
+
+
+def _octets(method: str, path: str, content: bytes) -> Request:
+    return Request(method, path, content, {"content-type": rest.OCTETS})
 
 
 def _poll(path: str, after: int | None) -> Request:

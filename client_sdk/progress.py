@@ -1,4 +1,4 @@
-"""What a member tells whoever watches: every wait says for whom, how many are there, and until when."""
+"""Progress events: every wait says for whom, how many are there, and until when."""
 
 import threading
 from collections.abc import Callable
@@ -26,12 +26,12 @@ class Progress:
 
     Attributes:
         step: what the member does now.
-        phase: the coordinator's phase where it waits for one, else "".
+        phase: the coordinator's phase that the member waits for, or "".
         done: chunks masked or uploaded, or members that are there.
         total: of how many; 0 where nothing is counted.
         waiting_for: ids of the members whose answers are missing.
-        until_s: Unix time in seconds at which the wait ends by itself, where it does.
-        detail: one sentence for people, where there is something to say.
+        until_s: Unix time in seconds at which the wait ends by itself; None if it does not.
+        detail: one sentence for people, or "".
     """
 
     step: Step

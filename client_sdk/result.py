@@ -1,41 +1,45 @@
-"""A finished round: the weights, and the proof that they follow from what this member took part in."""
+"""A finished round: the head, and the proof that it follows from what this member took part in."""
 
 import hashlib
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
-from calibration.errors import CalibrationError
+from calibration.answer import REFUSED
 from calibration.head import Head
-from calibration.head_file import Calibrated, notes_in
-from calibration.personal import WEIGHTS, Personal
-from calibration.questions import REFUSED, Question
-from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
+from calibration.head_file import Calibrated
+from calibration.personal import WEIGHTS
+from calibration.rows import usable_rows
 from client_sdk.errors import Misuse, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import read_part, write_together
-from client_sdk.personal import personalise
+from client_sdk.records import Records
 from client_sdk.replaying import replayed
-from client_sdk.supply import Records
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
 from protocol.member import History
-from protocol.messages import NO_INDICATOR, Certificate, Evictions
+from protocol.messages import NO_CONTEXT, Certificate, Evictions
 from protocol.published import ResultRecord
+from protocol.rare_classes import withheld_classes
 from protocol.record import verify_record
-from protocol.recount import class_floor, rare_classes
-from protocol.rest import HEAD, round_name
+from protocol.rest import round_name
+from protocol.round_spec import RoundSpec
+from protocol.study import Content
 from protocol.verdict import Verdict
+from veilsum.study.materials import read_material
+from veilsum.study.promise import promise
+from veilsum.study.result_files import calibrated_in, check_head, document_in
+from veilsum.study.vectors import Material
+
+if TYPE_CHECKING:
+    from calibration import Personal
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,20 +56,62 @@ class Result:
     Attributes:
         evidence: the signed history of the round.
         record: what the coordinator signed about the result.
-        weights_file: the head's safetensors file as it came; None where the round ends in no head.
-        evictions: proofs against the survivors that the sum is without; None where it is of all of them.
-        transcript_file: what was said in the round; None where it was not fetched.
-        documents: what is published beside the head, by name, as it came.
-        material: what the round's question rested on; None for nothing.
+        head_file: the head's safetensors file as it came; None if the round ends in no head.
+        evictions: proofs against the survivors that the sum is without; None if it is of all of them.
+        transcript_file: what was said in the round; None if it was not fetched.
+        document_files: what is published beside the head, by name, as it came.
+        material_file: what the step took of earlier ones; None for nothing.
     """
 
     evidence: Evidence
     record: ResultRecord
-    weights_file: bytes | None
+    head_file: bytes | None
     evictions: Evictions | None = None
     transcript_file: bytes | None = None
-    documents: Mapping[str, bytes] = field(default_factory=dict)
-    material: bytes | None = None
+    document_files: Mapping[str, bytes] = field(default_factory=dict)
+    material_file: bytes | None = None
+
+    @property
+    def spec(self) -> RoundSpec:
+        """What study, manifest and terms say of the round."""
+        return self.evidence.attempt.spec
+
+    @property
+    def content(self) -> Content:
+        """The study's."""
+        return self.evidence.attempt.content
+
+    @cached_property
+    def material(self) -> Material:
+        """What the step took of earlier ones; PeerFault(terms-refused) if the file does not hold it."""
+        return read_material(self.spec, self.material_file)
+
+    @property
+    def head(self) -> Head | None:
+        """The head, of whatever kind; None after a step that ends in none."""
+        return None if self.head_file is None else self.calibrated.head
+
+    @cached_property
+    def calibrated(self) -> Calibrated:
+        """The head, which answers no class without rows.
+
+        Raises:
+            Misuse: the round ended in no head.
+            PeerFault: result-mismatch if the file holds none.
+        """
+        if self.head_file is None:
+            raise Misuse(f"step {self.record.step} ends in no head: see `arrays` of its documents")
+        return calibrated_in(self.head_file).without(self.unanswered)
+
+    @cached_property
+    def heads(self) -> Mapping[str, Calibrated]:
+        """Further heads from the same sums: of the study's other statistics by kind, and "lda" and "ncm" if it publishes them."""
+        names = {*(each.kind for each in self.spec.question.statistics[1:]), "lda", "ncm"}
+        return {
+            name: calibrated_in(content).without(self.unanswered)
+            for name, content in self.document_files.items()
+            if name in names and REFUSED not in document_in(content).notes
+        }
 
     @property
     def weights(self) -> Floats:
@@ -77,59 +123,64 @@ class Result:
         """(C,) float64; None without one."""
         return self.calibrated.head.bias
 
-    @cached_property
-    def calibrated(self) -> Calibrated:
-        """The head of whatever kind, which answers no class without records.
-
-        Raises:
-            Misuse: the round ended in no head.
-            PeerFault: result-mismatch where the file holds none.
-        """
-        if self.weights_file is None:
-            raise Misuse(f"a {self.record.statistic} round ends in no head: see `arrays` of its documents")
-        return calibrated_in(self.weights_file).without(self.unanswered)
-
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of a document that the record names; Misuse where it names none such, or none followed from the sums."""
-        return tensors_of(self._document(name))
+        """The arrays of a document that the record names; Misuse if it names no such one, or if none followed from the sums."""
+        return dict(document_in(self._document(name)).arrays)
 
     def notes(self, name: str) -> dict[str, Any]:
         """What a document says beside its arrays; Misuse as `arrays`."""
-        return notes_of(self._document(name))
+        return dict(document_in(self._document(name)).notes)
 
-    def head(self, name: str) -> Calibrated:
-        """Another head that follows from the same sums, such as "lda", where the round publishes it; Misuse as `arrays`."""
-        return calibrated_in(self._document(name)).without(self.unanswered)
+    def personalise(self, own: Records, held_out: Records, weights: Sequence[float] = WEIGHTS) -> "Personal":
+        """This member's own head: the round's sums with its own rows counted (1 + β) times; nothing leaves the member.
 
-    def personalise(self, own: Records, held_out: Records, weights: Sequence[float] = WEIGHTS) -> Personal:
-        """This member's own head: the round's sums with its own records counted (1 + β) times; nothing leaves the member.
-
-        Records of classes that were withheld count too: the head stays here.
+        Rows of classes that were withheld count too: the head stays here. Unusable rows are left out.
 
         Args:
             own: what it contributed.
-            held_out: what it did not, n ≥ 1: the β of their least squared error is taken.
+            held_out: what it did not, n ≥ 1: the β with the least squared error on them is taken.
             weights: β to choose from.
 
         Raises:
-            Misuse: the round does not publish its pooled sums.
+            Misuse: the study does not publish its pooled sums, or has no ridge head.
             CalibrationError: as `calibration.personalise`.
         """
-        return personalise(self, own, held_out, weights)
+        from calibration import FFCStatistics, personalise  # noqa: PLC0415 - few need it
+
+        ridge = self.record.solution.ridge
+        if "pooled" not in self.document_files or ridge is None:
+            raise Misuse("a personal head needs a ridge head and after.publish = pooled in the study")
+        arrays = self.arrays("pooled")
+        pooled = FFCStatistics.from_blocks(
+            arrays["V"], arrays["U"], arrays["counts"], bias=bool(self.notes("pooled")["bias"])
+        )
+        statistics = FFCStatistics(pooled.dim, pooled.classes, bias=pooled.bias, normalise=True)
+        statistics.update(*self._usable(own))
+        return personalise(
+            pooled, statistics, *self._usable(held_out), ridge=ridge, weights=weights, normalise=True
+        )
+
+    def _usable(self, records: Records) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Features and class indices of the usable rows."""
+        records.check_dim(self.spec.question.dim)
+        classes = self.spec.question.classes
+        labels = records.indices(classes)
+        usable = usable_rows(records.features, labels, len(classes))
+        return records.features[usable], labels[usable]
 
     def _document(self, name: str) -> bytes:
-        if name not in self.documents:
-            there = ", ".join(self.documents) or "none"
+        if name not in self.document_files:
+            there = ", ".join(self.document_files) or "nothing"
             raise Misuse(
-                f"the round publishes no {name} beside its head, but {there}: ask for it when it is opened"
+                f"the study publishes no {name} beside its head, but {there}: after.publish lists what it does"
             )
-        if reason := notes_of(self.documents[name]).get(REFUSED):
+        if reason := document_in(self.document_files[name]).notes.get(REFUSED):
             raise Misuse(f"no {name} follows from the round's sums: {reason}")
-        return self.documents[name]
+        return self.document_files[name]
 
     @property
     def unanswered(self) -> tuple[int, ...]:
-        """Classes without records in the sum, those withheld among them: their columns are zero, and no score of theirs counts."""
+        """Classes without rows in the sum, those withheld among them: their columns are zero, and no score of theirs counts."""
         return tuple(sorted({*self.record.withheld, *self.record.solution.empty_classes}))
 
     def scores(self, features: npt.ArrayLike) -> Floats:
@@ -162,6 +213,22 @@ class Result:
         ]  # whatever else is −∞ too
         return labels
 
+    def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
+        """The share of rows that the head labels right, of those that can be used.
+
+        Args:
+            features: (n, dim).
+            labels: (n,) class indices, or class keys as text.
+
+        Raises:
+            CalibrationError: features of another shape or type.
+            Misuse: no row has features and a label of the study.
+        """
+        usable, expected = self._usable(Records(features, labels))
+        if not len(expected):
+            raise Misuse("no row has usable features and a label of the study's classes")
+        return float((self.predict(usable) == expected).mean())
+
     @property
     def certificate(self) -> Certificate:
         """Who is in the sum, by the decryptors' signatures."""
@@ -179,12 +246,12 @@ class Result:
 
     @property
     def counted(self) -> bool:
-        """Whether this member's own upload is in the sum; False also where it only helped to decrypt."""
+        """Whether this member's own upload is in the sum; False also if it only helped to decrypt."""
         return self.evidence.counted and self.evidence.member in self.summed
 
     @cached_property
     def verdict(self) -> Verdict | None:
-        """What the transcript shows, `replayed`; None where it was not fetched."""
+        """What the transcript shows, `replayed`; None if it was not fetched."""
         if self.transcript_file is None:
             return None
         return replayed(self.transcript_file, self.evidence, self.record)
@@ -197,13 +264,11 @@ class Result:
         3. each field of the record against the evidence (result-mismatch);
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
-        5. the classes withheld are those that the counts it states leave below the floor (result-mismatch);
-        6. all that the record says of noise is what terms and manifest come to (result-mismatch);
-        7. the digests of the weights file and the other documents, then that the head is one that the terms ask for, of their
-           dimensions, and finite; that what the record says of classes is of those that the head has: a count for each, and
-           zeros for each that it cannot answer, which leaves some; and that the head's file says the same of noise as the
-           record (result-mismatch);
-        8. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
+        5. the classes withheld are those that follow from the counts that it states (result-mismatch);
+        6. what it says of noise follows from study and manifest (result-mismatch);
+        7. the digests of the head's file, the documents and the material, then that the head is the study's
+           (result-mismatch);
+        8. the record names a transcript; if it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
@@ -218,6 +283,8 @@ class Result:
         self.evidence.verify(admin_key)
         if self.certificate.void:
             raise mismatch("the certificate says that the attempt ended without a sum")
+        if self.spec.indicator:
+            raise mismatch("an indicator has no result")
         verify_record(self.record, self.evidence.roster.coordinator)
         for each, expected in self._expected().items():
             seen = getattr(self.record, each)
@@ -228,27 +295,28 @@ class Result:
             raise mismatch("the record names other survivors than the certificate")
         self._check_dropped()
         self._check_evicted()
-        self._check_rare()
+        self._check_withheld()
         self._check_noise()
-        if self.record.noise == "none" and self.record.records > self.evidence.opening.terms.records_max:
-            raise mismatch(f"{self.record.records} records are more than the terms admit")
+        if not self.spec.noisy and self.record.rows > self.spec.question.records_max:
+            raise mismatch(f"{self.record.rows} rows are more than the study admits")
         self._check_files()
         _ = self.verdict
 
     def _check_files(self) -> None:
-        if _digest(self.weights_file) != self.record.weights_sha256:
-            raise mismatch("the weights file is not the one that the record names")
+        if _digest(self.head_file) != self.record.head:
+            raise mismatch("the head's file is not the one that the record names")
         documents = {view.name: view.sha256 for view in self.record.documents}
-        if {name: _digest(content) for name, content in self.documents.items()} != documents:
+        if {name: _digest(content) for name, content in self.document_files.items()} != documents:
             raise mismatch("the documents are not those that the record names")
-        if self.weights_file is not None:
-            self._check_tensors()
-            self._check_classes()
-            noise = self.record.noise
-            if self.calibrated.noise != (None if isinstance(noise, str) else noise.model_dump(mode="json")):
-                raise mismatch("the head promises other noise than the record")
-        elif terms_question(self.evidence.attempt, self.material).has_head:
-            raise mismatch("the record names no weights, and the terms ask for a head")
+        material = self.evidence.opening.terms.material
+        if (_digest(self.material_file) or NO_CONTEXT.hex()) != material.hex():
+            raise mismatch("the material is not the one that the terms name")
+        if self.head_file is None:
+            if self.spec.step != "mean":
+                raise mismatch("the record names no head, and the step ends in one")
+            return
+        check_head(self.spec, calibrated_in(self.head_file), self.material)
+        self._check_classes()
 
     def _check_dropped(self) -> None:
         context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
@@ -270,50 +338,38 @@ class Result:
         for proof in proofs:
             check_proof(attempt, self.certificate, proof)
 
-    def _check_noise(self) -> None:
-        """What the record promises is what terms and manifest come to (result-mismatch)."""
-        noise = terms_noise(self.evidence.opening.terms)
-        mechanism = terms_mechanism(self.evidence.attempt)
-        view = None if isinstance(self.record.noise, str) else self.record.noise.model_dump(mode="json")
-        if (mechanism is None) != (view is None):
-            raise mismatch("the record says of noise what the terms do not")
-        if noise is not None and mechanism is not None and not _alike(view, noise.promise(mechanism)):
-            raise mismatch("the record promises other noise than the terms come to")
+    def _check_withheld(self) -> None:
+        terms, holders, question = self.evidence.opening.terms, self.record.holders, self.spec.question
+        if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
+            raise mismatch("the record gives one count a class exactly if the terms name an indicator")
+        if withheld_classes(question, holders) != terms.withheld and holders:
+            raise mismatch("the classes withheld do not follow from the counts")
 
-    def _check_rare(self) -> None:
-        terms, manifest, rare = self.evidence.opening.terms, self.evidence.manifest, self.record.rare
-        if (rare is None) != (terms.indicator == NO_INDICATOR):
-            raise mismatch("the record gives counts exactly where the terms name an indicator round")
-        if rare is None:
-            return
-        floor = class_floor(manifest, terms.margin)
-        if (rare.indicator, rare.margin, rare.floor) != (terms.indicator.hex(), terms.margin, floor):
-            raise mismatch("the record states another indicator round, margin or floor than the terms")
-        if rare_classes(rare.holders, floor) != terms.withheld:
-            raise mismatch("the classes withheld are not those that the counts leave below the floor")
+    def _check_noise(self) -> None:
+        expected = asdict(promise(self.spec)) if self.spec.noisy else None
+        seen = None if self.record.noise is None else self.record.noise.model_dump()
+        if (seen is None) != (expected is None):
+            raise mismatch("the record says of noise what the study does not")
+        if seen is not None and expected is not None:
+            for name, value in expected.items():
+                if not abs(seen[name] - value) <= _REALS * abs(value):
+                    raise mismatch("the record promises other noise than study and manifest come to")
 
     def _check_classes(self) -> None:
-        rare, unanswered, classes = self.record.rare, list(self.unanswered), self.weights.shape[1]
-        if rare is not None and len(rare.holders) != classes:
-            raise mismatch(f"the record states counts of {len(rare.holders)} classes, the head has {classes}")
+        unanswered, classes = list(self.unanswered), len(self.spec.question.classes)
         if not {*unanswered} < {*range(classes)}:
             raise mismatch(f"the record names classes {unanswered} that the head cannot answer, of {classes}")
         columns = [self.weights] if self.bias is None else [self.weights, self.bias]
         # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
-        linear = type(self.calibrated.head) is Head
+        linear = type(self.calibrated.head) is Head and not self.spec.noisy
         if linear and any(tensor[..., unanswered].any() for tensor in columns):
-            raise mismatch(f"the head scores classes {unanswered}, of which there are no records in the sum")
+            raise mismatch(f"the head scores classes {unanswered}, of which there are no rows in the sum")
 
     def check_counts(self, history: History) -> None:
         """Hold the counts that the record states against this member's own (result-mismatch)."""
-        for counted in history.counted:
-            rare = self.record.rare
-            if (
-                rare is not None
-                and counted.context.hex() == rare.indicator
-                and counted.holders != rare.holders
-            ):
-                raise mismatch("the record states other counts than this member made")
+        counted = history.count_of(self.evidence.opening.terms.indicator)
+        if counted is not None and counted.holders != self.record.holders:
+            raise mismatch("the record states other counts than this member made")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result beside its evidence, for `load`, and remove an earlier round's; every file has mode 0600.
@@ -324,9 +380,9 @@ class Result:
         self.evidence.save(home)
         files = {
             **{path.name: None for path in home.glob(f"*{_DOCUMENT}")},  # an earlier round's
-            **{f"{name}{_DOCUMENT}": content for name, content in self.documents.items()},
-            _WEIGHTS: self.weights_file,
-            _MATERIAL: self.material,
+            **{f"{name}{_DOCUMENT}": content for name, content in self.document_files.items()},
+            _WEIGHTS: self.head_file,
+            _MATERIAL: self.material_file,
             _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
             TRANSCRIPT: self.transcript_file,
             _RECORD: self.record.model_dump_json(indent=2).encode(),
@@ -349,11 +405,11 @@ class Result:
         evidence = Evidence.load(home)
         read = partial(read_part, of="result")
         record = read(home / _RECORD, ResultRecord.model_validate_json)
-        rests = material_digest(evidence.opening.terms) is not None
+        rests = evidence.opening.terms.material != NO_CONTEXT
         return cls(
             evidence,
             record,
-            read(home / _WEIGHTS, bytes) if record.weights_sha256 is not None else None,
+            read(home / _WEIGHTS, bytes) if record.head is not None else None,
             read(home / _EVICTIONS, Evictions.from_bytes) if record.evicted else None,
             read(home / TRANSCRIPT, bytes) if (home / TRANSCRIPT).exists() else None,
             {view.name: read(home / f"{view.name}{_DOCUMENT}", bytes) for view in record.documents},
@@ -365,72 +421,21 @@ class Result:
         return f"<Result of round {self.record.round}, {len(self.survivors)} survivors, {counted}>"
 
     def _expected(self) -> dict[str, object]:
-        attempt, terms = self.evidence.attempt, self.evidence.opening.terms
+        attempt, content = self.evidence.attempt, self.content
         return {
             "round": round_name(attempt.context),
-            "federation": attempt.roster.federation.hex(),
-            "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "closing": self.certificate.past.closing.hex(),
-            "terms": terms.hash.hex(),
-            "extractor": terms.extractor.hex(),
-            "statistic": terms.statistic,
-            "members": len(attempt.members),
-            "withheld": terms.withheld,
+            "federation": attempt.roster.federation.hex(),
+            "study": attempt.study.hash.hex(),
+            "name": content.notes.name,
+            "version": content.notes.version,
+            "period": attempt.manifest.period,
+            "step": attempt.terms.step,
+            "cohort": attempt.manifest.cohort.hex(),
+            "terms": attempt.terms.hash.hex(),
+            "survivors_hash": self.certificate.survivors_hash.hex(),
+            "withheld": attempt.terms.withheld,
         }
-
-    def _check_tensors(self) -> None:
-        assert self.weights_file is not None
-        if self.material is not None:
-            check_material(self.evidence.opening.terms, self.material)
-        check_head(terms_question(self.evidence.attempt, self.material), self.weights_file)
-
-
-def tensors_of(content: bytes) -> dict[str, npt.NDArray[Any]]:
-    """The arrays in a safetensors file; PeerFault(result-mismatch) where it is none."""
-    try:
-        arrays: dict[str, npt.NDArray[Any]] = load(content)
-    except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
-        raise mismatch(f"this is no safetensors file: {error}") from error
-    return arrays
-
-
-def notes_of(content: bytes) -> dict[str, Any]:
-    """What a safetensors file says beside its arrays; PeerFault(result-mismatch) where that is no object."""
-    try:
-        return notes_in(content, HEAD)
-    except CalibrationError as error:
-        raise mismatch(str(error)) from error
-
-
-def calibrated_in(content: bytes) -> Calibrated:
-    """The head in its file; PeerFault(result-mismatch) where it is none."""
-    try:
-        return Calibrated.of(tensors_of(content), notes_of(content))
-    except CalibrationError as error:
-        raise mismatch(f"the weights file holds no head: {error}") from error
-
-
-def check_head(asked: Question, content: bytes) -> None:
-    """Refuse a head of another kind or of other dimensions than the terms ask for, or not finite (result-mismatch)."""
-    try:
-        asked.check_head(calibrated_in(content).head)
-    except CalibrationError as error:
-        raise mismatch(str(error)) from error
-
-
-def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, Any]) -> bool:
-    """The same under the same names, reals but for the last digits, in which libraries differ."""
-    return (
-        seen is not None
-        and seen.keys() == expected.keys()
-        and all(
-            math.isclose(seen[name], value, rel_tol=_REALS)
-            if isinstance(value, float) and isinstance(seen[name], float)
-            else seen[name] == value
-            for name, value in expected.items()
-        )
-    )
 
 
 def _digest(content: bytes | None) -> str | None:

@@ -1,5 +1,6 @@
 """What every flow of one member works with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +13,25 @@ from client_sdk.progress import Reporter
 from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.surroundings import Surroundings
+from protocol.attempt import Closing
 from protocol.causes import Cause
 from protocol.identity import SigningKey
-from protocol.member import Closed, MemberPhase, Ready
+from protocol.member import Closed, History, MemberPhase, Ready
 from protocol.member.attempting import Attempting
-from protocol.messages import Message, Roster
-from protocol.rest import RoundView
+from protocol.messages import Message, Roster, Study
+from protocol.rest import RoundView, round_name
+from protocol.study import Content
+from veilsum.study import signed
 
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
 
 ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
 """The states of a round that has ended; "erasing" waits for reports."""
+
+
+def _nothing() -> Flow[None]:
+    yield from ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,6 +42,7 @@ class Session:
         given: the roster that the caller passed; None to ask the coordinator each time.
         lanes: chunks in flight.
         transcripts: fetch a round's transcript however large its cohort is.
+        meanwhile: what else the member does each time it has waited for news.
     """
 
     member: str
@@ -46,9 +55,12 @@ class Session:
     given: Roster | None
     lanes: int
     transcripts: bool
+    meanwhile: Callable[[], Flow[None]] = _nothing
+
+    # Who and what
 
     def roster(self) -> Flow[Roster]:
-        """The roster in force, checked against the pinned admin key and the versions seen.
+        """The roster in force, checked against the pinned admin key and the numbers seen.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or roster-rollback.
@@ -60,23 +72,56 @@ class Session:
         self.store.see_roster(roster)
         return roster
 
+    def study(self, roster: Roster, study_hash: bytes) -> Flow[tuple[Study, Content]]:
+        """A study, checked as far as approval (docs/protocol.md §4.1, 1 to 6), and remembered.
+
+        Raises:
+            PeerFault: wrong-federation, bad-signature or study-refused.
+        """
+        study = yield from self.coordinator.study(self.policy.federation, study_hash)
+        if study.hash != study_hash:
+            raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
+
+        def read(seen: signed.Seen | None) -> Content:
+            return signed.read(
+                study,
+                federation=self.policy.federation,
+                study_key=roster.study_key,
+                now_s=self.surroundings.now_s(),
+                revoked=frozenset(roster.revoked),
+                seen=seen,
+            )
+
+        content = read(None)
+        if (before := self.store.study(content.notes.name)) is not None and before != study:
+            content = read(signed.Seen(Content.from_bytes(before.content).notes.version, before.hash))
+        self.store.see_study(study)
+        return study, content
+
+    def check_current(self, roster: Roster) -> None:
+        """Begin nothing under an older roster than one already seen (roster-rollback; protocol §4.3, clause 10)."""
+        seen = self.store.roster()
+        if seen is not None and roster.number < seen.number:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"this cohort was formed under roster {roster.number}, and roster {seen.number} is in force: "
+                "enrol in a new cohort",
+            )
+
+    # State
+
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, and first what it has learned since the one before it."""
         if (learned := ready_of(phase).history) != (since := ready_of(before).history):
             self.store.remember(learned, since)
         self.store.hold(cohort, phase, round_id)
 
-    def unhurried(self, since_s: float) -> Flow[None]:
-        """Pause where a long poll came back at once and without news: not every proxy lets one wait."""
-        if self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
-            yield Pause(POLL_MIN_S)
-
     def verified(self, folder: Path) -> Result:
-        """Load a result that was verified before it was saved: where it does not hold any more, that is nobody else's fault.
+        """Load a result that was verified before it was saved: if it no longer holds, that is nobody else's fault.
 
         Raises:
             StateError: one of its files is damaged, or was changed since.
-            PeerFault: wrong-federation where another admin's key is pinned now.
+            PeerFault: wrong-federation if another admin's key is pinned now.
         """
         try:
             result = Result.load(folder)
@@ -85,36 +130,69 @@ class Session:
             if fault.cause is Cause.WRONG_FEDERATION:
                 raise
             raise StateError(
-                f"{folder} does not hold the result any more that this member verified ({fault.detail}): {ANEW}"
+                f"{folder} no longer holds the result that this member verified ({fault.detail}): {ANEW}"
             ) from fault
         return result
 
-    def check_current(self, roster: Roster) -> None:
-        """Refuse to begin anything under an older roster than one already seen (roster-rollback; protocol §4.3, clause 8)."""
-        seen = self.store.roster()
-        if seen is not None and roster.version_number < seen.version_number:
-            raise PeerFault(
-                Cause.ROSTER_ROLLBACK,
-                f"this cohort was formed under roster version {roster.version_number}, version "
-                f"{seen.version_number} is in force: enrol in a new cohort",
-            )
+    # Rounds
 
     def round(self, round_id: str, after: int | None = None) -> Flow[RoundView]:
         """A round as the coordinator shows it, with `after` once it has changed; a view is a guide, never a proof.
 
         Raises:
-            PeerFault: another round, or an end that is none (malformed); another federation's (wrong-federation).
+            PeerFault: malformed for another round or an impossible end; wrong-federation for another federation's.
         """
         return self._checked((yield from self.coordinator.round(round_id, after)), round_id)
 
     def answer(self, round_id: str, reply: Message) -> Flow[RoundView]:
-        """Answer what was asked; the round as it is then, or as it went on without the answer (Raises as `round`)."""
+        """Answer a request; the round as it is then, or as it went on without the answer (raises as `round`)."""
         try:
             return self._checked((yield from self.coordinator.answer(round_id, reply)), round_id)
         except PeerFault as fault:
             if fault.cause is not Cause.WRONG_PHASE:
                 raise
         return (yield from self.round(round_id))
+
+    def settle(self) -> Flow[None]:
+        """Learn how the attempts ended that this member left open: it opens no other before (docs/protocol.md §4.3, clause 4).
+
+        Raises:
+            PeerFault: outcome-missing if the coordinator does not show it; certificate-invalid and others if what it shows
+                closes nothing.
+        """
+        history = self.store.history()
+        for entry in history.unsettled:
+            try:
+                document = yield from self.coordinator.closing(entry.context)
+            except PeerFault as fault:
+                if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
+                    raise
+                raise PeerFault(
+                    Cause.OUTCOME_MISSING,
+                    f"this member took part in round {round_name(entry.context)} and is not shown how it ended: {fault.detail}",
+                    ["coordinator"],
+                ) from fault
+            history = self._settled(history, document)
+        for entry in history.certified:
+            recounted = history.count_of(entry.context) is not None
+            if recounted or Result.saved_in(self.store.results(round_name(entry.context))):
+                continue
+            # Without a sum, an Erasure or the admin's Lost may have taken the place of the certificate.
+            history = self._settled(history, (yield from self.coordinator.closing(entry.context)))
+
+    def _settled(self, before: History, document: Closing) -> History:
+        history = before.settle(document, self.surroundings.now_s())
+        self.store.remember(history, before)
+        return history
+
+    def waited(self, since_s: float, *, news: bool) -> Flow[None]:
+        """Do what else there is to do after a long poll.
+
+        Pause if it came back at once and without news: not every proxy lets one wait.
+        """
+        yield from self.meanwhile()
+        if not news and self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
+            yield Pause(POLL_MIN_S)
 
     def _checked(self, view: RoundView, round_id: str) -> RoundView:
         """A view that is one of the round; raises as `round`."""

@@ -47,8 +47,8 @@ class Spool:
             packed = b""
         if hashlib.sha256(packed).digest() != digest:
             raise StateError(
-                f"{self._path(index)} is damaged or missing: this upload can't be completed. Contribute to the "
-                "next round; with statistics=None this member can still help to decrypt this one"
+                f"{self._path(index)} is damaged or missing: this upload can't be completed. Take part in the "
+                "next round"
             )
         return packed
 

@@ -1,10 +1,9 @@
 """A member's state on disk: what must be there before any of its messages leaves.
 
     state/
-        roster.bin              the highest roster version seen
-        history.bin             the federation's chain as far as this member knows it, whatever the cohort
-        lineage.key             32 random bytes, made once
-        lineages/               which records were used under which name
+        roster.bin              the newest roster seen
+        studies/NAME            the highest version seen of each study
+        ledger/                 which records are reserved or spent, and the federation's chain as far as this member knows it
         phases/COHORT           the member's phase in each cohort, with the round it is in
         spool/COHORT/INDEX      masked chunks of the attempt in progress
         results/ROUND/          evidence and result of each finished round (no secrets)
@@ -13,7 +12,6 @@ Every file but the spool's and the results' is sealed by a checksum: a damaged o
 """
 
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,18 +19,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from client_sdk.errors import PeerFault, StateError
-from client_sdk.files import make_private, read_sealed, remove_durably, whole, write_sealed
-from client_sdk.lineages import Lineages
+from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
+from client_sdk.reservations import Reservations
 from client_sdk.spool import Spool
 from protocol.causes import Cause
-from protocol.codec import Fixed
 from protocol.member import Closed, History, MemberPhase, load_phase
 from protocol.member.attempting import Attempting
-from protocol.messages import Roster
+from protocol.messages import Roster, Study
+from protocol.study import read_content
 
 T = TypeVar("T")
-
-LINEAGE_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Held:
 
 
 class Store:
-    """One member's state; whoever writes holds the identity's lock.
+    """One member's state on disk. The writer holds the identity's lock.
 
     Args:
         folder: the identity's.
@@ -55,12 +51,12 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._state = folder / "state"
-        self.lineages = Lineages(self._state / "lineages")
+        self.ledger = Reservations(self._state / "ledger")
 
     def begin(self) -> None:
         """Make the folders, and erase keys that a crash left in a half-replaced file."""
         make_private(self._state)
-        for name in ("phases", "spool", "results"):
+        for name in ("phases", "spool", "results", "studies"):
             make_private(self._state / name)
         for fresh in (self._state / "phases").glob(".*.new"):
             remove_durably(fresh)
@@ -80,7 +76,7 @@ class Store:
         write_sealed(path, round_id.encode("ascii") + b"\n" + phase.to_bytes())
 
     def cohorts(self) -> Iterator[tuple[bytes, Held]]:
-        """What this member holds of each cohort; a damaged file is left out, and refused where it is used."""
+        """What this member holds of each cohort; a damaged file is skipped here, and refused when it is used."""
         for path in sorted((self._state / "phases").glob("[!.]*")):
             if not re.fullmatch("[0-9a-f]{64}", path.name):
                 continue  # no member wrote this
@@ -101,21 +97,11 @@ class Store:
 
     def history(self) -> History:
         """The newest: what the next opening is checked against, in whichever cohort."""
-        return self._read("history.bin", whole(History.decode_fields)) or History()
+        return self.ledger.history()
 
     def remember(self, history: History, since: History) -> None:
-        """Store what was learned, before the phase that learned it: done twice it comes to the same.
-
-        Args:
-            history: with it.
-            since: what it was learned on top of.
-
-        Raises:
-            StateError: that is not what is stored: rounds that this member knows would be forgotten.
-        """
-        if self.history() not in {since, history}:
-            raise StateError("the history has grown since this step began: run the same call again")
-        write_sealed(self._state / "history.bin", history.encode_fields())
+        """As `Reservations.remember`."""
+        self.ledger.remember(history, since)
 
     def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
         """A file of the state; None before there is one."""
@@ -131,36 +117,38 @@ class Store:
         return self._state / "results" / round_id
 
     def roster(self) -> Roster | None:
-        """The highest version seen, if any."""
+        """The newest roster seen, if any."""
         return self._read("roster.bin", Roster.from_bytes)
 
     def see_roster(self, roster: Roster) -> None:
         """Remember a roster that the policy has checked.
 
         Raises:
-            PeerFault: roster-rollback where a higher version, or another roster of this version, was seen.
+            PeerFault: roster-rollback if a higher number, or another roster of this number, was seen.
         """
         seen = self.roster()
         if seen is not None:
-            if roster.version_number < seen.version_number:
+            if roster.number < seen.number:
                 raise PeerFault(
                     Cause.ROSTER_ROLLBACK,
-                    f"roster version {roster.version_number} is shown, version {seen.version_number} was seen",
+                    f"roster {roster.number} is shown, and roster {seen.number} was seen",
                 )
-            if roster.version_number == seen.version_number:
+            if roster.number == seen.number:
                 if roster.hash != seen.hash:
                     raise PeerFault(
-                        Cause.ROSTER_ROLLBACK, f"two rosters of version {seen.version_number}", ["admin"]
+                        Cause.ROSTER_ROLLBACK, f"there are two rosters of number {seen.number}", ["admin"]
                     )
                 return
         write_sealed(self._state / "roster.bin", roster.to_bytes())
 
-    def lineage_key(self) -> bytes:
-        """32 bytes under which this member names its data sets: the same names for life, unreadable to others."""
-        path = self._state / "lineage.key"
-        if not path.exists():
-            write_sealed(path, secrets.token_bytes(LINEAGE_KEY_BYTES))
-        return read_sealed(path, whole(Fixed(LINEAGE_KEY_BYTES, secret=True).decode))
+    def study(self, name: str) -> Study | None:
+        """The highest version seen of a study, if any."""
+        return self._read(f"studies/{name}", Study.from_bytes)
+
+    def see_study(self, study: Study) -> None:
+        """Remember a study that was checked, as the highest version of its name."""
+        if self.study(name := read_content(study.content).notes.name) != study:
+            write_sealed(self._state / "studies" / name, study.to_bytes())
 
 
 def _held(content: bytes) -> Held:

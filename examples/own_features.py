@@ -1,4 +1,4 @@
-"""A member contributes statistics of its own features; run with the arguments that your admin and operator gave you."""
+"""A member contributes its own features to the runs of an approved study."""
 
 import argparse
 
@@ -7,19 +7,17 @@ import numpy as np
 from client_sdk import Identity, Member, Policy, Records
 
 parser = argparse.ArgumentParser(description=__doc__)
-for name in ("url", "folder", "admin-key", "cohort", "round", "features"):
+for name in ("url", "folder", "admin-key", "approve", "features"):
     parser.add_argument(f"--{name}", required=True)
 args = parser.parse_args()
 
-data = np.load(args.features)  # features (n, dim), labels (n,): yours, from any model
-records = Records(data["features"], data["labels"], normalise=True)  # each round gets what it asks for
+data = np.load(args.features)  # features (n, dim), labels (n,), ids (n,): yours, from any model
+records = Records(data["features"], data["labels"], data.get("ids"))
 
-policy = Policy(admin_key=args.admin_key, members_min=3)
-with Member(args.url, Identity.load(args.folder), None, policy) as member:
-    member.enrol(args.cohort)
-    result = member.contribute(args.round, records, lineage="my-data-2026")
-    result.verify(args.admin_key)  # as `contribute` did; what was loaded from a folder is unverified before
-
-accuracy = (result.predict(data["features"]) == data["labels"]).mean()
-print(f"{len(result.survivors)} members, W {result.weights.shape}, accuracy on my own records {accuracy:.3f}")
-print(f"Classes that few members hold, and that it never answers: {list(result.record.withheld) or 'none'}")
+policy = Policy(admin_key=args.admin_key, approved={args.approve})
+with Member(args.url, Identity.load(args.folder), policy) as member:
+    for result in member.join(records, once=True):  # without once: runs of later periods too
+        accuracy = result.evaluate(data["features"], data["labels"])
+        print(f"{result.record.name}, {result.record.period}: a sum of {len(result.summed)} members")
+        print(f"W {result.weights.shape}, accuracy on my own records {accuracy:.3f}")
+        print(f"Withheld classes, never answered: {list(result.record.withheld) or 'none'}")

@@ -1,17 +1,19 @@
-"""What both sides know of one attempt: roster, manifest, opening, and the context they fix (protocol §4.2, §4.3)."""
+"""What both sides know of one attempt: roster, study, manifest, opening, and the context they fix (protocol §4.2, §4.3)."""
 
 import itertools
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
 from protocol.causes import Cause
-from protocol.codec import Nested, Struct
+from protocol.codec import Digest, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.graph import Graph
 from protocol.keys import canonical
 from protocol.messages import (
     EMPTY_CHAIN,
+    NO_CONTEXT,
     NOTHING_REVEALED,
     Cards,
     Certificate,
@@ -21,18 +23,21 @@ from protocol.messages import (
     Lost,
     Manifest,
     Opening,
-    Past,
     Roster,
+    Study,
     Survivor,
     Terms,
     UploadHeader,
     cohort_id,
     extend_chain,
 )
+from protocol.messages.base import MAX_MEMBERS
 from protocol.packing import Buffer, is_packed
-from protocol.parameters import HONEST_MIN, Quorum
+from protocol.parameters import Quorum
 from protocol.ring import Ring
+from protocol.round_spec import RoundSpec
 from protocol.sizing import Assumptions, Sizes, size
+from protocol.study import Content, Question, read_content, refused
 from protocol.tags import Tag, hash_fields
 
 SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
@@ -42,72 +47,94 @@ ALL_CARDS_MAX = 200
 Closing: TypeAlias = Certificate | Erasure | Lost
 """What closes an attempt for everybody."""
 
-LOSS_MAX = 374
-"""γ = 250 ‰ and twice this stay below the whole: with more lost there are no survivors to certify."""
+
+def group_floor(question: Question) -> int:
+    """Compute g = a + h_min: the fewest members that a sum may hide among."""
+    return question.a + question.h_min
 
 
-def colluders_assumed(roster: Roster) -> int:
-    """`a` unless somebody says otherwise: a quarter of the roster, however few of it the coordinator lets in."""
-    return len(roster.members) // 4
-
-
-def group_floor(manifest: Manifest) -> int:
-    """Compute g = a + h_min: the fewest members that a sum, or a group of the ledger, may hide among."""
-    return manifest.colluders + manifest.honest_min
-
-
-def cohort_sizes(
-    roster: Roster, members: Sequence[str], *, colluders: int, honest_min: int, loss: int
-) -> Sizes:
-    """What follows from who came and what is assumed: quorum, graph and committee (protocol §5).
+def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, repeats: bool) -> Sizes:
+    """Quorum, graph and committee that follow from who came (protocol §5).
 
     Args:
         roster: says who is nominated to decrypt.
+        question: of the study; its a, h_min and loss.
         members: ids of those who came.
-        colluders: a.
-        honest_min: h_min.
-        loss: members in a thousand who may vanish, at most `LOSS_MAX`.
+        repeats: whether the run sums the records of an earlier attempt again, with exactly its survivors.
 
     Raises:
         PeerFault: cohort-too-small.
     """
-    return size(
+    sizes = size(
         len(members),
         len(roster.decryptors) or None,
-        Assumptions(delta=loss),
+        Assumptions(delta=question.loss),
         present=len({*members}.intersection(roster.decryptors)) if roster.decryptors else None,
-        colluders=colluders,
-        honest_min=honest_min,
-        roster=len(roster.members),
+        colluders=question.a,
+        honest_min=question.h_min,
+        roster=len(members) if repeats else len(roster.members),
     )
-
-
-def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
-    """Check everything in a manifest that follows from the roster, in this order (protocol §4.2).
-
-    1. it is for this roster, its cohort id follows from roster and counter (wrong-cohort), and its members are the
-       roster's (unknown-member);
-    2. quorum, threshold, graph and decryptors are what the rules compute (weak-parameters), and there are enough
-       members (cohort-too-small).
-    """
-    if manifest.roster_hash != roster.hash or manifest.cohort != cohort_id(roster.hash, manifest.counter):
+    if repeats:
+        return replace(sizes, quorum=replace(sizes.quorum, survivors_min=len(members)))
+    if len(members) < question.members_min:
         raise PeerFault(
-            Cause.WRONG_COHORT, "the manifest is not of this roster, or its cohort id does not follow"
+            Cause.COHORT_TOO_SMALL,
+            f"{len(members)} members came; the study needs at least {question.members_min}",
+        )
+    return sizes
+
+
+def check_study(roster: Roster, study: Study) -> Content:
+    """Check a study as far as neither a clock nor a member's memory is needed (protocol §4.1, 1 to 4).
+
+    Raises:
+        PeerFault: wrong-federation, bad-signature, or study-refused.
+    """
+    if study.federation != roster.federation:
+        raise PeerFault(
+            Cause.WRONG_FEDERATION, "the study is for another federation than the roster", ["admin"]
+        )
+    study.verify(roster.study_key, "admin")
+    content = read_content(study.content)
+    if study.hash in roster.revoked:
+        raise refused(f"the roster revokes this version of study {content.notes.name}")
+    return content
+
+
+def check_manifest(
+    roster: Roster, study: Study, manifest: Manifest, repeated: Sequence[Survivor] | None = None
+) -> Quorum:
+    """Check what a manifest says beside its cards, in this order (protocol §4.2, clauses 1 to 3).
+
+    1. its cohort follows from roster, counter, study, period and repeats (wrong-cohort), and its members stand in the roster
+       (unknown-member);
+    2. over fresh records: the roster is no larger than the study allows, and enough rows of honest members stand behind every sum
+       (weak-parameters). With `repeats`: the study has no noise (terms-refused), and the members are the repeated survivors
+       (repeat-mismatch);
+    3. quorum, threshold, graph and decryptors are what the rules compute (weak-parameters; cohort-too-small).
+
+    Args:
+        roster: as accepted.
+        study: as accepted.
+        manifest: of a cohort that this member enrolled in.
+        repeated: the certified set of the attempt that `manifest.repeats` names; None where this side does not know it, or there
+            is none.
+    """
+    question = read_content(study.content).question
+    cohort = cohort_id(roster.hash, manifest.counter, study.hash, manifest.period, manifest.repeats)
+    if (manifest.roster_hash, manifest.study, manifest.cohort) != (roster.hash, study.hash, cohort):
+        raise PeerFault(
+            Cause.WRONG_COHORT,
+            "the manifest is not of this roster and study, or its cohort id does not follow",
         )
     for member in manifest.members:
         roster.key_of(member)
-    if manifest.honest_min < HONEST_MIN or manifest.loss > LOSS_MAX:
-        raise PeerFault(
-            Cause.WEAK_PARAMETERS,
-            f"h_min is {manifest.honest_min}, at least {HONEST_MIN}; loss is {manifest.loss}, at most {LOSS_MAX}",
-        )
-    sizes = cohort_sizes(
-        roster,
-        manifest.members,
-        colluders=manifest.colluders,
-        honest_min=manifest.honest_min,
-        loss=manifest.loss,
-    )
+    repeats = manifest.repeats != NO_CONTEXT
+    if repeats:
+        _check_repeated(question, manifest, repeated)
+    else:
+        _check_fresh(roster, question)
+    sizes = cohort_sizes(roster, question, manifest.members, repeats=repeats)
     quorum = sizes.quorum
     stated = (
         manifest.decryptor_colluders,
@@ -128,6 +155,28 @@ def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
     if manifest.decryptors != sizes.decryptors(manifest.members, roster.decryptors, manifest.beacon):
         raise PeerFault(Cause.WEAK_PARAMETERS, "the manifest names other decryptors than the rules give")
     return quorum
+
+
+def _check_repeated(question: Question, manifest: Manifest, repeated: Sequence[Survivor] | None) -> None:
+    if question.noise is not None:
+        raise PeerFault(Cause.TERMS_REFUSED, "a noisy run is never repeated", ["coordinator"])
+    if repeated is not None and manifest.members != tuple(survivor.member for survivor in repeated):
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "the cohort's members are not those of the repeated attempt",
+            ["coordinator"],
+        )
+
+
+def _check_fresh(roster: Roster, question: Question) -> None:
+    listed = len(roster.members)
+    if listed > question.members_max:
+        raise PeerFault(
+            Cause.WEAK_PARAMETERS,
+            f"the roster has {listed} members; the study allows {question.members_max}",
+            ["admin"],
+        )
+    # `a` covers members_max, hence any roster that passed. More members only raise n_min.
 
 
 def check_cards(roster: Roster, cards: Cards) -> None:
@@ -152,16 +201,16 @@ def check_cards(roster: Roster, cards: Cards) -> None:
 
 
 class Attempt(Struct):
-    """One secure sum under fixed terms. Everything else about it follows from these three messages."""
+    """One secure sum under fixed terms. Everything else about it follows from these four messages."""
 
     roster: Annotated[Roster, Nested(Roster)]
+    study: Annotated[Study, Nested(Study)]
     manifest: Annotated[Manifest, Nested(Manifest)]
     opening: Annotated[Opening, Nested(Opening)]
 
     @cached_property
     def context(self) -> bytes:
         """ctx: salts every derivation and stands in every signature and box of the attempt."""
-        terms = self.opening.terms
         return hash_fields(
             Tag.CONTEXT,
             SUITE,
@@ -172,15 +221,33 @@ class Attempt(Struct):
             self.opening.sequence.to_bytes(8, "little"),
             self.opening.attempt.to_bytes(1, "little"),
             extend_chain(EMPTY_CHAIN, self.opening.links),
-            terms.hash,
-            terms.layout_hash,
-            self.opening.exceptions_hash,
+            self.opening.terms.hash,
         )
+
+    @property
+    def content(self) -> Content:
+        """The study's."""
+        return read_content(self.study.content)
+
+    @property
+    def question(self) -> Question:
+        """The study's."""
+        return self.content.question
+
+    @cached_property
+    def spec(self) -> RoundSpec:
+        """What study, manifest and terms say of this round; PeerFault(terms-refused)."""
+        return RoundSpec.of(self.content, self.manifest, self.terms)
 
     @cached_property
     def quorum(self) -> Quorum:
         """The numbers of the cohort."""
-        return Quorum.of(self.manifest)
+        return Quorum.of(self.manifest, self.question)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the run sums the records of an earlier attempt again."""
+        return self.manifest.repeats != NO_CONTEXT
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -205,21 +272,21 @@ class Attempt(Struct):
     @property
     def ring(self) -> Ring:
         """The ring of the terms."""
-        return Ring(self.terms.ring_bits)
+        return Ring(self.spec.ring_bits)
 
     @property
     def chunks(self) -> int:
         """Chunks in a vector."""
-        return -(-self.terms.elements // self.terms.chunk_elements)
+        return -(-self.spec.elements // self.spec.chunk_elements)
 
     def chunk_elements(self, index: int) -> int:
         """Elements of chunk `index`: all alike but for a shorter last."""
-        terms = self.terms
-        return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
+        spec = self.spec
+        return min(spec.chunk_elements, spec.elements - index * spec.chunk_elements)
 
     def is_chunk(self, index: int, packed: Buffer) -> bool:
         """Whether chunk `index` may be these bytes: as many as it has, no bit set after its last element."""
-        return is_packed(packed, self.terms.ring_bits, self.chunk_elements(index))
+        return is_packed(packed, self.spec.ring_bits, self.chunk_elements(index))
 
     def check_chunk(self, owner: str, index: int, digest: bytes, packed: Buffer, signed: bytes) -> None:
         """Refuse bytes that are not chunk `index` of what its owner signed, before they are stored (protocol §4.4).
@@ -261,11 +328,21 @@ class Attempt(Struct):
         """Where r_uv stands among the member's secrets: b_u is 0, then N(u) in order."""
         return self.graph.secret_index(member, neighbour)
 
-    def link(self, past: Past) -> Link:
+    def link(self, closing: Closing) -> Link:
         """The chain's link for this attempt, closed like this."""
         sequence, attempt = self.opening.place
-        family, floor = self.opening.terms.family.value, group_floor(self.manifest)
-        return Link(self.manifest.cohort, sequence, attempt, family, floor, self.context, past.closing)
+        return Link(
+            cohort=self.manifest.cohort,
+            sequence=sequence,
+            attempt=attempt,
+            question=self.question.digest,
+            period=self.manifest.period,
+            step=self.terms.step,
+            repeats=self.manifest.repeats,
+            context=self.context,
+            reason=closing.reason,
+            survivors=closing.survivors_hash,
+        )
 
     def check_context(self, context: bytes, sender: str) -> None:
         """Refuse a message that is bound to another round or attempt."""
@@ -359,3 +436,24 @@ class Attempt(Struct):
         """Accept only the admin's word for this context; whether the latest end has passed, a clock tells."""
         self.check_context(lost.context, "admin")
         lost.verify(self.roster.federation, "admin")
+
+
+class Finished(Struct):
+    """What a later run needs that repeats a certified attempt.
+
+    Attributes:
+        context: of the attempt.
+        study: it was for.
+        terms: it had.
+        survivors: the certified set.
+    """
+
+    context: Digest
+    study: Annotated[Study, Nested(Study)]
+    terms: Annotated[Terms, Nested(Terms)]
+    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+
+    @property
+    def question(self) -> Question:
+        """The study's."""
+        return read_content(self.study.content).question

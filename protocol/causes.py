@@ -50,20 +50,26 @@ class Cause(StrEnum):
     # Opening an attempt
     WRONG_CONTEXT = "wrong-context", "the message is bound to another round or attempt"
     WRONG_SEQUENCE = "wrong-sequence", "the round or attempt number is not the next one"
-    CHAIN_BROKEN = "chain-broken", "the history of rounds omits or changes one that this member knows"
-    TERMS_REFUSED = "terms-refused", "the round's terms contradict themselves or the roster"
+    CHAIN_BROKEN = "chain-broken", "the chain omits or changes an attempt that this member knows"
+    TERMS_REFUSED = "terms-refused", "the terms contradict the study or the chain"
     OUTCOME_MISSING = (
         "outcome-missing",
         "this member has not been shown how an attempt it took part in has ended",
     )
-    EXCEPTION_REFUSED = "exception-refused", "an exception to the ledger is not the admin's for this round"
+    ALREADY_SUMMED = (
+        "already-summed",
+        "this step of the study and period was certified before, over fresh records",
+    )
+    REPEAT_MISMATCH = (
+        "repeat-mismatch",
+        "a repeated run differs from the attempt that it repeats: in its members, its records or its question",
+    )
     TERMS_EXPIRED = "terms-expired", "the terms' latest end has passed"
     # Uploads
     UPLOAD_CONFLICT = "upload-conflict", "the member already sent another upload in this attempt"
     CHUNK_MISMATCH = "chunk-mismatch", "a chunk's bytes are not those that the signed upload announces"
     CHUNK_UNKNOWN = "chunk-unknown", "the chunk's index is outside the upload, or no upload was announced"
     UPLOAD_MISSHAPEN = "upload-misshapen", "the upload has another number of chunks, commitments or boxes"
-    TOO_MANY_RECORDS = "too-many-records", "the member holds more records than its cap in the manifest"
     # Receipts and freezing
     EDGE_DISAGREEMENT = "edge-disagreement", "the two ends of a pair committed to different mask seeds"
     BOX_REFUSED = "box-refused", "a share box does not open, or a share misses its commitment"
@@ -76,15 +82,6 @@ class Cause(StrEnum):
     WINDOW_EXCEEDED = (
         "window-exceeded",
         "too many members next to each other on the sparse graph are lost",
-    )
-    LEDGER_REFUSED = (
-        "ledger-refused",
-        "with the rounds opened before, the sum would expose a group smaller than g",
-    )
-    LINEAGE_MIXED = "lineage-mixed", "a lineage stands in exact and in noisy rounds"
-    LINEAGE_SPENT = (
-        "lineage-spent",
-        "the lineage stood in an attempt that the admin closed as lost",
     )
     INDICATOR_MISMATCH = (
         "indicator-mismatch",

@@ -14,8 +14,6 @@ def upload_bytes(attempt: Attempt, member: str) -> int:
         header=UploadHeader(
             context=bytes(32),
             member=member,
-            lineage=bytes(8),
-            records=bytes(8),
             salt=bytes(32),
             chunk_root=bytes(32),
             commitment_root=bytes(32),
@@ -33,16 +31,16 @@ def upload_bytes(attempt: Attempt, member: str) -> int:
 
 def plan_of(attempt: Attempt) -> Plan:
     """The sizes of an attempt's cohort, whose manifest was checked, and what they make its round cost."""
-    manifest, terms, quorum = attempt.manifest, attempt.opening.terms, attempt.quorum
+    manifest, spec, quorum = attempt.manifest, attempt.spec, attempt.quorum
     if quorum.decryptors == quorum.members:
         committee = Committee.EVERYONE
     else:
         committee = Committee.NOMINATED if attempt.roster.decryptors else Committee.DRAWN
-    lost = Assumptions(delta=manifest.loss).dropped(quorum.members)
+    lost = Assumptions(delta=spec.question.loss).dropped(quorum.members)
     return Plan(
         quorum,
         committee,
         manifest.degree,
         manifest.window_dropped_max,
-        estimate(quorum, manifest.degree, lost, terms.elements, terms.ring_bits),
+        estimate(quorum, manifest.degree, lost, spec.elements, spec.ring_bits),
     )

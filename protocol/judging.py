@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Receipt, Survivor
-from protocol.proposal import covers
+from protocol.messages import Receipt, Survivor, SurvivorSet
+from protocol.proposal import check_proposal, covers
 from protocol.shelf import Announced
 
 
@@ -17,11 +17,11 @@ def follows(
     proposal: Sequence[Survivor],
     uploads: Mapping[str, Announced],
     receipts: Mapping[str, Receipt],
+    earlier: Sequence[SurvivorSet] = (),
 ) -> bool | None:
     """Whether a refusal's cause follows from the proposal that was noted; None where only its sender can know.
 
-    What hangs on histories that the sender knows, on its policy or on an indicator round that it has recounted is its own
-    knowledge. A refusal does not name the proposal that it answers: where the cause does not follow from the one noted, its
+    What hangs on histories that the sender knows or on its policy is its own knowledge. A refusal does not name the proposal that it answers: where the cause does not follow from the one noted, its
     sender is false, or was shown another one.
 
     Args:
@@ -31,11 +31,14 @@ def follows(
         proposal: the survivors proposed.
         uploads: the whole ones, in order of member.
         receipts: by decryptor.
+        earlier: the certified set that was shown with the proposal.
     """
     if cause == Cause.SURVIVORS_TOO_FEW:
         return len(proposal) < attempt.quorum.survivors_min
     if cause == Cause.WINDOW_EXCEEDED:
         return _windows_exceeded(attempt, proposal)
+    if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH}:
+        return _refused(attempt, proposal, earlier)
     if cause == Cause.OWN_UPLOAD_CHANGED:
         return any(each.member == member and not _shown(each, uploads) for each in proposal)
     if cause == Cause.SURVIVORS_INVALID and member in receipts:
@@ -53,6 +56,14 @@ def _shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
 def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:
     try:
         attempt.check_windows({each.member for each in proposal})
+    except PeerFault:
+        return True
+    return False
+
+
+def _refused(attempt: Attempt, proposal: Sequence[Survivor], earlier: Sequence[SurvivorSet]) -> bool:
+    try:
+        check_proposal(attempt, tuple(proposal), earlier)
     except PeerFault:
         return True
     return False

@@ -1,28 +1,50 @@
-"""What anybody with roster and manifest can check of an opening: members before they take part, auditors after (protocol §4.3)."""
+"""What can be checked of an opening: by anyone with roster, study and manifest, and by a member with its history (protocol §4.3)."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+from protocol.attempt import Attempt, Finished
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import NO_INDICATOR, Family, Manifest, Opening, Roster
+from protocol.messages import NO_CONTEXT, NO_REASON, Link, Opening, Terms
+from protocol.study import END_MAX_S, INDICATOR_STEP, Question
 
 
-def check_opening(roster: Roster, manifest: Manifest, opening: Opening) -> None:
-    """Check an opening as far as no clock and no member's own history is needed, in the page's order.
+def check_opening(attempt: Attempt) -> None:
+    """Check an opening as far as neither a clock nor a member's own history is needed, in the page's order.
 
     Raises:
-        PeerFault: wrong-cohort, bad-signature, chain-broken, terms-refused, exception-refused.
+        PeerFault: wrong-cohort, bad-signature, chain-broken, terms-refused, already-summed, repeat-mismatch.
     """
-    if opening.cohort != manifest.cohort:
-        raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
-    opening.verify(roster.coordinator, "coordinator")
+    opening = attempt.opening
+    check_signed(attempt)
     check_places(opening)
-    check_terms(roster, manifest, opening)
-    check_exceptions(roster, opening)
+    check_step(attempt)
+    check_fresh(attempt)
+    repeated_link(attempt)
+
+
+def check_signed(attempt: Attempt) -> None:
+    """Clause 1: the opening is for this cohort (wrong-cohort), and the coordinator's (bad-signature)."""
+    if attempt.opening.cohort != attempt.manifest.cohort:
+        raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
+    attempt.opening.verify(attempt.roster.coordinator, "coordinator")
+
+
+def check_latest_end(attempt: Attempt, now_s: float) -> None:
+    """Clause 2: the latest end lies ahead (terms-expired), and at most 30 days (terms-refused)."""
+    ahead_s = attempt.terms.latest_end_s - now_s
+    if ahead_s <= 0:
+        raise PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end has passed")
+    if ahead_s > END_MAX_S:
+        raise _refused(f"the latest end is {ahead_s:.0f} s ahead, at most {END_MAX_S} s are allowed")
 
 
 def check_places(opening: Opening) -> None:
-    """Refuse links that leave out an attempt of this cohort (protocol §4.3, clause 5): chain-broken."""
+    """Clause 5: the links name no attempt twice, and leave out none of this cohort (chain-broken)."""
+    # Of two links of one attempt, a member could check the one that it knows, and decryptors the other.
+    if len({link.context for link in opening.links}) != len(opening.links):
+        raise PeerFault(Cause.CHAIN_BROKEN, "the history names an attempt twice", ["coordinator"])
     places = [(link.sequence, link.attempt) for link in opening.links if link.cohort == opening.cohort]
     places.append(opening.place)
     if places[0] != (0, 0) or any(
@@ -31,29 +53,120 @@ def check_places(opening: Opening) -> None:
         raise PeerFault(Cause.CHAIN_BROKEN, "the history skips an attempt of this cohort", ["coordinator"])
 
 
-def check_terms(roster: Roster, manifest: Manifest, opening: Opening) -> None:
-    """Refuse terms that the admin or the caps do not allow (protocol §4.3, clause 6): terms-refused."""
-    terms, records = opening.terms, sum(manifest.caps)
-    if terms.extractor not in roster.extractors:
-        raise PeerFault(Cause.TERMS_REFUSED, "the extractor is not on the admin's list", ["coordinator"])
-    if records > terms.records_max:
+def check_step(attempt: Attempt) -> None:
+    """Clause 6: the step is one of the study's, has its material, and follows the step before it (terms-refused)."""
+    spec, terms = attempt.spec, attempt.terms
+    if (terms.material != NO_CONTEXT) != spec.takes_material:
+        wanted = "needs material" if spec.takes_material else "takes no material"
+        raise _refused(f"step {spec.step} {wanted}")
+    counted = spec.sums and spec.question.withhold is not None
+    if (terms.indicator != NO_CONTEXT) != counted:
+        wanted = "rests on an indicator" if counted else "rests on no indicator"
+        raise _refused(f"step {spec.step} {wanted}")
+    if attempt.repeats:
+        return
+    if counted:
+        if _own(attempt, link_of(attempt.opening.links, terms.indicator), INDICATOR_STEP) is None:
+            raise _refused(
+                "the indicator that the terms name is no certified one of this question and period"
+            )
+        return
+    steps = spec.question.steps
+    if place := steps.index(spec.step):
+        before = steps[place - 1]
+        if not any(
+            _own(attempt, link, before) and link.repeats == NO_CONTEXT for link in attempt.opening.links
+        ):
+            raise _refused(f"step {spec.step} comes after {before}, which was not certified for this period")
+
+
+def check_fresh(attempt: Attempt) -> None:
+    """Clause 7: over fresh records each step of a period is certified once, or lost once (already-summed)."""
+    if attempt.repeats:
+        return
+    for link in attempt.opening.links:
+        same = (link.question, link.period, link.step) == _run(attempt)
+        if same and link.repeats == NO_CONTEXT and link.spends:
+            how = "certified" if link.reason == NO_REASON else "lost"
+            raise PeerFault(
+                Cause.ALREADY_SUMMED,
+                f"step {link.step} of period {link.period} was {how} before: take a new period, or repeat that attempt",
+                ["coordinator"],
+            )
+
+
+def repeated_link(attempt: Attempt) -> Link | None:
+    """Clause 8: the link of the attempt that this run repeats; None where it sums fresh records (repeat-mismatch)."""
+    if not attempt.repeats:
+        return None
+    link = link_of(attempt.opening.links, attempt.manifest.repeats)
+    if (
+        link is None
+        or (link.period, link.step, link.reason) != (attempt.manifest.period, attempt.terms.step, NO_REASON)
+        or link.repeats != NO_CONTEXT
+    ):
         raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"members may hold {records} records, the terms allow for {terms.records_max}",
+            Cause.REPEAT_MISMATCH,
+            "the attempt that the run repeats is no certified one of this period and step over fresh records",
             ["coordinator"],
         )
-    if roster.withhold and terms.indicator == NO_INDICATOR and terms.family != Family.INDICATOR:
+    return link
+
+
+def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
+    """Clause 8, by a member that holds the repeated attempt's evidence: the questions sum the same records alike.
+
+    Raises:
+        PeerFault: repeat-mismatch; indicator-mismatch where the terms leave out other classes than the repeated ones.
+    """
+    if finished is None or finished.context != attempt.manifest.repeats:
         raise PeerFault(
-            Cause.TERMS_REFUSED,
-            "the admin demands that rare classes are withheld, and the terms name no indicator round",
+            Cause.REPEAT_MISMATCH, "this member was not in the attempt that the run repeats", ["coordinator"]
+        )
+    if not same_records(attempt.question, finished.question):
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "the repeated question differs in more than extractor, dim, statistics and ring_bits",
             ["coordinator"],
+        )
+    if _left_out(attempt.terms) != _left_out(finished.terms):
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH, "the terms leave out others than the repeated terms", ["coordinator"]
         )
 
 
-def check_exceptions(roster: Roster, opening: Opening) -> None:
-    """Refuse exceptions that are not the admin's for this sequence (protocol §4.3, clause 7): exception-refused."""
-    wanted = (roster.federation, opening.cohort, opening.sequence)
-    for exception in opening.exceptions:
-        if (exception.federation, exception.cohort, exception.sequence) != wanted:
-            raise PeerFault(Cause.EXCEPTION_REFUSED, "an exception is for another round", ["coordinator"])
-        exception.verify(roster.federation, "admin")
+def link_of(links: Sequence[Link], context: bytes) -> Link | None:
+    """The link of an attempt; None where there is none."""
+    return next((link for link in links if link.context == context), None)
+
+
+def earlier_context(attempt: Attempt) -> bytes:
+    """The attempt whose certified set this one rests on: the repeated one, else the indicator; `NO_CONTEXT` for neither."""
+    return attempt.manifest.repeats if attempt.repeats else attempt.terms.indicator
+
+
+def _own(attempt: Attempt, link: Link | None, step: str) -> Link | None:
+    """The link if it is a certified step of this question and period."""
+    question, period, _ = _run(attempt)
+    wanted = (question, period, step, NO_REASON)
+    return link if link and (link.question, link.period, link.step, link.reason) == wanted else None
+
+
+def _run(attempt: Attempt) -> tuple[bytes, str, str]:
+    return attempt.question.digest, attempt.manifest.period, attempt.terms.step
+
+
+def _left_out(terms: Terms) -> tuple[bytes, tuple[int, ...], tuple[str, ...]]:
+    return terms.indicator, terms.withheld, terms.evicted
+
+
+def same_records(one: Question, other: Question) -> bool:
+    """Whether two questions are equal, or differ in the extractor and beside it only in what follows from another extractor."""
+    if one.digest == other.digest:
+        return True
+    free = {"extractor", "dim", "statistics", "ring_bits"}
+    return one.extractor != other.extractor and one.model_dump(exclude=free) == other.model_dump(exclude=free)
+
+
+def _refused(detail: str) -> PeerFault:
+    return PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])

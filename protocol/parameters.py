@@ -1,10 +1,14 @@
 """The numbers a cohort lives by, computed from its size and never announced (protocol §5)."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.messages.cohort import Manifest
+
+if TYPE_CHECKING:
+    from protocol.study import Question
 
 HONEST_MIN = 3
 
@@ -88,14 +92,14 @@ class Quorum:
         return cls(members, decryptors, a, a_d, honest_min, survivors_min, threshold)
 
     @classmethod
-    def of(cls, manifest: Manifest) -> "Quorum":
-        """The quorum of a manifest that was checked."""
+    def of(cls, manifest: Manifest, question: "Question") -> "Quorum":
+        """The quorum of a manifest that was checked, under its study's question."""
         return cls(
             len(manifest.members),
             len(manifest.decryptors),
-            manifest.colluders,
+            question.a,
             manifest.decryptor_colluders,
-            manifest.honest_min,
+            question.h_min,
             manifest.survivors_min,
             manifest.threshold,
         )

@@ -1,25 +1,9 @@
 """What a round would be if it were opened now, as JSON says it."""
 
-from typing import Literal
-
-from protocol.rest import Hex32, TermsView, View
+from protocol.rest import Hex32, SpecView, View
 
 NAMED = 10
 """Names of a list in a sentence."""
-
-
-class OutlookView(View):
-    """What a noisy round's head is expected to lose against the exact one's, where `records_max` records come.
-
-    Attributes:
-        verdict: good up to 4 points in the median, weak up to 10, hopeless beyond; that one is refused unless the request insists.
-        median_loss: in points of accuracy.
-        worst_loss: the most that was measured.
-    """
-
-    verdict: Literal["good", "weak", "hopeless"]
-    median_loss: float
-    worst_loss: float
 
 
 class DecryptorsView(View):
@@ -55,11 +39,8 @@ class PreflightView(View):
 
     Attributes:
         members: how many there are to sum.
-        counts_first: whether the coordinator opens it only after a round that counts how many members hold each class; its terms then
-            name no class withheld.
         cost: what everybody would send, store and compute, as estimated from sizes alone.
-        outlook: None for an exact sum, and for questions whose loss nobody has measured.
-        decryptors: who of them seems to be there.
+        decryptors: which of them were heard from lately.
     """
 
     federation: Hex32
@@ -68,8 +49,6 @@ class PreflightView(View):
     attempt: int
     members: int
     survivors_min: int
-    counts_first: bool
-    terms: TermsView
+    spec: SpecView
     cost: str
-    outlook: OutlookView | None
     decryptors: DecryptorsView

@@ -2,15 +2,14 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from protocol.attempt import Attempt, group_floor
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
-from protocol.ledger import LedgerFault, Opened, alone, check_forks, check_ledger, mixed, opened_sets
-from protocol.messages import NO_INDICATOR, Family, Past, Receipt, Survivor, deliveries_hash
-from protocol.narrowing import Narrowing
+from protocol.messages import NO_CONTEXT, Receipt, Survivor, SurvivorSet, deliveries_hash, survivors_hash
+from protocol.opening_rules import earlier_context, link_of
 from protocol.shelf import Announced
 
 
@@ -78,7 +77,7 @@ def settle(
     uploads: Mapping[str, Announced],
     receipts: Mapping[str, Receipt],
     disputes: tuple[Dispute, ...],
-    history: Sequence[Past],
+    earlier: Sequence[SurvivorSet],
 ) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
     """The survivors to propose, and the disputes that had members dropped (protocol §4.5).
 
@@ -87,172 +86,118 @@ def settle(
         uploads: the whole ones, in order of member.
         receipts: by decryptor; they cover all of those.
         disputes: those of `disputes_among` these that are `contested`.
-        history: how each attempt ended that the opening's links name.
-
-    Raises:
-        PeerFault: chain-broken where the history is not that of the links.
+        earlier: the certified set that the attempt rests on, if it rests on one.
     """
-    opened, clean = opened_sets(attempt.opening.links, history), _clean(receipts)
+    clean = _clean(receipts)
     vouched = {
         member: Survivor.of(upload.header)
         for member, upload in uploads.items()
         if clean[member] >= attempt.quorum.threshold
     }
-    counted = _as_counted(attempt, vouched, history)
-    staying = _undisputed(attempt, counted, disputes, opened)
-    if disputes and not _may_be_proposed(attempt, staying, history):
-        # Who stands in no sum has nothing to lose by a lie: its word counts only where it costs no sum.
-        base = _undisputed(attempt, counted, (), opened)
-        disputes = tuple(each for each in disputes if base.keys() >= {*each.parties})
-        staying = _undisputed(attempt, base, disputes, opened)
+    counted = _as_counted(attempt, vouched, earlier)
+    staying = _undisputed(attempt, counted, disputes)
+    if disputes and not _may_be_proposed(attempt, staying, earlier):
+        # A member that stands in no sum has nothing to lose by a lie: its word counts only where it costs no sum.
+        disputes = tuple(each for each in disputes if counted.keys() >= {*each.parties})
+        staying = _undisputed(attempt, counted, disputes)
     return {member: uploads[member] for member in staying}, disputes
 
 
 def _undisputed(
-    attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute], opened: Sequence[Opened]
+    attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute]
 ) -> dict[str, Survivor]:
-    """Without a cover of these disputes, as far as the ledger allows."""
+    """Without a cover of these disputes."""
     dropped = vertex_cover(attempt.context, disputes, attempt.quorum.colluders)
-    return _as_the_ledger_allows(attempt, _without(staying, dropped), opened)
+    return {member: each for member, each in staying.items() if member not in dropped}
 
 
-def _may_be_proposed(attempt: Attempt, staying: Mapping[str, Survivor], history: Sequence[Past]) -> bool:
+def _may_be_proposed(
+    attempt: Attempt, staying: Mapping[str, Survivor], earlier: Sequence[SurvivorSet]
+) -> bool:
     try:
-        check_proposal(attempt, tuple(staying.values()), history)
+        check_proposal(attempt, tuple(staying.values()), earlier)
     except PeerFault:
         return False
     return True
 
 
 def _as_counted(
-    attempt: Attempt, staying: dict[str, Survivor], history: Sequence[Past]
+    attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
 ) -> dict[str, Survivor]:
-    """Without those whom the indicator round did not count with these records: it counted S∖E (protocol §9)."""
-    if attempt.terms.indicator == NO_INDICATOR:
+    """Without members that the indicator did not count: it counted S∖E (protocol §8.3)."""
+    if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
         return staying
-    counted = _records(_counted(attempt, history))
-    return {member: each for member, each in staying.items() if _records([each]) <= counted}
+    counted = _counted(attempt, earlier)
+    return {member: each for member, each in staying.items() if member in counted}
 
 
-def _counted(attempt: Attempt, history: Sequence[Past]) -> list[Survivor]:
-    """The indicator round's S∖E, as the chain and the terms have them."""
-    evicted = {*attempt.terms.evicted}
-    return [
-        each
-        for past in history
-        if past.context == attempt.terms.indicator
-        for opened in past.sets
-        for each in opened.survivors
-        if each.member not in evicted
-    ]
+def _counted(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
+    """The indicator's S∖E."""
+    certified = (each.member for opened in earlier for each in opened.survivors)
+    return set(certified).difference(attempt.terms.evicted)
 
 
-def _records(survivors: Iterable[Survivor]) -> set[tuple[str, bytes, bytes]]:
-    return {(each.member, each.lineage, each.records) for each in survivors}
+def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
+    """Check survivors as far as no one needs to have been dealt their uploads, in this order (protocol §4.6).
 
-
-def _as_the_ledger_allows(
-    attempt: Attempt, staying: dict[str, Survivor], opened: Sequence[Opened]
-) -> dict[str, Survivor]:
-    """Without members whose columns of this very sum would stand alone: newcomers to a lineage's rounds, or its abusers."""
-    staying = _without(staying, mixed(opened, opened_by(attempt, tuple(staying.values()))))
-    proposal = opened_by(attempt, tuple(staying.values()))
-    if proposal.family == Family.NOISY:
-        return staying
-    groups = Narrowing(opened, proposal, attempt.opening.exceptions)
-    while group := groups.smallest():
-        # Only members whose columns of this very sum stand alone can be dropped from it.
-        if not (staying.keys() >= {*group.members} and attempt.context in group.rounds):
-            return _without_abusers(attempt, staying, opened)
-        staying = _without(staying, group.members)
-        groups.leave(group.members)
-    try:
-        check_forks(opened, opened_by(attempt, tuple(staying.values())), attempt.manifest.colluders)
-    except LedgerFault:
-        return _without_abusers(attempt, staying, opened)
-    return staying
-
-
-def _without_abusers(
-    attempt: Attempt, staying: dict[str, Survivor], opened: Sequence[Opened]
-) -> dict[str, Survivor]:
-    """An older group is named, which this sum touches by an old lineage: without all who stand alone in it, if that mends it."""
-    proposal = opened_by(attempt, tuple(staying.values()))
-    left = _without(staying, alone(opened, proposal, attempt.opening.exceptions))
-    if not 0 < len(staying) - len(left) <= attempt.manifest.colluders:
-        return staying  # there are none, or more than can be false
-    try:
-        _check_ledger(attempt, tuple(left.values()), opened)
-    except PeerFault:
-        return staying
-    return left
-
-
-def _without(staying: dict[str, Survivor], dropped: Collection[str]) -> dict[str, Survivor]:
-    return {member: each for member, each in staying.items() if member not in dropped}
-
-
-def opened_by(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Opened:
-    """What a sum of this attempt over these survivors opens."""
-    family, floor = attempt.opening.terms.family.value, group_floor(attempt.manifest)
-    return Opened(attempt.context, family, floor, survivors)
-
-
-def _check_ledger(attempt: Attempt, survivors: tuple[Survivor, ...], opened: Sequence[Opened]) -> None:
-    proposal = opened_by(attempt, survivors)
-    check_ledger(opened, proposal, attempt.opening.exceptions)
-    if proposal.family != Family.NOISY:
-        check_forks(opened, proposal, attempt.manifest.colluders)
-
-
-def check_survivors(attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past]) -> None:
-    """Check survivors as far as whoever holds the history can, in this order (protocol §4.6, clauses 1 to 4).
+    1. members in order, at least n_min of them; 2. no window lost too many; 3. with `repeats`, `earlier` is the repeated attempt's set, and
+    the survivors are its members; 6. of a sum under an indicator, `earlier` is the indicator's set, and the survivors are members that
+    it counted, of whom at most the margin is missing; otherwise `earlier` is empty.
 
     Args:
-        attempt: what they are proposed for.
+        attempt: what they are proposed for; its opening was checked.
         survivors: as proposed.
-        history: how each attempt ended that the opening's links name.
+        earlier: the certified set that the attempt rests on, if it rests on one.
 
     Raises:
-        PeerFault: survivors-invalid, survivors-too-few, window-exceeded, chain-broken, lineage-mixed, ledger-refused.
+        PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, indicator-mismatch.
     """
     attempt.check_survivors(survivors)
-    attempt.check_windows({survivor.member for survivor in survivors})
-    _check_ledger(attempt, survivors, opened_sets(attempt.opening.links, history))
-
-
-def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past]) -> None:
-    """Check survivors as far as anybody can who was not dealt their uploads: clauses 1 to 4, and 7 by the chain.
-
-    Raises:
-        PeerFault: as `check_survivors` and `check_counted`.
-    """
-    check_survivors(attempt, survivors, history)
-    if attempt.terms.indicator != NO_INDICATOR:
-        check_counted(attempt, survivors, _counted(attempt, history))
-
-
-def check_counted(attempt: Attempt, survivors: Iterable[Survivor], counted: Iterable[Survivor]) -> None:
-    """Refuse survivors that an indicator round did not count, or that leave out too many whom it did (protocol §4.6, clause 7).
-
-    Args:
-        attempt: a main round.
-        survivors: as proposed.
-        counted: the indicator round's S∖E.
-
-    Raises:
-        PeerFault: indicator-mismatch, naming those.
-    """
-    here, there, margin = _records(survivors), _records(counted), attempt.terms.margin
-    if here - there:
+    members = {survivor.member for survivor in survivors}
+    attempt.check_windows(members)
+    context = earlier_context(attempt)
+    if bool(earlier) != (context != NO_CONTEXT):
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH,
-            "survivors were not in the indicator round with these records",
-            sorted(member for member, *_ in here - there),
+            Cause.MALFORMED,
+            "the set that the attempt rests on is missing, or shown for no reason",
+            ["coordinator"],
         )
-    if len(there - here) > margin:
+    if not earlier:
+        return
+    link, cause = link_of(attempt.opening.links, context), _mismatch(attempt)
+    if link is None or survivors_hash(context, earlier[0].survivors) != link.survivors:
+        raise PeerFault(
+            cause, "the set that the attempt rests on is not the one that was certified", ["coordinator"]
+        )
+    if attempt.repeats:
+        _check_same(members, {each.member for each in earlier[0].survivors})
+    else:
+        _check_counted(attempt, members, _counted(attempt, earlier))
+
+
+def _mismatch(attempt: Attempt) -> Cause:
+    return Cause.REPEAT_MISMATCH if attempt.repeats else Cause.INDICATOR_MISMATCH
+
+
+def _check_same(members: set[str], repeated: set[str]) -> None:
+    if members != repeated:
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "a repeated run sums exactly the members of the attempt that it repeats",
+            sorted(members ^ repeated),
+        )
+
+
+def _check_counted(attempt: Attempt, members: set[str], counted: set[str]) -> None:
+    withhold = attempt.question.withhold
+    assert withhold is not None
+    if strangers := members - counted:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH, "survivors that the indicator did not count", sorted(strangers)
+        )
+    if len(counted - members) > withhold.margin:
         raise PeerFault(
             Cause.INDICATOR_MISMATCH,
-            f"{len(there - here)} of the indicator round are missing, at most {margin} may be",
-            sorted(member for member, *_ in there - here),
+            f"{len(counted - members)} members that the indicator counted are missing, at most {withhold.margin} may be",
+            sorted(counted - members),
         )

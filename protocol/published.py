@@ -54,80 +54,61 @@ class DisputeView(Model):
     parties: tuple[MemberId, MemberId]
 
 
-class RareView(Model):
-    """Why classes were withheld: the counts of an indicator round, which each of its members made for itself.
-
-    Attributes:
-        indicator: its context.
-        margin: r, how many of those counted might be missing.
-        floor: m = g + r: a class that fewer members hold is withheld.
-        holders: for each class, how many members hold it.
-    """
-
-    indicator: Hex32
-    margin: int
-    floor: int
-    holders: tuple[int, ...]
-
-
 class ResultRecord(Model):
-    """What the coordinator signs about a finished round.
+    """What the coordinator signs about a finished round (protocol §4.8).
 
-    The signature is Ed25519 over H("result", body), where the body is this object without
-    `signature` as JSON with sorted keys, no spaces, UTF-8, numbers in the form that protocol §4.8 spells out.
+    The signature is Ed25519 over H("result", body), where the body is this object without `signature` as canonical JSON (RFC 8785).
 
     Attributes:
-        closing: how the chain names the round's end; follows from the certificate.
+        study, name, version: hash, name and version of the study.
+        terms, survivors_hash: as the context and the chain name them.
         disputes: those that had members dropped before the survivors were signed.
-        dropped: whom they cost their place, in order.
+        dropped: the members that lost their place by them, in order.
         evicted: survivors that proved false after it: the sum is without them.
-        withheld: classes left out of the statistics, as the terms say.
+        withheld: classes left out, as the terms say.
+        holders: the counts that they follow from; empty without an indicator.
+        rows: in the sum; under noise what the noisy sum says of them.
+        noise: what differential privacy is promised; None for an exact sum.
+        head: SHA-256 of the head's file; None where the step ends in no head.
+        sums: SHA-256 of the sum's file.
+        documents: what is published beside the head.
+        error_bound: how far rounding may have moved a weight, or None.
         transcript: the head of the round's transcript (protocol §11).
-        rare: why those; None where the admin signed that rare classes are published.
-        records: how many are summed; under noise what the noisy sum itself says of it.
-        noise: what differential privacy is promised; "none" says that there is none.
-        weights_sha256: of the head's file; None where the round ends in no head.
-        documents: what it publishes beside it.
     """
 
     format: Literal["veilsum-result/4"] = "veilsum-result/4"
     round: RoundId
-    federation: Hex32
-    cohort: Hex32
     context: Hex32
-    closing: Hex32
+    federation: Hex32
+    study: Hex32
+    name: MemberId
+    version: int
+    period: MemberId
+    step: MemberId
+    cohort: Hex32
     terms: Hex32
-    extractor: Hex32
-    statistic: str
-    members: int
+    survivors_hash: Hex32
     survivors: tuple[SurvivorView, ...]
     disputes: tuple[DisputeView, ...] = ()
     dropped: tuple[MemberId, ...] = ()
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
-    rare: RareView | None = None
-    records: int
-    noise: Literal["none"] | NoiseView = "none"
-    weights_sha256: Hex32 | None
-    sums_sha256: Hex32
+    holders: tuple[int, ...] = ()
+    rows: int
+    noise: NoiseView | None = None
+    head: Hex32 | None
+    sums: Hex32
     documents: Annotated[tuple[DocumentView, ...], Field(max_length=MAX_DOCUMENTS)] = ()
-    transcript: Hex32 | None
-    weights_error_bound: float | None
+    error_bound: float | None
     solution: SolutionView
+    transcript: Hex32 | None
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
 
 
 class CombineRequest(Model):
-    """Add up the sums of finished rounds over lineages that no two of them share, and solve again.
-
-    Attributes:
-        ridges: λ grid; empty for the solver's own.
-    """
+    """Add up the exact sums of several periods of one question, and solve again."""
 
     rounds: Annotated[tuple[RoundId, ...], Field(min_length=2, max_length=256)]
-    ridges: Annotated[
-        tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(max_length=4096)
-    ] = ()
 
 
 class PartView(Model):
@@ -135,35 +116,35 @@ class PartView(Model):
 
     round: RoundId
     context: Hex32
-    closing: Hex32
-    sums_sha256: Hex32
-    records: int
-
-
-ALIKE = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
-"""Terms that the rounds of a combination share; their layouts are those of one question, over as many classes or fewer."""
+    period: MemberId
+    sums: Hex32
+    rows: int
 
 
 class CombinedRecord(Model):
-    """What the coordinator signs about the sum of several rounds' sums, in the same way as a `ResultRecord`.
+    """What the coordinator signs about the sum of several periods' sums, in the same way as a `ResultRecord`.
 
     Attributes:
         combination: its id.
-        vectors: how many members' vectors are in it, a member once for each round.
+        study, name, version: of the newest part.
+        question: digest of the question that all parts share.
+        vectors: how many members' vectors are in it, a member once for each period.
     """
 
-    format: Literal["veilsum-combined/1"] = "veilsum-combined/1"
+    format: Literal["veilsum-combined/2"] = "veilsum-combined/2"
     combination: RoundId
     federation: Hex32
+    study: Hex32
+    name: MemberId
+    version: int
+    question: Hex32
     parts: tuple[PartView, ...]
-    statistic: str
-    extractor: Hex32
+    withheld: tuple[int, ...] = ()
     vectors: int
-    records: int
-    noise: Literal["none"] = "none"
-    weights_sha256: Hex32 | None
-    sums_sha256: Hex32
-    weights_error_bound: float | None
+    rows: int
+    head: Hex32 | None
+    sums: Hex32
+    error_bound: float | None
     solution: SolutionView
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
 

@@ -1,7 +1,8 @@
 """The coordinator's signature over a result record (protocol §4.8)."""
 
-import json
 from typing import TypeVar
+
+import rfc8785
 
 from protocol.identity import SigningKey, verify_signature
 from protocol.published import CombinedRecord, ResultRecord
@@ -11,11 +12,8 @@ Record = TypeVar("Record", ResultRecord, CombinedRecord)
 
 
 def record_body(record: ResultRecord | CombinedRecord) -> bytes:
-    """The record without its signature as JSON with sorted keys and no spaces; reals as Python writes them, which the page spells out."""
-    body = record.model_dump(mode="json", exclude={"signature"})
-    return json.dumps(
-        body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    """The record without its signature as canonical JSON (RFC 8785)."""
+    return rfc8785.dumps(record.model_dump(mode="json", exclude={"signature"}))
 
 
 def record_digest(record: ResultRecord | CombinedRecord) -> bytes:

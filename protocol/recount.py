@@ -1,17 +1,16 @@
-"""An indicator round recounted by a member, and what it says of rare classes (protocol §9)."""
+"""An indicator recounted by a member (protocol §8.2)."""
 
-from collections.abc import Sequence
 from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
-from protocol.attempt import Attempt, group_floor
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.due import due_secrets
 from protocol.errors import PeerFault
 from protocol.merkle import Tree, verify
-from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Manifest, Survivor
+from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
 from protocol.unmasking import Unmasking
 
 
@@ -93,22 +92,3 @@ def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
 def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
     named = f"{entry.member}: {why}" if entry else why
     return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])
-
-
-def class_floor(manifest: Manifest, margin: int) -> int:
-    """Compute m = g + r, the fewest holders a class is published with."""
-    return group_floor(manifest) + margin
-
-
-def default_margin(manifest: Manifest) -> int:
-    """Compute r where nobody says otherwise: a sixth of the members and all colluders may be counted and then stay away.
-
-    More than n − n_min would only withhold more classes: with so many missing there is no sum.
-    """
-    members = len(manifest.members)
-    return min(max(members // 6, manifest.colluders), members - manifest.survivors_min)
-
-
-def rare_classes(holders: Sequence[int], floor: int) -> tuple[int, ...]:
-    """The classes withheld: those that fewer than `floor` members hold, be it that nobody does."""
-    return tuple(index for index, count in enumerate(holders) if count < floor)

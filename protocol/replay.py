@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from protocol.accusing import check_bad_run
-from protocol.attempt import Attempt, Closing, check_cards, check_manifest
+from protocol.attempt import Attempt, Closing, check_cards, check_manifest, check_study
 from protocol.causes import Cause
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
@@ -33,7 +33,9 @@ from protocol.messages import (
     Refusal,
     RevealSummary,
     Roster,
+    Study,
     Survivor,
+    SurvivorSet,
     UploadSummary,
     VoidRequest,
     Vote,
@@ -54,14 +56,14 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
         federation: the admin's key, as pinned; None takes the roster's own word for it.
 
     Raises:
-        PeerFault: it does not begin with roster, cards and opening that hold together: there is nothing to replay.
+        PeerFault: it does not begin with roster, study, cards and opening that hold together: there is nothing to replay.
             It names the coordinator, whoever's signature is wrong: no honest one shows what nobody signed.
     """
     try:
         run = _Replay(_begun(transcript, federation))
     except PeerFault as fault:
         raise PeerFault(fault.cause, fault.detail, [COORDINATOR]) from fault
-    for index, entry in enumerate(transcript.entries[3:], start=3):
+    for index, entry in enumerate(transcript.entries[4:], start=4):
         run.take(index, entry)
     signed = run.close(transcript)
     return Verdict(
@@ -78,24 +80,27 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
 
 
 def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
-    """Check the first three entries as a member checks them (protocol §4.1 to §4.3)."""
-    opened = tuple(map(parse, transcript.entries[:3]))
-    if tuple(map(type, opened)) != (Roster, Cards, Opening):
-        raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, cards and opening")
-    roster, cards, opening = opened
+    """Check the first four entries as a member checks them, but for clocks and approvals (protocol §4.1 to §4.3)."""
+    opened = tuple(map(parse, transcript.entries[:4]))
+    if tuple(map(type, opened)) != (Roster, Study, Cards, Opening):
+        raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, study, cards and opening")
+    roster, study, cards, opening = opened
     assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
     assert isinstance(cards, Cards)
     assert isinstance(opening, Opening)
     roster.verify_admin(roster.federation if federation is None else federation)
-    check_manifest(roster, cards.manifest)
+    check_study(roster, study)
+    check_manifest(roster, study, cards.manifest)
     if tuple(cards.by_member) != cards.manifest.members:
         raise PeerFault(Cause.MANIFEST_MISMATCH, "not every member's card is shown")
     check_cards(roster, cards)
     for card in cards.by_member.values():
         for key in (card.mask_key, card.box_key):
             check_order(key, card.member)
-    check_opening(roster, cards.manifest, opening)
-    return Attempt(roster, cards.manifest, opening)
+    attempt = Attempt(roster, study, cards.manifest, opening)
+    check_opening(attempt)
+    return attempt
 
 
 _ONE_IS_FALSE = "one of the two is false"
@@ -149,6 +154,7 @@ class _Replay:
     receipts: dict[str, Receipt] = field(default_factory=dict)
     whole: dict[str, Announced] = field(default_factory=dict)
     proposal: tuple[Survivor, ...] = ()
+    earlier: tuple[SurvivorSet, ...] = ()
     heard: tuple[Dispute, ...] = ()
     reason: str = ""
     votes: dict[str, Vote] = field(default_factory=dict)
@@ -275,9 +281,10 @@ class _Replay:
         self.stage = _Stage.FREEZING
         self.attempt.check_context(freeze.context, COORDINATOR)
         self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
+        self.earlier = freeze.earlier
         self.whole, disputes = self._disputed()
         heard = contested(self.attempt, self.receipts, disputes)
-        settled, self.heard = settle(self.attempt, self.whole, self.receipts, heard, freeze.history)
+        settled, self.heard = settle(self.attempt, self.whole, self.receipts, heard, freeze.earlier)
         expected = tuple(Survivor.of(upload.header) for upload in settled.values())
         if self.proposal != expected:
             named = sorted({each.member for each in {*self.proposal} ^ {*expected}})
@@ -285,7 +292,7 @@ class _Replay:
                 Cause.SURVIVORS_INVALID,
                 f"the survivors proposed are not those that uploads and receipts give: {', '.join(named)}",
             )
-        check_proposal(self.attempt, self.proposal, freeze.history)
+        check_proposal(self.attempt, self.proposal, freeze.earlier)
 
     def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
         """The uploads that were whole, which are those that the receipts cover, and the disputes among them."""
@@ -328,7 +335,9 @@ class _Replay:
     def _judge_refusals(self) -> None:
         """Hold each against the proposal and its sender's receipt, wherever that was noted."""
         for member, (index, refusal) in self.said.items():
-            judged = follows(refusal.cause, member, self.attempt, self.proposal, self.whole, self.receipts)
+            judged = follows(
+                refusal.cause, member, self.attempt, self.proposal, self.whole, self.receipts, self.earlier
+            )
             if judged is None:
                 self.refusals.append(refusal)
             elif not judged:

@@ -4,9 +4,9 @@ Messages travel as `application/octet-stream`, exactly as `protocol.messages` en
 meant for people or scripts travels as JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.codec import NAME_PATTERN
 
@@ -31,8 +31,10 @@ REQUEST_ID_HEADER = "veilsum-request"
 COORDINATOR = "/v1/coordinator"
 FEDERATION = "/v1/federations/{federation}"
 ROSTER = "/v1/federations/{federation}/roster"
-BUDGET = "/v1/federations/{federation}/budget"
-LEDGER = "/v1/federations/{federation}/ledger"
+STUDIES = "/v1/federations/{federation}/studies"
+STUDY = "/v1/federations/{federation}/studies/{study}"
+RUNS = "/v1/federations/{federation}/runs"
+CHAIN = "/v1/federations/{federation}/chain"
 COHORTS = "/v1/federations/{federation}/cohorts"
 COHORT = "/v1/cohorts/{cohort}"
 CARD = "/v1/cohorts/{cohort}/cards/{member}"
@@ -102,8 +104,6 @@ class Problem(View):
 
     Attributes:
         parties: whom the fault names.
-        group: for `ledger-refused`, the members whose records would be exposed.
-        rounds: the rounds that together would expose them.
     """
 
     type: str
@@ -112,8 +112,6 @@ class Problem(View):
     detail: str
     cause: str
     parties: tuple[str, ...] = ()
-    group: tuple[str, ...] = ()
-    rounds: tuple[RoundId, ...] = ()
 
 
 class CoordinatorView(View):
@@ -124,31 +122,75 @@ class CoordinatorView(View):
 
 
 class FederationView(View):
-    """A federation as the coordinator knows it."""
+    """A federation as the coordinator knows it; `roster` is its roster's number."""
 
     federation: Hex32
-    roster_version: int
+    name: str
+    roster: int
     members: tuple[str, ...]
     cohorts: tuple[Hex32, ...]
     rounds: tuple[RoundId, ...]
 
 
-class CohortRequest(Model):
-    """Open a cohort for cards.
+class StudyView(View):
+    """A study that was published.
 
     Attributes:
-        records_cap: most records that each member may contribute to a round.
-        colluders: `a`; None for a quarter of the roster.
-        honest_min: `h_min`, fewest honest members that a sum hides each of them among.
-        loss: members in a thousand who may vanish, which a sparse graph or a drawn committee is sized for.
-        enrol_s: seconds until enrolment closes with the cards that came; it closes at once when all are in.
+        study: its hash.
+        question: digest of what is summed.
+        approval: digest of what a member approves.
+        expires_s: Unix time in seconds.
+        revoked: whether the newest roster revokes it.
     """
 
-    records_cap: Annotated[int, Field(ge=1, le=1 << 48)]
-    colluders: Annotated[int, Field(ge=0, le=1000)] | None = None
-    honest_min: Annotated[int, Field(ge=3, le=1000)] = 3
-    loss: Annotated[int, Field(ge=0, le=374)] = 100
-    enrol_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 86_400.0
+    study: Hex32
+    name: str
+    version: int
+    question: Hex32
+    approval: Hex32
+    expires_s: int
+    revoked: bool
+
+
+class RunView(View):
+    """A cohort and what its run is for, as members look for runs to join.
+
+    Attributes:
+        counter: with roster, study, period and repeats it gives the cohort's id.
+        repeats: context of the attempt whose records the run sums again; None for fresh records.
+        over: whether the run's last step was certified or lost, or its cohort failed.
+    """
+
+    cohort: Hex32
+    study: Hex32
+    name: str
+    version: int
+    period: MemberId
+    counter: int
+    repeats: Hex32 | None
+    state: Literal["enrolling", "formed", "failed"]
+    over: bool
+
+
+class RunsView(View):
+    """A federation's runs, oldest first; pass `revision` as `after` to wait for the next change."""
+
+    revision: int
+    runs: tuple[RunView, ...]
+
+
+class CohortRequest(Model):
+    """Open a cohort for cards: one run of a study.
+
+    Attributes:
+        study: its hash.
+        period: which records the run sums, for example "2026-11".
+        repeats: context of a certified attempt of the period, to sum its records again; None for fresh records.
+    """
+
+    study: Hex32
+    period: MemberId
+    repeats: Hex32 | None = None
 
 
 class QuorumView(View):
@@ -157,7 +199,6 @@ class QuorumView(View):
     Attributes:
         neighbours: `k`, with how many others each member shares a mask.
         window_dropped_max: of any `k/2` in a row on a sparse graph, how many may be lost; 0 on the complete one.
-        loss: members in a thousand who may vanish, as the cohort was sized for.
     """
 
     members: int
@@ -170,7 +211,6 @@ class QuorumView(View):
     decryptors_may_miss: int
     neighbours: int
     window_dropped_max: int
-    loss: int
     caution: str | None
 
 
@@ -178,13 +218,20 @@ class CohortView(View):
     """A cohort: enrolling, formed (its manifest stands), or failed for want of cards; and its rounds, oldest first.
 
     Attributes:
-        next_sequence: of the round that would be opened next; what an exception to the ledger is signed for.
-        withhold: whether classes that few members hold are kept out of the sums, so that an indicator round comes first.
-        indicator: the finished one whose counts no result rests on yet.
+        members: who may send a card.
+        study, name, version: hash, name and version of the study.
+        counter: with roster, study, period and repeats it gives the cohort's id.
+        step: of the round that would be opened next; None once the run is over.
     """
 
     cohort: Hex32
     federation: Hex32
+    study: Hex32
+    name: str
+    study_version: int
+    period: MemberId
+    counter: int
+    repeats: Hex32 | None
     state: Literal["enrolling", "formed", "failed"]
     version: int
     members: tuple[str, ...]
@@ -193,167 +240,69 @@ class CohortView(View):
     quorum: QuorumView | None
     fault: Problem | None
     rounds: tuple[RoundId, ...] = ()
-    next_sequence: int = 0
-    withhold: bool = False
-    indicator: RoundId | None = None
-
-
-class WindowsModel(Model):
-    """Seconds that each phase waits; `grace_s`, for more receipts once a threshold of them is in."""
-
-    upload_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 3600.0
-    check_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
-    freeze_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
-    grace_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 15.0
-
-
-class NoiseRequest(Model):
-    """Differential privacy of one round: how much its sum may say about a record.
-
-    Attributes:
-        epsilon: ε of this round at δ; it sets μ.
-        delta: well below 1 / records.
-        neighbours: what is protected: a record's presence, or its content where it is known to be there.
-        nonnegative: no feature is below 0, as after a ReLU.
-        member_records: protect a member as a whole, not one of its records: its sums are cut to what so many records alike come to.
-        insist: open it although so much noise is expected to leave little of a head.
-    """
-
-    epsilon: Annotated[float, Field(gt=0, le=50, allow_inf_nan=False)]
-    delta: Annotated[float, Field(gt=0, le=0.1, allow_inf_nan=False)] = 1e-5
-    neighbours: Literal["add-remove", "replace"] = "add-remove"
-    nonnegative: bool = False
-    member_records: Annotated[int, Field(ge=1, lt=1 << 32)] | None = None
-    insist: bool = False
+    step: str | None = None
 
 
 class NoiseView(Model):
-    """What a round's noise promises.
+    """What a noisy step's differential privacy promises, at δ (protocol §4.8).
 
     Attributes:
-        mu: μ of Gaussian differential privacy, of the shares as they are.
-        epsilon: ε at δ that follows from it; by this project's own proof.
-        published_epsilon: the same by published theorems alone.
-        sigma: deviation on the sum, in units of features of length 1, that the promise rests on.
-        weight: w of U against V.
-        shares: how many members' shares the promise counts on, n_min − a.
-        member_records: where the promise is of a member as a whole, how many records alike its vector is cut to; None where it is of one
-            record.
-        rests_on: context of the round that this one rests on, which took its own μ of the records in it; what both promise together is
-            less.
+        mu: μ of Gaussian differential privacy of this step.
+        epsilon: ε of this step.
+        spent_epsilon: ε of the chain up to this step.
+        study_epsilon: ε of the whole chain.
     """
 
     mu: float
     epsilon: float
+    spent_epsilon: float
+    study_epsilon: float
     delta: float
-    published_epsilon: float
-    sigma: float
-    weight: float
-    neighbours: Literal["add-remove", "replace"]
-    nonnegative: bool
-    shares: int
-    rests_on: Hex32 | None
-    member_records: int | None
-
-
-Parameter = str | int | float | bool
 
 
 class RoundRequest(Model):
-    """Open a round that asks a question, or one that counts how many members hold each class.
+    """Open the next step of a cohort's run. Study and chain say what it sums.
 
     Attributes:
-        statistic: the question, by its name; "indicator" counts for each class how many members hold it: where rare classes are
-            withheld such a round comes first.
-        parameters: of the question, by name.
-        rests_on: a finished round that the question rests on.
-        noise: differential privacy; None for an exact sum.
-        dim: l, features of the extractor, without the bias; none in an indicator round.
-        classes: C.
-        bias: append a constant feature; with statistic "ffc" the same as "ffc-bias".
-        ring_bits: width of an element on the wire.
-        records_max: N_max; None for the sum of the members' caps.
-        extractor: digest of extractor and preprocessing, from the roster's list.
-        ridges: λ grid; empty for the solver's own. One value fixes λ.
-        lifetime_s: seconds until the round's keys are erased whatever happens.
-        exceptions: LedgerException messages that the admin signed for this cohort and sequence, in hexadecimal.
-        margin: r, how many of the members counted may be missing; a class is published that g + r of them hold. None for a
-            sixth of the members or all colluders, whichever is more, as far as a sum can spare them.
-        heard_within_s: open it only where enough decryptors for its end were heard from so lately; None to have members start
-            later. Who waits for a round is heard from by each of its long polls.
+        lifetime_s: seconds until the round's keys are erased whatever happens; None for an hour, or twice the study's windows where
+            that is longer.
+        heard_within_s: open it only if enough decryptors for its end were heard from so lately; None to have members start
+            later. A member that waits for a round is heard from by each of its long polls.
     """
 
-    statistic: Annotated[str, Field(pattern=MEMBER_PATTERN)] = "ffc"
-    parameters: Annotated[dict[str, Parameter], Field(max_length=16)] = Field(default_factory=dict)
-    rests_on: RoundId | None = None
-    noise: NoiseRequest | None = None
-    dim: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    classes: Annotated[int, Field(ge=1, le=65_535)]
-    bias: bool = False
-    ring_bits: Annotated[int, Field(ge=8, le=64)] = 48
-    records_max: Annotated[int, Field(ge=1, le=1 << 48)] | None = None
-    extractor: Hex32
-    ridges: Annotated[
-        tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(max_length=4096)
-    ] = ()
-    chunk_elements: Annotated[int, Field(ge=8, le=1 << 22, multiple_of=8)] = 1 << 17
-    lifetime_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
-    windows: WindowsModel = WindowsModel()
-    exceptions: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$", max_length=1 << 20)], ...],
-        Field(max_length=16),
-    ] = ()
-    margin: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    heard_within_s: Annotated[float, Field(ge=MAX_WAIT_S, le=366 * 86_400)] | None = None
-
-    @model_validator(mode="after")
-    def _check_dim(self) -> Self:
-        if (self.dim is None) != (self.statistic == "indicator"):
-            raise ValueError("dim goes with statistics of features, and an indicator round has none")
-        return self
-
-    @property
-    def question(self) -> str:
-        """The statistic as terms name it."""
-        return "ffc-bias" if self.bias and self.statistic == "ffc" else self.statistic
+    lifetime_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None
+    heard_within_s: Annotated[float, Field(ge=MAX_WAIT_S, le=30 * 86_400)] | None = None
 
 
-class TermsView(View):
-    """A round's terms in words; what binds a member is the signed opening.
+class SpecView(View):
+    """What a round sums, in words; what binds a member is the signed study and opening.
 
     Attributes:
-        dim: None in an indicator round.
-        indicator: context of the indicator round that decided what is withheld.
-        margin: r of that decision.
-        withheld: classes left out of the statistics.
-        parameters: of the question.
-        rests_on: context of the round before.
-        noise: what is promised; None for an exact sum.
+        study, name, version: hash, name and version of the study.
+        statistics: their kinds, in order.
+        withheld: classes left out.
+        indicator: context of the indicator that decided so.
+        noise: what is promised; None for an exact step.
     """
 
-    statistic: str
-    dim: int | None
+    study: Hex32
+    name: str
+    version: int
+    period: MemberId
+    step: str
+    statistics: tuple[str, ...]
+    dim: int
     classes: int
-    bias: bool
     elements: int
-    lattice: str
-    lattice_bits: int
     ring_bits: int
-    chunk_elements: int
-    records_max: int
-    extractor: Hex32
-    ridges: tuple[float, ...]
+    withheld: tuple[int, ...]
+    indicator: Hex32 | None
     latest_end_s: float
-    indicator: Hex32 | None = None
-    margin: int = 0
-    withheld: tuple[int, ...] = ()
-    parameters: dict[str, Parameter] = Field(default_factory=dict)
-    rests_on: Hex32 | None = None
-    noise: NoiseView | None = None
+    noise: NoiseView | None
 
 
 class RoundView(View):
-    """A round in time: its phase, whom it waits for and until when, and how it ended.
+    """A round in time: its phase, which members it waits for and until when, and how it ended.
 
     Attributes:
         state: the coordinator's phase, then "done". "failed" is a certified set without a result: given up, or a
@@ -366,7 +315,7 @@ class RoundView(View):
         evicted: those of them that proved false: the sum is without them.
         reported: where the round is erasing, the decryptors that report that they revealed nothing.
         reports_min: how many of them end the round.
-        holders: of an indicator round that is done, for each class how many members hold it.
+        holders: of an indicator that is done, for each class how many members hold it.
         phase_seconds: how long each phase took so far.
         cost: what everybody sends, stores and computes, as estimated from sizes alone.
         transcript: once the round has ended, the head of its transcript (protocol §11).
@@ -407,7 +356,7 @@ class RoundView(View):
     holders: tuple[int, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
-    terms: TermsView | None = None
+    spec: SpecView
     cost: str | None = None
     transcript: Hex32 | None = None
 

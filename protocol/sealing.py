@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from protocol.attempt import Attempt
 from protocol.boxes import seal
-from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import Misuse
 from protocol.identity import SigningKey
 from protocol.keys import Pair, PairKey
 from protocol.keystream import Masks
@@ -62,32 +61,23 @@ class Sealing:
         if self._words.size < len(values):
             self._words = np.empty(len(values), attempt.ring.dtype)
         words = attempt.ring.to_ring(values, out=self._words[: len(values)])
-        self._masks.apply(words, index * attempt.terms.chunk_elements)
+        self._masks.apply(words, index * attempt.spec.chunk_elements)
         packed = pack(words, attempt.ring.bits)
         self._digests.append(hashlib.sha256(packed).digest())
         return packed
 
-    def finish(
-        self, key: SigningKey, *, lineage: bytes, records_tag: bytes, records: int
-    ) -> tuple[Upload, SecretBytes]:
+    def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
         """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.
 
         Args:
             key: the member's identity.
-            lineage: lin_u, 8 bytes.
-            records_tag: ver_u, 8 bytes.
-            records: how many records the vector sums.
 
         Raises:
             Misuse: chunks are missing.
-            PeerFault: too-many-records where the manifest's cap for this member is lower.
         """
         attempt, me, digests = self._attempt, self._member, tuple(self._digests)
         if len(digests) != attempt.chunks:
             raise Misuse(f"{len(digests)} of {attempt.chunks} chunks are masked")
-        cap = attempt.manifest.caps[attempt.manifest.place[me]]
-        if records > cap:
-            raise PeerFault(Cause.TOO_MANY_RECORDS, f"{records} records, this cohort's cap is {cap}", [me])
         secrets = [self._self_seed, *self._edge_seeds]
         dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
         salt = self._random(32)
@@ -109,8 +99,6 @@ class Sealing:
             key,
             context=attempt.context,
             member=me,
-            lineage=lineage,
-            records=records_tag,
             salt=salt,
             chunk_root=Tree.of(digests).root,
             commitment_root=commitment_tree(commitments, rows).root,

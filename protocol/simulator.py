@@ -5,10 +5,10 @@ outcome = federation.run_round(vectors)
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from protocol.attempt import Attempt
 from protocol.coordinator import (
+    Certified,
     Collecting,
     CoordinatorPhase,
     Ended,
@@ -25,16 +26,15 @@ from protocol.coordinator import (
     Erasing,
     Recovered,
     Voided,
-    Windows,
     disclose,
 )
-from protocol.coordinator.enrolling import LOSS_DEFAULT
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import Closed, Enrolled, History, Opened, Ready, load_phase
 from protocol.member.attempting import Attempting
+from protocol.member.history import Counted
 from protocol.messages import (
-    NO_INDICATOR,
+    NO_CONTEXT,
     Cards,
     Certificate,
     Deliveries,
@@ -44,22 +44,25 @@ from protocol.messages import (
     Evictions,
     Freeze,
     KeyCard,
-    LedgerException,
     Link,
     Lost,
     Message,
     Opening,
-    Past,
     Roster,
     Shown,
+    Study,
+    Survivor,
+    SurvivorSet,
     Terms,
     Upload,
     VoidRequest,
-    cohort_id,
     parse,
 )
-from protocol.messages.opening import MAX_ATTEMPTS
+from protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
+from protocol.opening_rules import earlier_context, link_of
+from protocol.rare_classes import withheld_classes
 from protocol.storage import Generated, Memory, Storage, Unwritten
+from protocol.study import DAY_S, INDICATOR_STEP, SUM_STEP, Content, as_tuples, read_content
 from protocol.transcript import Transcript
 
 Vector = npt.NDArray[np.int64]
@@ -129,6 +132,53 @@ class Outcome:
         return getattr(self.phase, "fault", None)
 
 
+def simulated_question(
+    members: int, *, colluders: int | None = None, margin: int | None = None
+) -> dict[str, Any]:
+    """A question for a federation of so many members: short vectors, all members welcome, long windows.
+
+    Args:
+        members: N.
+        colluders: a; None for a quarter.
+        margin: r, where rare classes are withheld; None where all are published.
+    """
+    a = members // 4 if colluders is None else colluders
+    return {
+        "extractor": hashlib.sha256(b"a simulated extractor").hexdigest(),
+        "dim": 10,
+        "classes": ["a", "b", "c", "d"],
+        "statistics": [{"kind": "ffc", "bias": False}],
+        "ring_bits": 32,
+        "records": {"least": 50, "most": 500, "least_per_class": 5, "rows_per_id": 1},
+        "thin_classes": margin is None,
+        "members_min": min(members, a + 3 + (margin or 0)),
+        "members_max": members,
+        "a": a,
+        "h_min": 3,
+        "loss": 100,
+        "withhold": None if margin is None else {"margin": margin},
+        "noise": None,
+        "windows": {"enrol": 3600, "upload": 3600, "answer": 300},
+    }
+
+
+def simulated_content(question: Mapping[str, Any], expires_s: int) -> Content:
+    """A whole study around a question."""
+    ccvr = any(statistic["kind"] == "ccvr" for statistic in question["statistics"])
+    content = {
+        "format": "veilsum-study/1",
+        "notes": {"name": "simulated", "version": 1, "purpose": "", "display": [], "expires": expires_s},
+        "question": question,
+        "after": {
+            "ridge": "gcv",
+            "publish": [],
+            "readers": "members",
+            "ccvr": {"samples_per_class": 100, "power": 0.5} if ccvr else None,
+        },
+    }
+    return Content.model_validate(as_tuples(content))
+
+
 def untampered(_sender: str, message: Message) -> Message:
     """Let every message pass as it is."""
     return message
@@ -145,12 +195,10 @@ class Federation:
         seed: fixes every random byte.
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
-        colluders: `a`; None for a quarter of the roster.
+        colluders: the study's `a`; None for a quarter of the members.
         decryptors: indices of nominated decryptors; with none, the rules say who.
-        withhold: whether the admin demands that rare classes are withheld.
-        cap: most records of a member.
-        lineage: lin_u of every upload; None for a new one every round.
-        loss: members in a thousand that the cohort is sized to lose.
+        margin: r, where the study withholds rare classes; None where it publishes all.
+        question: further fields of the study's question, which replace those of `simulated_question`.
         storage: where phases, chunks and announcements are kept; None for memory. With one there is no transcript, and
             what all members are shown alike reaches them as one object: cohorts of thousands would encode and hold it
             as many times.
@@ -164,10 +212,8 @@ class Federation:
     restart: bool = False
     colluders: int | None = None
     decryptors: Sequence[int] = ()
-    withhold: bool = False
-    cap: int = 1_000_000
-    lineage: bytes | None = None
-    loss: int = LOSS_DEFAULT
+    margin: int | None = None
+    question: Mapping[str, Any] = field(default_factory=dict)
     storage: Storage | None = None
     now_s: float = 1_000_000.0
 
@@ -177,25 +223,30 @@ class Federation:
         width = len(str(self.members - 1))
         self.ids = tuple(f"member-{index:0{width}}" for index in range(self.members))
         self.keys = {member: SigningKey(self.random(32)) for member in self.ids}
-        self.extractor = hashlib.sha256(b"a simulated extractor").digest()
         self.roster = Roster.make(
             self.admin,
-            version_number=1,
+            number=1,
+            name="simulated",
             federation=self.admin.public,
             coordinator=self.coordinator.public,
+            study_key=self.admin.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=tuple(self.ids[index] for index in self.decryptors),
-            extractors=(self.extractor,),
             readers=(),
-            withhold=int(self.withhold),
+            revoked=(),
         )
         self.links: tuple[Link, ...] = ()
-        self.history: tuple[Past, ...] = ()
+        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
+        self.summed: dict[bytes, Terms] = {}
+        self.counted: dict[bytes, Counted] = {}
+        self.spool: MutableMapping[tuple[str, int], bytes] = {}
         self._stores: Storage = self.storage or Memory()
         self.phases = self._stores.phases()
         self.ending: Message | None = None
         self.faults: list[tuple[str, PeerFault]] = []
-        self.enrol(counter=0)
+        self.counter = -1
+        self.use(self.study_of())
+        self.enrol("period-0")
 
     def __enter__(self) -> Self:
         return self
@@ -203,19 +254,37 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         self.phases.clear()
 
-    def enrol(self, counter: int) -> None:
-        """Form a cohort: every member sends its card and takes the others'; what it knows of earlier rounds it keeps."""
-        cohort = cohort_id(self.roster.hash, counter)
-        enrolling = Enrolling(self.roster, counter, self.cap, self.colluders, loss=self.loss)
-        known = {member: getattr(phase, "history", History()) for member, phase in self.phases.items()}
-        for member, key in self.keys.items():
+    def study_of(self, **changes: Any) -> Study:
+        """A study whose question has these fields beside the federation's own."""
+        own = simulated_question(self.members, colluders=self.colluders, margin=self.margin)
+        content = simulated_content({**own, **self.question, **changes}, int(self.now_s) + 80 * DAY_S)
+        return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+
+    def use(self, study: Study) -> None:
+        """Take this study for the cohorts that are formed from now on."""
+        self.study, self.content = study, read_content(study.content)
+
+    def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
+        """Form a cohort: members send their cards and take the others'; what they know of earlier attempts they keep.
+
+        Args:
+            period: which records its run sums.
+            repeats: context of a certified attempt that the run repeats.
+        """
+        self.counter += 1
+        enrolling = Enrolling(
+            self.roster, self.study, self.counter, period, repeats, self.sets.get(repeats, ())
+        )
+        for member in enrolling.invited:
             phase, cards = Enrolled.start(
                 member,
                 self.roster,
-                cohort,
-                key,
-                expires_s=int(self.now_s) + 10**7,
-                history=known.get(member, History()),
+                self.study,
+                self.keys[member],
+                counter=self.counter,
+                period=period,
+                repeats=repeats,
+                history=getattr(self.phases.get(member), "history", History()),
                 random_bytes=self.random,
             )
             self.phases[member] = phase
@@ -232,29 +301,46 @@ class Federation:
             if shown is not None:
                 self._tell(member, shown)
 
-    def terms(self, elements: int, **changes: int | str | bytes) -> Terms:
-        """Terms for vectors of so many elements."""
-        values = {
-            "statistic": "test",
-            "layout": b"",
-            "elements": elements,
-            "ring_bits": 32,
-            "lattice": "sums",
-            "lattice_bits": 0,
-            "chunk_elements": 64,
-            "records_max": self.cap * len(self.manifest.members),
-            "extractor": self.extractor,
-            "ridges": (),
-            "noise": b"",
-            "indicator": NO_INDICATOR,
-            "margin": 0,
+    def next_step(self) -> str | None:
+        """The step of the cohort's run that is opened next; None once the run is over."""
+        run = (self.content.question.digest, self.manifest.period)
+        spent = [
+            link
+            for link in self.links
+            if (link.question, link.period) == run and link.repeats == self.manifest.repeats and link.spends
+        ]
+        if any(link.reason == LOST_REASON for link in spent):
+            return None
+        steps = {link.step for link in spent}
+        return next((step for step in self._steps() if step not in steps), None)
+
+    def _steps(self) -> tuple[str, ...]:
+        repeated = link_of(self.links, self.manifest.repeats)
+        return self.content.question.steps if repeated is None else (repeated.step,)
+
+    def terms(self, step: str | None = None, **changes: Any) -> Terms:
+        """The terms of a step, by default of the next one."""
+        step = step or self.next_step() or self._steps()[-1]
+        values: dict[str, Any] = {
+            "step": step,
+            "indicator": NO_CONTEXT,
             "withheld": (),
             "evicted": (),
-            "latest_end_s": int(self.now_s) + 86_400,
+            "material": bytes([1] * 32) if self.content.question.takes_material(step) else NO_CONTEXT,
+            "latest_end_s": int(self.now_s) + DAY_S,
         }
-        return Terms(**{**values, **changes})  # type: ignore[arg-type]  # the names are Terms' own
+        if (repeated := self.summed.get(self.manifest.repeats)) is not None:
+            same = ("indicator", "withheld", "evicted")
+            return Terms(**{**values, **{name: getattr(repeated, name) for name in same}, **changes})
+        run = (self.content.question.digest, self.manifest.period)
+        for link in self.links:
+            counted = self.counted.get(link.context)
+            if counted and step == SUM_STEP and (link.question, link.period) == run:
+                withheld = withheld_classes(self.content.question, counted.holders)
+                values |= {"indicator": link.context, "withheld": withheld, "evicted": counted.evicted}
+        return Terms(**{**values, **changes})
 
-    def opening(self, terms: Terms, exceptions: tuple[LedgerException, ...] = ()) -> Opening:
+    def opening(self, terms: Terms) -> Opening:
         """Sign the next opening."""
         sequence, attempt = self.place
         return Opening.make(
@@ -264,59 +350,49 @@ class Federation:
             attempt=attempt,
             links=self.links,
             terms=terms,
-            exceptions=exceptions,
         )
 
-    def excepting(self, members: tuple[str, ...], reason: str = "a test") -> LedgerException:
-        """The admin's exception for the next sequence."""
-        return LedgerException.make(
-            self.admin,
-            federation=self.roster.federation,
-            cohort=self.manifest.cohort,
-            sequence=self.place[0],
-            members=members,
-            reason=reason,
-        )
-
-    def vectors(self, elements: int) -> dict[str, Vector]:
-        """Small random vectors, one a member."""
+    def vectors(self, step: str | None = None) -> dict[str, Vector]:
+        """Small random vectors for a step, one a member; zeros and ones for an indicator."""
+        step = step or self.next_step() or self.content.question.steps[0]
+        elements = self.content.question.elements_of(step)
+        low, high = (0, 2) if step == INDICATOR_STEP else (-1000, 1000)
         rng = np.random.default_rng(self.seed)
-        return {member: rng.integers(-1000, 1000, elements) for member in self.ids}
+        return {member: rng.integers(low, high, elements) for member in self.ids}
 
-    def run_round(
-        self,
-        vectors: Vectors | None = None,
-        terms: Terms | None = None,
-        exceptions: tuple[LedgerException, ...] = (),
-    ) -> Outcome:
-        """Run an attempt to its end; a phase in which nobody has anything more to say ends by its deadline."""
-        self.begin(vectors, terms, exceptions)
+    def run_round(self, vectors: Vectors | None = None, terms: Terms | None = None) -> Outcome:
+        """Run an attempt to its end; a phase in which no member has anything more to say ends by its deadline."""
+        self.begin(vectors, terms)
         self.run_until()
         return self.finish()
 
-    def begin(
-        self,
-        vectors: Vectors | None = None,
-        terms: Terms | None = None,
-        exceptions: tuple[LedgerException, ...] = (),
-    ) -> None:
-        """Open the next attempt; members who missed how the last one ended fetch that first."""
-        if (ending := self.ending) is not None:
-            for member in self.phases:
-                held = self.phases[member]
-                open_ = isinstance(held, Attempting) or (isinstance(held, Ready) and held.history.unsettled)
-                if open_ and not self._gone(member, After.OPENING):
-                    self._tell(member, ending)
+    def begin(self, vectors: Vectors | None = None, terms: Terms | None = None) -> None:
+        """Open the next attempt, in a cohort of a new period once a run is over; members first hear how the last one ended."""
+        if terms is None and self.next_step() is None:
+            self._tell_ending()
+            self.enrol(f"period-{self.counter + 1}")
+        self._tell_ending()
+        terms = terms or self.terms()
         if vectors is None:
-            vectors = self.vectors(terms.elements if terms else 100)
+            vectors = self.vectors(terms.step)
         if not isinstance(vectors, Mapping):
             vectors = Generated(self.ids, vectors)
-        terms = terms or self.terms(len(next(iter(vectors.values()))))
-        attempt = Attempt(self.roster, self.manifest, self.opening(terms, exceptions))
+        attempt = Attempt(self.roster, self.study, self.manifest, self.opening(terms))
         self.vectors_now, self.spool, self.faults = vectors, self._stores.chunks(), []
-        shelf = self._stores.shelf()
-        self.phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), self.now_s, self.history, shelf)
+        rests_on = self.sets.get(earlier_context(attempt))
+        earlier = () if rests_on is None else (SurvivorSet(rests_on),)
+        self.phase: CoordinatorPhase = Collecting.begin(attempt, self.now_s, earlier, self._stores.shelf())
         self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
+
+    def _tell_ending(self) -> None:
+        """Show how the last attempt ended to members that missed it."""
+        if (ending := self.ending) is None:
+            return
+        for member in self.phases:
+            held = self.phases[member]
+            open_ = isinstance(held, Attempting) or (isinstance(held, Ready) and held.history.unsettled)
+            if open_ and not self._gone(member, After.OPENING):
+                self._tell(member, ending)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
         """Drive the attempt until the coordinator is in one of these phases, has ended, or waits for those who are gone."""
@@ -342,7 +418,7 @@ class Federation:
         return self._outcome(self.phase)
 
     def disclose(self) -> None:
-        """Let every member that has heard the end of the last round, an indicator round, recount it."""
+        """Let every member that has heard the end of the last attempt, an indicator, recount it."""
         recovered = self.phase
         assert isinstance(recovered, Recovered)
         shown = disclose(recovered, lambda member, index: self.spool[member, index])
@@ -364,7 +440,10 @@ class Federation:
         sequence, number = self.place
         self.place = (sequence + 1, 0)
         self.ending = phase.closing
-        self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
+        self.links = (*self.links, phase.link)
+        if isinstance(phase, Certified):
+            self.sets[phase.attempt.context] = phase.certificate.survivors
+            self.summed[phase.attempt.context] = phase.attempt.terms
         if isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS:
             self.place = (sequence, number + 1)
         if not isinstance(phase, Recovered):
@@ -377,6 +456,12 @@ class Federation:
             ]
         )
         survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
+        if phase.attempt.spec.indicator:
+            staying = tuple(each for each in phase.certificate.survivors if each.member in phase.summed)
+            holders = tuple(int(count) for count in total)
+            self.counted[phase.attempt.context] = Counted(
+                phase.attempt.context, holders, staying, phase.evicted
+            )
         return Outcome(phase, survivors, total, tuple(self.faults))
 
     def _gone(self, member: str, after: After) -> bool:
@@ -403,7 +488,7 @@ class Federation:
         if isinstance(held, Ready):
             history = held.history
             known = {
-                *(each.context for each in history.unsettled),
+                *(attempt.context for attempt in history.unsettled),
                 *(each.context for each in history.settled),
             }
             return attempt.context in known
@@ -430,26 +515,17 @@ class Federation:
         if self._gone(member, After.ANNOUNCEMENT):
             return ()
         sealing, vector = opened.seal(self.random), self.vectors_now[member]
-        records = min(len(vector), self.cap)
-        step = opened.opening.terms.chunk_elements
+        step = opened.attempt.spec.chunk_elements
         for index in range(opened.attempt.chunks):
             packed = sealing.chunk(vector[index * step : (index + 1) * step])
             self.spool[member, index] = bytes(packed)
-        upload, own = sealing.finish(
-            self.keys[member], lineage=self._lineage(), records_tag=bytes(8), records=records
-        )
+        upload, own = sealing.finish(self.keys[member])
         try:
             self.phases[member], announcements = opened.uploaded(upload, own)
         except PeerFault as fault:
             self.faults.append((member, fault))
             return ()
         return announcements
-
-    def _lineage(self) -> bytes:
-        """Every round is over new records, unless `lineage` says that all are over the same."""
-        if self.lineage is not None:
-            return self.lineage
-        return hashlib.sha256(self.manifest.cohort + self.place[0].to_bytes(8, "little")).digest()[:8]
 
     def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
         sent = self.tamper(member, reply)

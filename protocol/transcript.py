@@ -73,7 +73,7 @@ class Transcript:
     @classmethod
     def begin(cls, attempt: Attempt, cards: Cards) -> "Transcript":
         """Open the transcript of an attempt; `cards` shows all of the cohort's."""
-        return cls(tuple(m.to_bytes() for m in (attempt.roster, cards, attempt.opening)))
+        return cls(tuple(m.to_bytes() for m in (attempt.roster, attempt.study, cards, attempt.opening)))
 
     @property
     def head(self) -> bytes:

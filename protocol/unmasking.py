@@ -79,5 +79,5 @@ class Unmasking:
         Returns:
             int64, the chunk's elements in the ring's centred range.
         """
-        self._masks.apply(total, index * self._attempt.opening.terms.chunk_elements)
+        self._masks.apply(total, index * self._attempt.spec.chunk_elements)
         return self._attempt.ring.lift(total)

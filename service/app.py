@@ -114,7 +114,6 @@ async def _started(
         now=now,
         max_wait_s=chosen.max_wait_s,
         resume_grace_s=chosen.resume_grace_s,
-        mu_budget=chosen.mu_budget,
         skew_s=chosen.clock_skew_s,
     )
     app.state.coordinator = coordinator

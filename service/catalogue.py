@@ -5,33 +5,35 @@ changes as they are committed, for those who wait for one, and looks around now 
 """
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import structlog
 from sqlalchemy import Row, func, select
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, Windows
+from protocol.coordinator import Collecting, Enrolling
 from protocol.identity import SigningKey
-from protocol.messages import Manifest, Opening
-from protocol.rest import CohortRequest, RoundView, WindowsModel, round_name
+from protocol.messages import NO_CONTEXT, Certificate, Manifest, Opening, Survivor, SurvivorSet, parse
+from protocol.opening_rules import earlier_context
+from protocol.rest import RoundView, round_name
 from protocol.transcript import Transcript
-from service.asked import MATERIALS, material_named
 from service.cohorts import Cohort
-from service.counting import DISCLOSURE
+from service.documents import DISCLOSURE
 from service.federations import Federations
-from service.journal import KEEP_S
 from service.known import Known
 from service.past import Brief, Pasts
 from service.problems import not_found
 from service.rounds import Round
+from service.runs import Runs
 from service.storage.blobs import Blobs
 from service.storage.database import Database
+from service.storage.faults import tried
 from service.storage.tables import cohorts, rounds
+from service.studies import Studies
 from service.telemetry.logs import LOGGER, where
 
 log = structlog.get_logger(LOGGER)
@@ -57,6 +59,8 @@ class Catalogue:
         blobs: rounds' chunks.
         key: the coordinator's.
         federations: their rosters and chains.
+        studies: of all federations.
+        runs: told when a cohort or round of a federation begins or ends.
         wake: called when there may be something to do.
     """
 
@@ -66,10 +70,12 @@ class Catalogue:
         blobs: Blobs,
         key: SigningKey,
         federations: Federations,
+        studies: Studies,
+        runs: Runs,
         wake: Callable[[], None],
     ) -> None:
         self._database, self._blobs, self._key = database, blobs, key
-        self._federations, self._wake = federations, wake
+        self._federations, self._studies, self._runs, self._wake = federations, studies, runs, wake
         self.cohorts, self.rounds = Known[Cohort](), Known[Round]()
         self.pasts = Pasts(database)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
@@ -112,6 +118,7 @@ class Catalogue:
                 await self._refresh_cohort(cohort)
         for round_ in self.live(federation):
             await round_.refresh()
+        await self._runs.look(federation)
 
     def open(self) -> list[Cohort | Round]:
         """For which there is something to do, or will be."""
@@ -177,15 +184,8 @@ class Catalogue:
 
     # New ones
 
-    async def add(
-        self,
-        attempt: Attempt,
-        windows: WindowsModel,
-        now_s: float,
-        before: int,
-        material: bytes | None = None,
-    ) -> bool:
-        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more."""
+    async def add(self, attempt: Attempt, now_s: float, before: int) -> bool:
+        """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
         federation = attempt.roster.federation.hex()
         row = {
             "id": round_name(attempt.context),
@@ -194,14 +194,9 @@ class Catalogue:
             "sequence": attempt.opening.sequence,
             "attempt": attempt.opening.attempt,
             "opening": attempt.opening.to_bytes(),
-            "windows": windows.model_dump_json(),
             "opened_s": now_s,
         }
-        async with self._database.transaction(KEEP_S if material is not None else 0.0) as connection:
-            if material is not None:
-                await self._database.alone(connection, MATERIALS)
-                digest = hashlib.sha256(material).hexdigest()
-                await asyncio.to_thread(self._blobs.put, f"{MATERIALS}/{digest}", material)
+        async with self._database.transaction() as connection:
             if not await self._database.add(connection, rounds, row):
                 return False
             # From here on no other can be opened; one may have been, and have ended, until now.
@@ -211,6 +206,19 @@ class Catalogue:
                 return False
             await self._database.announce(connection, federation)
         return True
+
+    def cohort_of(self, enrolling: Enrolling, deadline_s: float) -> Cohort:
+        """A cohort without cards."""
+        told = partial(self._runs.changed, enrolling.roster.federation.hex())
+        return Cohort(self._database, self._wake, told, enrolling, deadline_s)
+
+    async def certified(self, context: bytes) -> tuple[Survivor, ...]:
+        """The certified set of an attempt that has ended; PeerFault(not-found)."""
+        row = await self._row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
+        closing = None if row is None or row.closing is None else parse(row.closing)
+        if not isinstance(closing, Certificate) or closing.context != context:
+            raise not_found("certified attempt")
+        return closing.survivors
 
     # From storage
 
@@ -223,11 +231,10 @@ class Catalogue:
     async def sweep(self) -> None:
         """Have deleted what lies in storage of rounds that have ended: whoever put it died, or came late.
 
-        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges. With it go the
-        materials of rounds that were refused, and what interrupted writes have left.
+        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges. With it goes
+        what interrupted writes have left.
         """
         await asyncio.to_thread(self._blobs.clear_up)
-        await self._sweep_materials()
         lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
         await self.refresh_all()
         ended = select(rounds.c.id, rounds.c.state).where(rounds.c.state.is_not(None))
@@ -241,29 +248,16 @@ class Catalogue:
                 self.rounds.put(round_)
         self._wake()
 
-    async def disclosed(self) -> set[str]:
-        """Cohorts of which an indicator round's disclosure lies in storage."""
-        query = select(rounds.c.id, rounds.c.cohort).where(
-            rounds.c.state == "done", rounds.c.record.is_(None)
-        )
+    async def disclosed(self) -> list[str]:
+        """Indicators whose disclosure lies in storage."""
+        query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
         async with self._database.reading() as connection:
-            counted = (await connection.execute(query)).all()
+            counted = (await connection.execute(query)).scalars().all()
 
-        def lying() -> set[str]:
-            return {row.cohort for row in counted if DISCLOSURE in self._blobs.names(f"results/{row.id}")}
+        def lying() -> list[str]:
+            return [name for name in counted if DISCLOSURE in self._blobs.names(f"results/{name}")]
 
         return await asyncio.to_thread(lying)
-
-    async def _sweep_materials(self) -> None:
-        """Delete those that no round names: a round and its material are stored under the same lock."""
-        async with self._database.transaction(KEEP_S) as connection:
-            await self._database.alone(connection, MATERIALS)
-            lying = set(await asyncio.to_thread(self._blobs.names, MATERIALS))
-            if lying:
-                openings = (await connection.execute(select(rounds.c.opening))).scalars()
-                lying -= {material_named(Opening.from_bytes(opening).terms) for opening in openings}
-            for digest in lying:
-                await asyncio.to_thread(self._blobs.delete, f"{MATERIALS}/{digest}")
 
     async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
         """What of a federation is open and not here yet."""
@@ -288,9 +282,12 @@ class Catalogue:
         row = await self._row(select(cohorts).where(cohorts.c.id == name))
         if row is None:
             raise not_found("cohort")
-        roster = await self._federations.roster(row.federation, row.roster_version)
-        request = CohortRequest.model_validate_json(row.request)
-        cohort = Cohort(self._database, self._wake, roster, row.counter, request, row.deadline_s)
+        roster = await self._federations.roster(row.federation, row.roster_number)
+        study = await self._studies.study(row.federation, row.study)
+        repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
+        repeated = () if row.repeats is None else await self.certified(repeats)
+        enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
+        cohort = self.cohort_of(enrolling, row.deadline_s)
         await cohort.load(not_before_s)
         await self._rounds_of(cohort, not_before_s)
         self.cohorts.put(cohort)
@@ -319,23 +316,23 @@ class Catalogue:
     async def _round(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> Round:
         """One that was live when its row was read."""
         await cohort.refresh()
-        ledger = await self._federations.ledger(row.federation)
-        attempt = Attempt(
-            cohort.roster, cohort.formed(), await asyncio.to_thread(Opening.from_bytes, row.opening)
-        )
+        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
         noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
-        history = ledger.history[: len(attempt.opening.links)]
-        windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
-        phase = Collecting.begin(attempt, windows, row.opened_s, history)
+        rests_on = earlier_context(attempt)
+        earlier = () if rests_on == NO_CONTEXT else (SurvivorSet(await self.certified(rests_on)),)
+        phase = Collecting.begin(attempt, row.opened_s, earlier)
         return await self._made(attempt, row.opened_s, phase, noted).resume(not_before_s)
 
     async def _as_it_ended(self, row: Row[Any]) -> Round:
-        query = select(cohorts.c.roster_version, cohorts.c.manifest).where(cohorts.c.id == row.cohort)
-        formed = await self._row(query)
+        query = select(cohorts.c.roster_number, cohorts.c.study, cohorts.c.manifest)
+        formed = await self._row(query.where(cohorts.c.id == row.cohort))
         assert formed is not None
-        roster = await self._federations.roster(row.federation, formed.roster_version)
+        roster = await self._federations.roster(row.federation, formed.roster_number)
+        study = await self._studies.study(row.federation, formed.study)
         manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
-        attempt = Attempt(roster, manifest, await asyncio.to_thread(Opening.from_bytes, row.opening))
+        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        attempt = Attempt(roster, study, manifest, opening)
         round_ = self._made(attempt, row.opened_s).restore(row, littered=False)
         self.rounds.put(round_)
         return round_
@@ -347,7 +344,10 @@ class Catalogue:
         phase: Collecting | None = None,
         noted: Transcript | None = None,
     ) -> Round:
-        return Round(self._database, self._blobs, self._wake, self._key, attempt, opened_s, phase, noted)
+        told = partial(self._runs.changed, attempt.roster.federation.hex())
+        return Round(
+            self._database, self._blobs, self._wake, told, self._key, attempt, opened_s, phase, noted
+        )
 
     # From other processes
 
@@ -401,11 +401,3 @@ _FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
 def _federation(thing: Cohort | Round) -> str:
     roster = thing.roster if isinstance(thing, Cohort) else thing.attempt.roster
     return str(roster.federation.hex())
-
-
-async def tried(work: Awaitable[None]) -> None:
-    """Storage may fail now, and a defect that one change finds is not for the others to suffer; there is a next look."""
-    try:
-        await work
-    except Exception as error:  # noqa: BLE001 - who stops listening is deaf for good
-        log.warning("others' changes are not read", **where(error))

@@ -1,22 +1,21 @@
 """A cohort in time: cards come in until all are there, the operator closes it, or its deadline passes."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
 
 from sqlalchemy import select, update
 
-from protocol.attempt import cohort_sizes, colluders_assumed
+from protocol.attempt import cohort_sizes
 from protocol.causes import Cause
 from protocol.coordinator import Enrolling, Voided
 from protocol.errors import PeerFault
-from protocol.messages import Cards, KeyCard, Manifest, Roster
-from protocol.messages.base import MAX_MEMBERS
+from protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
 from protocol.messages.opening import MAX_ATTEMPTS
-from protocol.rest import CohortRequest, CohortView, Problem
-from service import rare
+from protocol.rest import CohortView, Problem
+from protocol.study import Content, Question
 from service.past import Brief
-from service.problems import problem_of, wrong_phase
+from service.problems import named, problem_of, wrong_phase
 from service.rounds import Round
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
@@ -24,26 +23,44 @@ from service.views import quorum_view
 from service.watch import Watch
 
 
-def check_possible(roster: Roster, request: CohortRequest) -> None:
-    """Refuse a cohort that cannot form even if everybody comes; PeerFault(cohort-too-small)."""
-    members = tuple(entry.member for entry in roster.members)
-    if len(members) > MAX_MEMBERS:
+def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:
+    """Refuse a cohort that cannot form even if everybody comes.
+
+    Args:
+        roster: the newest.
+        question: of the study.
+        repeated: the survivors of the attempt that the run repeats; none over fresh records.
+
+    Raises:
+        PeerFault: weak-parameters where the roster is larger than the study allows; repeat-mismatch where a repeated survivor has left
+            it; cohort-too-small.
+    """
+    listed = tuple(entry.member for entry in roster.members)
+    members = tuple(each.member for each in repeated) or listed
+    if gone := sorted({*members} - {*listed}):
         raise PeerFault(
-            Cause.COHORT_TOO_SMALL,
-            f"the roster has {len(members)} members, one cohort takes {MAX_MEMBERS}: "
-            "have the admin sign a roster for each cohort",
+            Cause.REPEAT_MISMATCH,
+            f"a repeated run needs all its members, and roster {roster.number} leaves out {named(gone)}: take a new period",
+            gone,
         )
-    cohort_sizes(
-        roster,
-        members,
-        colluders=colluders_assumed(roster) if request.colluders is None else request.colluders,
-        honest_min=request.honest_min,
-        loss=request.loss,
-    )
+    if not repeated and len(listed) > question.members_max:
+        raise PeerFault(
+            Cause.WEAK_PARAMETERS,
+            f"roster {roster.number} has {len(listed)} members, and the study's members_max is {question.members_max}: publish a "
+            "version of the study with a higher members_max, or a roster with fewer members",
+        )
+    cohort_sizes(roster, question, members, repeats=bool(repeated))
 
 
 class Cohort:
     """One cohort; its cards and its manifest are in the database before anybody hears of them.
+
+    Args:
+        database: its rows.
+        wake: called at every change.
+        told: called when enrolment has ended.
+        enrolling: without cards yet.
+        deadline_s: when enrolment closes, in Unix time.
 
     Attributes:
         enrolling: the cards so far.
@@ -60,20 +77,16 @@ class Cohort:
         self,
         database: Database,
         wake: Callable[[], None],
-        roster: Roster,
-        counter: int,
-        request: CohortRequest,
+        told: Callable[[], None],
+        enrolling: Enrolling,
         deadline_s: float,
     ) -> None:
-        self.enrolling = Enrolling(
-            roster, counter, request.records_cap, request.colluders, request.honest_min, request.loss
-        )
-        self.deadline_s = deadline_s
+        self.enrolling, self.deadline_s = enrolling, deadline_s
         self.id = self.enrolling.cohort.hex()
         self.live: Round | None = None
         self._past: tuple[Brief, ...] = ()
         self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
-        self._database, self._wake = database, wake
+        self._database, self._wake, self._told = database, wake, told
         self._seen = 0
         """How often the stored cohort had changed when it was last read."""
         self._lock = asyncio.Lock()
@@ -142,6 +155,22 @@ class Cohort:
     def roster(self) -> Roster:
         """Who may enrol."""
         return self.enrolling.roster
+
+    @property
+    def content(self) -> Content:
+        """The study's."""
+        return self.enrolling.content
+
+    @property
+    def repeats(self) -> str | None:
+        """The context of the attempt whose records the run sums again."""
+        context = self.enrolling.repeats
+        return None if context == NO_CONTEXT else context.hex()
+
+    @property
+    def state(self) -> Literal["enrolling", "formed", "failed"]:
+        """How far it is."""
+        return "formed" if self.manifest else "failed" if self.fault else "enrolling"
 
     @property
     def version(self) -> int:
@@ -216,9 +245,13 @@ class Cohort:
                 row = {"cohort": self.id, "member": card.member, "body": card.to_bytes()}
                 await self._database.put(connection, cards, row)
             await self._database.announce(connection, self.id)
+            if manifest or fault:
+                await self._database.announce(connection, self.roster.federation.hex())
         self.enrolling, self.manifest, self.fault = after, manifest, fault
         self._seen += 1
         self._changed()
+        if not self.open:
+            self._told()
         return True
 
     def formed(self) -> Manifest:
@@ -246,27 +279,25 @@ class Cohort:
         manifest = self.formed()
         return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # who needs all
 
-    def expired(self, now_s: float) -> tuple[str, ...]:
-        """Members whose cards no round may open on any more."""
-        cards_ = self.enrolling.cards.items()
-        return tuple(sorted(member for member, card in cards_ if now_s >= card.expires_s))
-
-    def view(self) -> CohortView:
-        """What anybody may see."""
-        known = self.rounds
-        indicator = rare.standing(known)
+    def view(self, step: str | None) -> CohortView:
+        """What anybody may see; `step` is that of a round that is opened now."""
+        enrolling, notes = self.enrolling, self.content.notes
         return CohortView(
             cohort=self.id,
             federation=self.roster.federation.hex(),
-            state="formed" if self.manifest else "failed" if self.fault else "enrolling",
+            study=enrolling.study.hash.hex(),
+            name=notes.name,
+            study_version=notes.version,
+            period=enrolling.period,
+            counter=enrolling.counter,
+            repeats=self.repeats,
+            state=self.state,
             version=self.version,
-            members=tuple(entry.member for entry in self.roster.members),
-            cards=tuple(sorted(self.enrolling.cards)),
+            members=enrolling.invited,
+            cards=tuple(sorted(enrolling.cards)),
             deadline_s=self.deadline_s if self.open else None,
-            quorum=quorum_view(self.manifest) if self.manifest else None,
+            quorum=quorum_view(self.manifest, self.content.question) if self.manifest else None,
             fault=self.fault,
-            rounds=tuple(each.id for each in known),
-            next_sequence=self.next_place[0],
-            withhold=bool(self.roster.withhold),
-            indicator=indicator.id if indicator else None,
+            rounds=tuple(each.id for each in self.rounds),
+            step=step,
         )

@@ -1,7 +1,7 @@
-"""Periods: the sums of several finished rounds added up, and solved again (protocol §8).
+"""Periods: the exact sums of several finished rounds of one question added up, and solved again (protocol §4.8).
 
-Each sum is public to the operator already, so adding them up opens nothing. That no two rounds hold the same lineage keeps a
-record from counting twice.
+Certified sets of records are disjoint over the periods of a question, so no record counts twice. Each sum is known to the coordinator
+already: adding them up opens nothing.
 """
 
 import hashlib
@@ -10,30 +10,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from calibration import lattice_from
-from calibration.questions import Question, kind
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Certificate
-from protocol.published import ALIKE, CombinedRecord, CombineRequest, PartView, ResultRecord
+from protocol.published import CombinedRecord, CombineRequest, PartView, ResultRecord
 from protocol.record import sign_record
-from service.asked import SUMS, WEIGHTS, asked_question, summed_of
-from service.problems import not_found
+from service.documents import HEAD, SUMS
+from service.problems import named, not_found
 from service.rounds import Round
-from service.solving import files_of, solution_view, solve
+from service.solving import digest_of, solution_view
 from service.storage.blobs import Blobs
+from veilsum.study.answers import answer, pooled
+from veilsum.study.result_files import files
 
 _FOLDER, _RECORD = "combined", "record"
 
 
 def combination_id(request: CombineRequest) -> str:
     """The same request has the same id, in whatever order its rounds stand."""
-    named = ",".join([*sorted(request.rounds), *(ridge.hex() for ridge in request.ridges)])
-    return hashlib.sha256(named.encode()).hexdigest()[:16]
+    return hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
 
 
 def combine(
@@ -41,47 +38,50 @@ def combine(
 ) -> CombinedRecord:
     """Add up, check, solve, sign, and keep; where that has been done before, what was kept.
 
+    Args:
+        rounds: oldest first.
+        request: that names them.
+        blobs: where the combination is kept.
+        key: signs its record.
+
     Raises:
-        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or a lineage stands in two of
-            them; sum-check-failed.
+        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or sum one period;
+            sum-check-failed.
     """
     name = combination_id(request)
-    try:
+    with suppress(PeerFault):  # of what nobody has come to the end of
         return stored_record(name, blobs)
-    except PeerFault:
-        pass  # nobody has come to the end of it
-    rounds = sorted(rounds, key=lambda round_: round_.id)
     records = [round_.documents.result() for round_ in rounds]
-    _check_combines(rounds)
-    asked = [asked_question(round_.attempt, blobs) for round_ in rounds]
-    widest = max(range(len(rounds)), key=lambda index: asked[index].classes)
-    _check_alike(rounds, asked, asked[widest])
-    _check_apart(rounds)
-    terms = rounds[widest].attempt.opening.terms
+    _check_alike(rounds, records)
+    spec = rounds[-1].attempt.spec
+    total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
+    for round_ in rounds:
+        total += load(round_.documents.document(SUMS))["sum"]
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
-    total = _total(rounds, records, asked, asked[widest])
-    summed = summed_of(rounds[widest].attempt, vectors, request.ridges)
-    answer = solve(asked[widest], [(0, total)], summed)
-    weights, _ = files_of(answer, terms, None)
-    sums = save({"sum": total})
+    found = answer(spec, pooled(spec, total, vectors), vectors)
+    head, sums = files(spec, found).head, save({"sum": total})
+    newest = records[-1]
     record = CombinedRecord(
         combination=name,
-        federation=records[0].federation,
+        federation=newest.federation,
+        study=newest.study,
+        name=newest.name,
+        version=newest.version,
+        question=spec.question.digest.hex(),
         parts=tuple(
             PartView.model_validate({field: getattr(each, field) for field in PartView.model_fields})
             for each in records
         ),
-        statistic=terms.statistic,
-        extractor=terms.extractor.hex(),
+        withheld=spec.withheld,
         vectors=vectors,
-        records=answer.records,
-        weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
-        sums_sha256=hashlib.sha256(sums).hexdigest(),
-        weights_error_bound=answer.error_bound,
-        solution=solution_view(answer),
+        rows=found.records,
+        head=digest_of(head),
+        sums=hashlib.sha256(sums).hexdigest(),
+        error_bound=found.error_bound,
+        solution=solution_view(found),
     )
     signed = sign_record(record, key)
-    for part, data in ((WEIGHTS, weights), (SUMS, sums)):
+    for part, data in ((HEAD, head), (SUMS, sums)):
         if data is not None:
             blobs.put(_part(signed, part), data)
     # The record last: it stands for the whole, and names by its signature the parts that are its own.
@@ -108,66 +108,36 @@ def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> lis
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
     """The weights file's length and its bytes, piece by piece; PeerFault(not-found)."""
     record = stored_record(name, blobs)
-    if record.weights_sha256 is None:
-        raise not_found("head: the combined rounds counted, and the record says what")
-    return blobs.read(_part(record, WEIGHTS))
+    if record.head is None:
+        raise not_found("head of this combination")
+    return blobs.read(_part(record, HEAD))
 
 
 def _part(record: CombinedRecord, part: str) -> str:
     return f"{_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
-def _check_combines(rounds: Sequence[Round]) -> None:
-    for round_ in rounds:
-        terms = round_.attempt.opening.terms
-        if not kind(terms.statistic).combines or terms.noise:
-            raise PeerFault(
-                Cause.TERMS_REFUSED,
-                f"round {round_.id}: the sums of {'noisy' if terms.noise else terms.statistic} rounds are not added up",
-            )
-
-
-def _check_alike(rounds: Sequence[Round], asked: Sequence[Question], widest: Question) -> None:
-    first = rounds[0].attempt.opening.terms
-    for round_ in rounds[1:]:
-        other = round_.attempt.opening.terms
-        for field in ALIKE:
-            if getattr(other, field) != getattr(first, field):
-                raise PeerFault(
-                    Cause.TERMS_REFUSED,
-                    f"rounds {rounds[0].id} and {round_.id} differ in {field}: their sums don't add up",
-                )
-    for round_, each in zip(rounds, asked, strict=True):
-        if not widest.widens(each):
-            raise PeerFault(
-                Cause.TERMS_REFUSED,
-                f"round {round_.id} is over other features: its sum doesn't add to the others",
-            )
-
-
-def _check_apart(rounds: Sequence[Round]) -> None:
-    columns: Counter[tuple[str, bytes]] = Counter()
-    for round_ in rounds:
-        assert isinstance(round_.closing, Certificate)
-        columns.update({(survivor.member, survivor.lineage) for survivor in round_.closing.survivors})
-    if twice := sorted({member for (member, _), times in columns.items() if times > 1}):
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            "the same lineages stand in two of these rounds, and their records would count twice: combine rounds over new "
-            "lineages only",
-            twice,
+def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> None:
+    """Refuse sums that do not add up (terms-refused)."""
+    first = rounds[-1]
+    periods = Counter(record.period for record in records)
+    if twice := [period for period, times in periods.items() if times > 1]:
+        raise _refused(
+            f"two rounds sum period {named(twice)}, and its records would count twice: give one round a period"
         )
+    for round_ in rounds:
+        spec = round_.attempt.spec
+        if spec.noisy:
+            raise _refused(f"round {round_.id} is noisy: only exact sums are combined")
+        if spec.question.digest != first.attempt.question.digest:
+            raise _refused(
+                f"rounds {round_.id} and {first.id} are of different questions: combine periods of studies whose question is the same"
+            )
+        if spec.withheld != first.attempt.spec.withheld:
+            raise _refused(
+                f"rounds {round_.id} and {first.id} withhold different classes: combine periods that withhold the same"
+            )
 
 
-def _total(
-    rounds: Sequence[Round], records: Sequence[ResultRecord], asked: Sequence[Question], widest: Question
-) -> npt.NDArray[np.int64]:
-    terms = rounds[0].attempt.opening.terms
-    lattice = lattice_from(terms.lattice, terms.lattice_bits)
-    vectors = sum(len(record.survivors) for record in records)
-    if lattice.bound(sum(record.records for record in records), vectors) >= 1 << 63:
-        raise PeerFault(Cause.TERMS_REFUSED, "these sums together leave 64 bits: combine fewer rounds")
-    total = np.zeros(widest.layout.elements, np.int64)
-    for round_, each in zip(rounds, asked, strict=True):
-        total += widest.widened(each, load(round_.documents.document(SUMS))["sum"])
-    return total
+def _refused(detail: str) -> PeerFault:
+    return PeerFault(Cause.TERMS_REFUSED, detail)

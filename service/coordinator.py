@@ -2,44 +2,41 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import func, select
 
-from calibration import Layout
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Erasing, Recovered
+from protocol.coordinator import Enrolling, Erasing, Recovered
+from protocol.cost import plan_of
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Family, LedgerException, Opening
+from protocol.messages import NO_CONTEXT, Opening
 from protocol.preflight import DecryptorsView, PreflightView
 from protocol.published import CombinedRecord, CombineRequest
-from protocol.rest import (
-    MAX_WAIT_S,
-    CohortRequest,
-    RoundRequest,
-    round_name,
-)
-from service import combining, counting, heard, rare, solving, spending
-from service.catalogue import LOOK_S, Catalogue, tried
+from protocol.rest import MAX_WAIT_S, CohortRequest, CohortView, RoundRequest, round_name
+from protocol.study import INDICATOR_STEP, SUM_STEP, refused
+from service import combining, heard, solving
+from service.catalogue import LOOK_S, Catalogue
 from service.cohorts import Cohort, check_possible
-from service.documents import Outcome
+from service.documents import DISCLOSURE, Outcome
 from service.federations import Federations
-from service.indicating import NOTHING
 from service.keeper import PAUSE_S, Chore, Keeper
-from service.past import Brief, spent
-from service.preflight import check_room, preflight_view, terms_of
 from service.problems import not_found, problem_of
-from service.resting import layout_of
 from service.rounds import Round
+from service.runs import Runs, next_step
+from service.steps import Steps
 from service.storage.blobs import Blobs
 from service.storage.database import Database
+from service.storage.faults import tried
 from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
+from service.studies import Studies, refuse_expired
 from service.summing import Pieces
+from service.views import spec_view
 from service.watch import Watch, calm_s
 
 SWEEP_S = 3600.0
@@ -53,13 +50,11 @@ class Prepared:
     Attributes:
         now_s: Unix time that its terms go by.
         before: rounds that its federation had.
-        material: what it rests on.
     """
 
     attempt: Attempt
     now_s: float
     before: int
-    material: bytes | None
 
 
 class Coordinator:
@@ -77,7 +72,6 @@ class Coordinator:
         resume_grace_s: seconds after `load` in which no deadline passes.
         pause_s: before work that failed is tried again, at first.
         lease_s: after which another process takes over the work of one that gives no sign of life.
-        mu_budget: most μ that a federation's noisy rounds may take together; None for no limit.
         skew_s: how far a signer's clock may be off, as the gate has it.
     """
 
@@ -92,15 +86,19 @@ class Coordinator:
         resume_grace_s: float = 0.0,
         pause_s: float = PAUSE_S,
         lease_s: float = LEASE_S,
-        mu_budget: float | None = None,
         skew_s: float = 60.0,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
+        self.studies = Studies(database, self.federations)
+        self.runs = Runs(database, self.federations)
         self.keeper = Keeper(self._chores, now, pause_s, Leases(database, lease_s))
-        self.catalogue = Catalogue(database, blobs, key, self.federations, self.keeper.wake)
+        self.catalogue = Catalogue(
+            database, blobs, key, self.federations, self.studies, self.runs, self.keeper.wake
+        )
+        self.steps = Steps(self.federations, self.catalogue)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
-        self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
+        self.stopping, self._swept_s = False, now()
         self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
@@ -109,105 +107,125 @@ class Coordinator:
     # Cohorts
 
     async def open_cohort(self, federation: str, request: CohortRequest) -> Cohort:
-        """Open enrolment under the newest roster; PeerFault(cohort-too-small) where it could not form."""
+        """Open enrolment under the newest roster.
+
+        Raises:
+            PeerFault: not-found; study-refused, already-summed, repeat-mismatch, weak-parameters or cohort-too-small where no run could
+                come of it.
+        """
         roster = await self.federations.roster(federation)
-        await asyncio.to_thread(check_possible, roster, request)
+        study = await self.studies.study(federation, request.study)
+        content = await self.studies.check_current(roster, study, self.now())
+        repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
+        repeated = await self.steps.check_new(federation, study, request.period, repeats)
+        await asyncio.to_thread(check_possible, roster, content.question, repeated)
         taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
         added = False
         while not added:
             async with self.database.transaction() as connection:
                 counter = (await connection.execute(taken)).scalar_one()
-                deadline_s = self.now() + request.enrol_s
-                name = Cohort(self.database, self.keeper.wake, roster, counter, request, deadline_s).id
+                deadline_s = self.now() + content.question.windows.enrol
+                name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
                 row = {
                     "id": name,
                     "federation": federation,
-                    "roster_version": roster.version_number,
+                    "roster_number": roster.number,
+                    "study": request.study,
+                    "period": request.period,
+                    "repeats": request.repeats,
                     "counter": counter,
-                    "request": request.model_dump_json(),
                     "deadline_s": deadline_s,
                     "changes": 0,
                 }
                 added = await self.database.add(connection, cohorts, row)  # not where another was first
                 await self.database.announce(connection, federation)
         self.keeper.wake()
+        self.runs.changed(federation)
         return await self.catalogue.cohort(name)
 
     async def cohort(self, cohort_id: str) -> Cohort:
         """A cohort by its id, as it stands; PeerFault(not-found)."""
         return await self.catalogue.cohort(cohort_id)
 
+    async def cohort_view(self, cohort: Cohort) -> CohortView:
+        """What anybody may see of a cohort."""
+        return cohort.view(await self.steps.next(cohort))
+
     # Rounds
 
     async def open_round(self, cohort_id: str, request: RoundRequest) -> Round:
-        """Open the next attempt of a cohort: a voided round's next one, else a new round.
+        """Open the next step of a cohort's run: again, where its last attempt ended VOID.
 
         Raises:
             PeerFault: wrong-phase where the cohort is not formed; conflict while another round of the federation runs, or
-                one waits for reports or the admin; card-expired, where no member would take part; terms-refused by
-                the preflight; exception-refused or bad-signature for an exception that members would refuse.
+                one waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
+                indicator-mismatch, repeat-mismatch or weak-parameters where members would take no part.
         """
         cohort = await self.cohort(cohort_id)
         async with self._opening:
             while True:
                 made = await self._prepared(cohort, request)
-                if await self.catalogue.add(
-                    made.attempt, request.windows, made.now_s, made.before, made.material
-                ):
+                if await self.catalogue.add(made.attempt, made.now_s, made.before):
+                    self.runs.changed(cohort.roster.federation.hex())
                     return await self.catalogue.round(round_name(made.attempt.context))
 
     async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
-        """What `open_round` would open now; PeerFault as there, but where counts of rare classes are missing it says so instead."""
-        cohort = await self.cohort(cohort_id)
-        counts_first = rare.counts_first(request, cohort.roster, cohort.rounds)
-        made = await self._prepared(cohort, request, counts_first=counts_first)
-        decryptors = await self._heard(made.attempt, request, made.now_s)
-        return preflight_view(made.attempt, decryptors, counts_first=counts_first)
+        """What `open_round` would open now; PeerFault as there."""
+        made = await self._prepared(await self.cohort(cohort_id), request)
+        attempt, opening = made.attempt, made.attempt.opening
+        return PreflightView(
+            federation=attempt.roster.federation.hex(),
+            cohort=attempt.manifest.cohort.hex(),
+            sequence=opening.sequence,
+            attempt=opening.attempt,
+            members=len(attempt.members),
+            survivors_min=attempt.quorum.survivors_min,
+            spec=spec_view(attempt),
+            cost=plan_of(attempt).sentence,
+            decryptors=await self._heard(attempt, request, made.now_s),
+        )
 
     async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
         within_s = request.heard_within_s or heard.LOOK_BACK_S
         return await heard.decryptors(self.database, attempt, within_s, now_s, self._skew_s)
 
-    async def _prepared(
-        self, cohort: Cohort, request: RoundRequest, *, counts_first: bool = False
-    ) -> Prepared:
-        """The cohort's next attempt, as nobody has seen it yet; with nothing withheld where counts come first."""
-        manifest = cohort.formed()
+    async def _prepared(self, cohort: Cohort, request: RoundRequest) -> Prepared:
+        """The cohort's next attempt, as nobody has seen it yet."""
+        manifest, now_s = cohort.formed(), self.now()
         federation = cohort.roster.federation.hex()
         before = await self._check_free(federation)
+        await self._check_current(cohort, now_s)
         sequence, number = cohort.next_place
-        now_s = self.now()
-        _refuse_expired(cohort, now_s)
-        ledger = await self.federations.ledger(federation)
-        clauses = (
-            NOTHING if counts_first else rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
-        )
-        layout, material = await self._layout(request, federation)
-        terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
-        if terms.noise and self.mu_budget is not None:
-            spending.check(await self.spent(federation), terms, self.mu_budget)
+        terms = await self.steps.terms(cohort, request, now_s)
         opening = await asyncio.to_thread(
             Opening.make,
             self.key,
             cohort=manifest.cohort,
             sequence=sequence,
             attempt=number,
-            links=ledger.links,
+            links=await self.federations.links(federation),
             terms=terms,
-            exceptions=_exceptions(request, cohort, sequence),
         )
-        attempt = Attempt(cohort.roster, manifest, opening)
+        attempt = Attempt(cohort.roster, cohort.enrolling.study, manifest, opening)
+        await self.steps.check(attempt, self.blobs)
         if request.heard_within_s is not None:
-            heard.check(await self._heard(attempt, request, now_s))
-        await asyncio.to_thread(check_room, attempt, self.blobs)
-        return Prepared(attempt, now_s, before, material)
+            await heard.check(self.database, attempt, request.heard_within_s, now_s, self._skew_s)
+        return Prepared(attempt, now_s, before)
 
-    async def _layout(self, request: RoundRequest, federation: str) -> tuple[Layout | None, bytes | None]:
-        """What the request comes to, and its material; no layout for an indicator round."""
-        if request.statistic == "indicator":
-            return None, None
-        before = None if request.rests_on is None else await self.round(request.rests_on)
-        return await asyncio.to_thread(layout_of, request, before, federation, self.blobs)
+    async def _check_current(self, cohort: Cohort, now_s: float) -> None:
+        """Refuse a cohort in which members would open nothing any more: study revoked or expired, or roster superseded."""
+        newest, content = await self.federations.newest(cohort.roster.federation.hex()), cohort.content
+        if cohort.enrolling.study.hash in newest.revoked:
+            raise refused(
+                f"roster {newest.number} revokes this version of study {content.notes.name}: open a cohort for another version"
+            )
+        refuse_expired(content, now_s)
+        if newest.number != cohort.roster.number:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"the cohort was formed under roster {cohort.roster.number}, and roster {newest.number} has replaced it: open a new "
+                f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run goes on there where it stands",
+            )
 
     async def _check_free(self, federation: str) -> int:
         """Refuse a round beside another, as all processes know it; how many there were."""
@@ -216,13 +234,6 @@ class Coordinator:
         await self.catalogue.refresh(federation)
         _refuse_unsettled(self.catalogue.live(federation))
         return count
-
-    async def spent(self, federation: str) -> dict[str, float]:
-        """μ of a federation's noisy rounds, by id: of one from its opening on, and no more once it has ended VOID."""
-        found = dict((await self.catalogue.pasts.of(federation)).noisy)
-        for round_ in self.catalogue.live(federation):
-            found |= spent(round_.view())
-        return found
 
     async def round(self, round_id: str) -> Round:
         """A round by its id, as it stands; PeerFault(not-found)."""
@@ -240,6 +251,8 @@ class Coordinator:
         rounds_ = [await self.round(name) for name in dict.fromkeys(request.rounds)]
         if any(round_.attempt.roster.federation.hex() != federation for round_ in rounds_):
             raise not_found("round in this federation")
+        numbers = await self.catalogue.numbers([round_.id for round_ in rounds_])
+        rounds_.sort(key=lambda round_: numbers[round_.id])
         return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
 
     async def combinations(self, federation: str) -> list[CombinedRecord]:
@@ -266,7 +279,7 @@ class Coordinator:
         """Answer every long-poll and end every stream: the process is to end."""
         self.stopping = True
         things = (self.cohorts.values(), self.rounds.values())
-        for watch in [thing.watch for each in things for thing in each]:
+        for watch in [*(thing.watch for each in things for thing in each), *self.runs.watches()]:
             watch.stop()
 
     # What goes on by itself
@@ -330,56 +343,48 @@ class Coordinator:
         pieces = await round_.summing.pieces()
         if recovered is None or noted is None or pieces is None:
             return
-        cohort = await self.cohort(round_.attempt.manifest.cohort.hex())
         try:
-            outcome = await asyncio.to_thread(
-                self._outcome, round_, recovered, noted.head, pieces, cohort.rounds
-            )
+            outcome = await self._outcome(round_, recovered, noted.head, pieces)
             await round_.finish(outcome, self.now())
-            await self._forget(cohort)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
+        if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
+            await self._forget(round_name(named))
 
-    def _outcome(
-        self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces, beside: Sequence[Brief]
+    async def _outcome(
+        self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
     ) -> Outcome:
-        """The sum, or the counts; `beside` are the rounds of its cohort."""
-        if recovered.attempt.opening.terms.family == Family.INDICATOR:
-            return counting.compute(round_, recovered, pieces, self.blobs)
-        why = rare.reason(round_.attempt, beside)
-        return solving.compute(round_.id, recovered, transcript, pieces, self.blobs, self.key, why)
+        """The sum's result, or the counts."""
+        attempt = recovered.attempt
+        if attempt.spec.indicator:
+            return await asyncio.to_thread(solving.count, round_.id, recovered, pieces, self.blobs)
+        named, holders = attempt.terms.indicator, tuple[int, ...]()
+        if named != NO_CONTEXT:
+            holders = (await self.round(round_name(named))).view().holders
+        solve = partial(
+            solving.solve,
+            round_.id,
+            recovered,
+            transcript,
+            pieces,
+            self.key,
+            material=await self.steps.material(attempt),
+            holders=holders,
+        )
+        return await asyncio.to_thread(solve)
 
     async def _forget_disclosures(self) -> None:
+        """Delete what members have been shown of indicators that nobody needs any more: the run is over, or its study has expired."""
         for name in await self.catalogue.disclosed():
-            await self._forget(await self.cohort(name))
+            attempt = (await self.round(name)).attempt
+            links = await self.federations.links(attempt.roster.federation.hex())
+            question, period = attempt.question, attempt.manifest.period
+            over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
+            if over or self.now() >= attempt.content.notes.expires:
+                await self._forget(name)
 
-    async def _forget(self, cohort: Cohort) -> None:
-        """Delete what members have been shown of its indicator rounds that nobody needs any more."""
-        for each in rare.spent(cohort.rounds, over=bool(cohort.expired(self.now()))):
-            await asyncio.to_thread(self.blobs.delete, f"results/{each.id}/{counting.DISCLOSURE}")
-
-
-def _refuse_expired(cohort: Cohort, now_s: float) -> None:
-    if expired := cohort.expired(now_s):
-        raise PeerFault(
-            Cause.CARD_EXPIRED, "key cards of this cohort have expired: open a new cohort", expired
-        )
-
-
-def _exceptions(request: RoundRequest, cohort: Cohort, sequence: int) -> tuple[LedgerException, ...]:
-    """The admin's exceptions; PeerFault for what members would refuse."""
-    exceptions = tuple(LedgerException.from_bytes(bytes.fromhex(text)) for text in request.exceptions)
-    for exception in exceptions:
-        exception.verify(cohort.roster.federation, "admin")
-        named = (exception.federation, exception.cohort.hex(), exception.sequence)
-        if named != (cohort.roster.federation, cohort.id, sequence):
-            raise PeerFault(
-                Cause.EXCEPTION_REFUSED,
-                f"the exception is for sequence {exception.sequence} of cohort {exception.cohort.hex()}, the next round is "
-                f"sequence {sequence} of cohort {cohort.id}",
-                ["admin"],
-            )
-    return exceptions
+    async def _forget(self, indicator: str) -> None:
+        await asyncio.to_thread(self.blobs.delete, f"results/{indicator}/{DISCLOSURE}")
 
 
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:

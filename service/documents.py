@@ -12,14 +12,22 @@ from protocol.transcript import Transcript
 from service.problems import wrong_phase
 from service.storage.blobs import Blobs
 
+HEAD, SUMS, MATERIAL, EVICTIONS, DISCLOSURE = "head", "sums", "material", "evictions", "disclosure"
+"""Names of what a round keeps beside the documents that its record names."""
+
+
+def document_name(name: str) -> str:
+    """Under what name a round keeps a document that its record names."""
+    return f"document-{name}"
+
 
 @dataclass(frozen=True)
 class Outcome:
     """A finished sum: what is published, and the sum itself, which only the operator may read.
 
     Attributes:
-        record: None for an indicator round.
-        holders: of an indicator round, how many members hold each class.
+        record: None for an indicator.
+        holders: of an indicator, how many members hold each class.
     """
 
     record: ResultRecord | None = None
@@ -50,7 +58,7 @@ class Documents:
         self._check_done()
         if self.record is None:
             raise wrong_phase(
-                f"round {self._round} counted how many members hold each class: its view has the counts, and it has no head"
+                f"round {self._round} is an indicator: its view has the counts, and it has no result"
             )
         return self.record
 
@@ -106,5 +114,5 @@ class Documents:
 
 
 def _mark(record: ResultRecord | None) -> str:
-    """Before the names of a record's documents; an indicator round has none, and its documents are whole numbers."""
+    """Before the names of a record's documents; an indicator has none, and its documents are whole numbers."""
     return f"{record.signature[:16]}-" if record is not None else ""

@@ -1,24 +1,25 @@
-"""Federations: their rosters, each version kept, and what the coordinator knows of them."""
+"""Federations: their rosters, all of them kept, and the chain of their attempts."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import insert, select
 
 from protocol.causes import Cause
 from protocol.codec import Reader
 from protocol.errors import PeerFault
-from protocol.messages import Ledger, Link, Past, Roster
+from protocol.messages import Chain, Link, Roster
 from protocol.rest import FederationView
 from service.listed import Listed
 from service.problems import not_found
-from service.rosters import Rosters
+from service.rosters import Recent, Rosters
 from service.storage.database import Database
 from service.storage.tables import cohorts, links, rosters, rounds
 
-MAX_VERSION = 1 << 48
-"""Of a roster: views count in it, and JSON's readers know whole numbers up to 2⁵³."""
+MAX_NUMBER = 1 << 48
+"""Of a roster: JSON's readers know whole numbers up to 2⁵³."""
+KEPT_LINKS = 1 << 18
+"""Of all federations' chains, decoded."""
 
 
 class Federations:
@@ -35,13 +36,14 @@ class Federations:
     def __init__(self, database: Database, coordinator: bytes) -> None:
         self._database, self._coordinator = database, coordinator
         self.rosters = Rosters(database)
+        self._links = Recent[str, tuple[Link, ...]](KEPT_LINKS)
         self._lock = asyncio.Lock()
 
     async def put_roster(self, federation: str, roster: Roster) -> bool:
         """Store a roster; whether it is new.
 
         Raises:
-            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a version above `MAX_VERSION`;
+            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a number above `MAX_NUMBER`;
                 roster-rollback or conflict against those already stored.
         """
         await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
@@ -50,39 +52,37 @@ class Federations:
                 Cause.MALFORMED,
                 f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
             )
-        body, version = await asyncio.to_thread(roster.to_bytes), roster.version_number
-        if version > MAX_VERSION:
-            raise PeerFault(Cause.MALFORMED, f"roster version {version}: the highest is {MAX_VERSION}")
+        body, number = await asyncio.to_thread(roster.to_bytes), roster.number
+        if number > MAX_NUMBER:
+            raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
         async with self._lock, self._database.transaction() as connection:
             newest = (
                 await connection.execute(
-                    select(rosters.c.version, rosters.c.body)
+                    select(rosters.c.number, rosters.c.body)
                     .where(rosters.c.federation == federation)
-                    .order_by(rosters.c.version.desc())
+                    .order_by(rosters.c.number.desc())
                     .limit(1)
                 )
             ).one_or_none()
             if newest is not None:
                 if newest.body == body:
                     return False
-                _refuse_rollback(newest.version, version)
-            await connection.execute(
-                insert(rosters).values(federation=federation, version=version, body=body)
-            )
+                _refuse_rollback(newest.number, number)
+            await connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
         return True
 
     async def check_known(self, federation: str) -> None:
         """PeerFault(unauthorised) for one that no operator has made: its key is anybody's."""
-        query = select(rosters.c.version).where(rosters.c.federation == federation).limit(1)
+        query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
         async with self._database.reading() as connection:
             if (await connection.execute(query)).first() is None:
                 raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
-    async def roster(self, federation: str, version: int | None = None) -> Roster:
-        """The newest roster, or one version of it, parsed; PeerFault(not-found). Nothing that strangers ask for takes it."""
-        if version is None:
-            version = (await self.newest(federation)).version_number
-        found = await self.rosters.version(federation, version)
+    async def roster(self, federation: str, number: int | None = None) -> Roster:
+        """The newest roster, or the one of this number, parsed; PeerFault(not-found). Nothing that strangers ask for takes it."""
+        if number is None:
+            number = (await self.newest(federation)).number
+        found = await self.rosters.numbered(federation, number)
         if found is None:
             raise not_found("federation")
         return found
@@ -108,29 +108,25 @@ class Federations:
         # In a thread: there may be 100,000 members.
         return await asyncio.to_thread(_view, federation, roster, *known)
 
-    async def ledger(self, federation: str) -> Ledger:
-        """The chain of all attempts that were closed, each with what it opened."""
-        return await asyncio.to_thread(_ledger, federation, await self._chain(federation))
+    async def links(self, federation: str) -> tuple[Link, ...]:
+        """The chain: a link for every attempt that was closed, oldest first. What is known of it is not read again."""
+        known = self._links.get(federation) or ()
+        if new := await self._stored(federation, len(known)):
+            decoded = await asyncio.to_thread(lambda: [Link.decode_fields(Reader(body)) for body in new])
+            known = (*known, *decoded)
+            self._links.put(federation, known, len(known) + 1)
+        return known
 
-    async def ledger_bytes(self, federation: str) -> bytes:
-        """The same as a message. For strangers: nothing is decoded, its parts stand in storage as they go over the wire."""
-        chain = await self._chain(federation)
-        beginning = Ledger(bytes.fromhex(federation), (), ()).to_bytes()[:-8]
-        count = len(chain).to_bytes(4, "little")
-        return b"".join((beginning, count, *(row.body for row in chain), count, *(row.past for row in chain)))
+    async def chain(self, federation: str) -> bytes:
+        """The Chain message. For strangers: nothing is decoded, links stand in storage as they go over the wire."""
+        stored = await self._stored(federation)
+        beginning = Chain(bytes.fromhex(federation), ()).to_bytes()[:-4]
+        return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
 
-    async def _chain(self, federation: str) -> Sequence[Row[Any, Any]]:
-        query = select(links.c.body, links.c.past).where(links.c.federation == federation)
+    async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
+        query = select(links.c.body).where(links.c.federation == federation, links.c.position >= known)
         async with self._database.reading() as connection:
-            return (await connection.execute(query.order_by(links.c.position))).all()
-
-
-def _ledger(federation: str, chain: Sequence[Row[Any, Any]]) -> Ledger:
-    return Ledger(
-        bytes.fromhex(federation),
-        tuple(Link.decode_fields(Reader(row.body)) for row in chain),
-        tuple(Past.decode_fields(Reader(row.past)) for row in chain),
-    )
+            return (await connection.execute(query.order_by(links.c.position))).scalars().all()
 
 
 def _view(
@@ -138,7 +134,8 @@ def _view(
 ) -> FederationView:
     return FederationView(
         federation=federation,
-        roster_version=roster.version_number,
+        name=roster.name,
+        roster=roster.number,
         members=tuple(roster.members),
         cohorts=cohort_ids,
         rounds=round_ids,
@@ -147,6 +144,6 @@ def _view(
 
 def _refuse_rollback(known: int, offered: int) -> None:
     if offered < known:
-        raise PeerFault(Cause.ROSTER_ROLLBACK, f"version {known} stands, {offered} was sent")
+        raise PeerFault(Cause.ROSTER_ROLLBACK, f"roster {known} is published; roster {offered} is older")
     if offered == known:
-        raise PeerFault(Cause.CONFLICT, f"another roster stands under version {known}: raise the version")
+        raise PeerFault(Cause.CONFLICT, f"another roster is published under number {known}: raise the number")

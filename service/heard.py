@@ -19,6 +19,7 @@ from protocol.errors import PeerFault
 from protocol.preflight import DecryptorsView
 from protocol.request_signature import LIFETIME_S
 from service.access.nonces import newest, signer_of
+from service.problems import named
 from service.storage.database import Database
 
 LOOK_BACK_S = 600.0
@@ -58,10 +59,28 @@ async def decryptors(
     )
 
 
-def check(view: DecryptorsView) -> None:
-    """Refuse a round for whose end too few decryptors were heard from (terms-refused)."""
-    if view.heard < view.needed:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"{view.sentence}: start their `veilsum member join`, or leave heard_within_s out",
+async def check(database: Database, attempt: Attempt, within_s: float, now_s: float, skew_s: float) -> None:
+    """Refuse a round for which too few were heard from (terms-refused): decryptors for its end, and members for its sum.
+
+    A run's first step needs as many more members as its study lets be missing afterwards.
+    """
+    found = await decryptors(database, attempt, within_s, now_s, skew_s)
+    if found.heard < found.needed:
+        raise _refused(found.sentence)
+    spec, needed = attempt.spec, attempt.quorum.survivors_min
+    if spec.question.withhold is not None and spec.indicator:
+        needed = min(len(attempt.members), needed + spec.question.withhold.margin)
+    last_s = await signed_s(database, attempt.roster.federation.hex(), attempt.members, skew_s)
+    silent = [member for member in attempt.members if last_s.get(member, -1.0) < now_s - within_s]
+    heard = len(attempt.members) - len(silent)
+    if heard < needed:
+        raise _refused(
+            f"{heard} of {len(attempt.members)} members heard from within {within_s:g} s, {needed} needed; not: {named(silent)}"
         )
+
+
+def _refused(sentence: str) -> PeerFault:
+    return PeerFault(
+        Cause.TERMS_REFUSED,
+        f"{sentence}: start their `veilsum member join`, or leave heard_within_s out",
+    )

@@ -24,14 +24,14 @@ class End:
     """How a round ended, as its row keeps it.
 
     Attributes:
-        link: the row of the federation's chain, link and past.
+        link: of the federation's chain.
         deed: for the audit log.
     """
 
     final: RoundView
     closing: bytes
     record: ResultRecord | None
-    link: tuple[bytes, bytes]
+    link: bytes
     deed: audit.Deed
 
 
@@ -127,16 +127,16 @@ class Journal:
                 await connection.execute(delete(table).where(table.c.round == self._round))
             await audit.write(self._database, connection, [end.deed])
             await self._database.announce(connection, self._round)
+            await self._database.announce(connection, row.federation)
             return (await connection.execute(self._row)).one(), True
 
-    async def _link(self, connection: AsyncConnection, federation: str, link: tuple[bytes, bytes]) -> None:
+    async def _link(self, connection: AsyncConnection, federation: str, link: bytes) -> None:
         """Only one round of a federation is live, so nobody else is at its chain."""
         position = select(func.count()).select_from(links).where(links.c.federation == federation)
         await connection.execute(
             insert(links).values(
                 federation=federation,
                 position=(await connection.execute(position)).scalar_one(),
-                body=link[0],
-                past=link[1],
+                body=link,
             )
         )

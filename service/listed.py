@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import overload
 
 from protocol.causes import Cause
-from protocol.codec import Reader
 from protocol.errors import PeerFault
 from protocol.messages import Roster
 from protocol.tags import Tag, hash_fields
 
-_MEMBERS_AT = 2 + 8 + 32 + 32
-"""After header, version, federation's and coordinator's key."""
+_NAME_AT = 2 + 8
+"""After header and number."""
 
 
 class Names(Sequence[str]):
@@ -81,24 +80,29 @@ class Listed:
 
     Attributes:
         body: the same.
-        version_number: the roster's, and so are those below.
+        number: the roster's, and so are those below.
+        name: of the federation.
         federation: its admin's key.
+        study_key: which signs studies.
         members: their ids.
         decryptors: nominated ids.
         readers: who may read sums.
-        withhold: 1 where rare classes are withheld.
+        revoked: hashes of studies.
     """
 
     def __init__(self, body: bytes) -> None:
         Roster.check_header(body[0], body[1])
         self.body = body
-        self.version_number = int.from_bytes(body[2:10], "little")
-        self.federation = body[10:42]
-        self.members = Names(body, _MEMBERS_AT, beside=32)
+        self.number = int.from_bytes(body[2:10], "little")
+        at = _NAME_AT + 4 + int.from_bytes(body[_NAME_AT : _NAME_AT + 4], "little")
+        self.name = body[_NAME_AT + 4 : at].decode()
+        self.federation, self.study_key = body[at : at + 32], body[at + 64 : at + 96]
+        self.members = Names(body, at + 96, beside=32)
         self.decryptors = Names(body, self.members.end)
-        extractors = Reader(body[self.decryptors.end : self.decryptors.end + 4]).uint(4)
-        self.readers = Names(body, self.decryptors.end + 4 + 32 * extractors)
-        self.withhold = body[self.readers.end]
+        self.readers = Names(body, self.decryptors.end)
+        at = self.readers.end
+        count = int.from_bytes(body[at : at + 4], "little")
+        self.revoked = frozenset(body[at + 4 + 32 * i : at + 36 + 32 * i] for i in range(count))
 
     @cached_property
     def hash(self) -> bytes:
@@ -109,7 +113,5 @@ class Listed:
         """The member's public key; PeerFault(unknown-member) for a stranger."""
         key = self.members.beside(member)
         if key is None:
-            raise PeerFault(
-                Cause.UNKNOWN_MEMBER, f"{member} is not in roster version {self.version_number}", [member]
-            )
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in roster {self.number}", [member])
         return key

@@ -17,39 +17,20 @@ READ = 100
 
 @dataclass(frozen=True)
 class Brief:
-    """What the next rounds of its cohort have to know of one.
+    """What a cohort has to know of one of its rounds.
 
     Attributes:
         place: sequence and attempt.
-        counts: whether it is an indicator round.
-        indicator: context of the round whose counts it withholds classes by.
-        holders: as the view's, and so are those below.
     """
 
     id: str
-    context: str
     state: str
     place: tuple[int, int]
-    counts: bool
-    indicator: str | None
-    holders: tuple[int, ...]
-    evicted: tuple[str, ...]
 
     @classmethod
     def of(cls, view: RoundView) -> "Brief":
         """A round as it stands."""
-        terms = view.terms
-        assert terms is not None
-        return cls(
-            view.round,
-            view.context,
-            view.state,
-            (view.sequence, view.attempt),
-            terms.statistic == "indicator",
-            terms.indicator,
-            view.holders,
-            view.evicted,
-        )
+        return cls(view.round, view.state, (view.sequence, view.attempt))
 
 
 @dataclass(frozen=True)
@@ -58,28 +39,15 @@ class Past:
 
     Attributes:
         number: of the last one, in storage.
-        noisy: μ of those whose noise was spent, by id.
         uploaded: by member, the newest round that its upload was in, and when that was opened in Unix time.
     """
 
     number: int = 0
-    noisy: Mapping[str, float] = field(default_factory=dict)
     uploaded: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
     def after(self, number: int, view: RoundView, opened_s: float) -> "Past":
-        """With one more; a live one, too, for as long as this is not kept."""
-        seen = view.round, opened_s
-        return Past(
-            number,
-            {**self.noisy, **spent(view)},
-            {**self.uploaded, **dict.fromkeys(view.uploaded, seen)},
-        )
-
-
-def spent(view: RoundView) -> dict[str, float]:
-    """The round's μ by its id, from its opening on, and no more once it has ended VOID; empty for an exact sum."""
-    noise = view.terms.noise if view.terms is not None else None
-    return {} if noise is None or view.state in {"voided", "erased"} else {view.round: noise.mu}
+        """With one more."""
+        return Past(number, {**self.uploaded, **dict.fromkeys(view.uploaded, (view.round, opened_s))})
 
 
 class Pasts:

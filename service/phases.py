@@ -91,11 +91,6 @@ def closing_of(phase: CoordinatorPhase) -> Closing:
     return phase.closing
 
 
-def link_of(attempt: Attempt, closing: Closing) -> tuple[bytes, bytes]:
-    """A row of the federation's chain, link and past."""
-    return attempt.link(closing.past).encode_fields(), closing.past.encode_fields()
-
-
 def closing_from(body: bytes) -> Closing:
     """What `to_bytes` stored."""
     closing = parse(body)

@@ -1,6 +1,6 @@
 """Every refusal as problem details (RFC 9457), from the one enum of causes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -18,8 +18,8 @@ from starlette.types import Message as ASGIMessage
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.ledger import LedgerFault
-from protocol.rest import PROBLEM, PROBLEM_BASE, Problem, round_name
+from protocol.preflight import NAMED
+from protocol.rest import PROBLEM, PROBLEM_BASE, Problem
 from service.access.callers import ANYBODY
 from service.access.limits import TooMany
 from service.telemetry.logs import LOGGER, where
@@ -49,6 +49,7 @@ _STATUS = {
     Cause.UPLOAD_CONFLICT: 409,
     Cause.ALREADY_VOTED: 409,
     Cause.ROSTER_ROLLBACK: 409,
+    Cause.ALREADY_SUMMED: 409,
     Cause.REQUEST_REPLAYED: 409,
     Cause.BODY_INCOMPLETE: 408,
     Cause.OVERSIZED: 413,
@@ -82,7 +83,6 @@ def status_of(cause: Cause) -> int:
 
 def problem_of(fault: PeerFault) -> Problem:
     """A fault in the form in which it leaves."""
-    exposed = fault.group if isinstance(fault, LedgerFault) else None
     return Problem(
         type=PROBLEM_BASE + fault.cause.value,
         title=fault.cause.summary,
@@ -90,14 +90,18 @@ def problem_of(fault: PeerFault) -> Problem:
         detail=fault.detail,
         cause=fault.cause.value,
         parties=fault.parties,
-        group=exposed.members if exposed else (),
-        rounds=tuple(map(round_name, exposed.rounds)) if exposed else (),
     )
 
 
 def wrong_phase(detail: str) -> PeerFault:
     """Refuse what comes too early or too late."""
     return PeerFault(Cause.WRONG_PHASE, detail)
+
+
+def named(names: Sequence[str]) -> str:
+    """Names in a sentence: the first ones of a long list."""
+    more = len(names) - NAMED
+    return (", ".join(names[:NAMED]) or "nobody") + (f" and {more} more" if more > 0 else "")
 
 
 def not_found(what: str) -> PeerFault:

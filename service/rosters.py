@@ -1,4 +1,4 @@
-"""Rosters from storage, where no version ever changes.
+"""Rosters from storage, where none ever changes.
 
 Whoever asks for one member, or a page of them, makes nobody parse a roster: the newest of each federation is kept as it is stored.
 """
@@ -22,7 +22,7 @@ from service.storage.tables import rosters
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 KEPT_BYTES = 64 << 20
-"""Of newest rosters: of thirteen federations of 100,000 members. One that is not among them costs its read, and a look at each length."""
+"""Of newest rosters: of a hundred federations of 10,000 members. One that is not among them costs its read, and a look at each length."""
 PARSED_BYTES = 16 << 20
 """Of rosters that stay parsed, as they are stored, seven times that in memory: whoever asks for what ended under one has it parsed once."""
 KEPT_FORMER = 10_000
@@ -63,7 +63,7 @@ class Gone:
     """Somebody who is no member any more.
 
     Attributes:
-        removed_in: the version of the roster that left it out.
+        removed_in: the number of the roster that left it out.
         key: its last public key.
     """
 
@@ -76,27 +76,24 @@ class Former:
     """Who was a member of a federation, and is none any more.
 
     Attributes:
-        version: of the roster, up to which it goes.
+        number: of the roster, up to which it goes.
         gone: who left last, `KEPT_FORMER` of them.
         more: whether there may be others.
     """
 
-    version: int = -1
+    number: int = -1
     gone: Mapping[str, Gone] = field(default_factory=dict)
     more: bool = False
 
     def after(self, before: Listed | None, roster: Listed) -> "Former":
-        """With the version that followed on `before`, which is None for the first."""
+        """With the one that followed on `before`, which is None for the first."""
         members = frozenset(roster.members)
         gone = {member: each for member, each in self.gone.items() if member not in members}
         if before is not None:
-            version = roster.version_number
             left = (member for member in before.members if member not in members)
-            gone.update((member, Gone(version, before.key_of(member))) for member in left)
+            gone.update((member, Gone(roster.number, before.key_of(member))) for member in left)
         over = max(0, len(gone) - KEPT_FORMER)
-        return Former(
-            roster.version_number, dict(islice(gone.items(), over, None)), more=self.more or over > 0
-        )
+        return Former(roster.number, dict(islice(gone.items(), over, None)), more=self.more or over > 0)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -105,7 +102,7 @@ class Former:
 
 
 class Rosters:
-    """Every version of every federation's.
+    """All rosters of every federation.
 
     Args:
         database: their rows.
@@ -121,24 +118,24 @@ class Rosters:
         self._locks = WeakValueDictionary[tuple[str, int | str], asyncio.Lock]()
 
     async def newest(self, federation: str) -> Listed | None:
-        """The one of the highest version; None for no federation."""
-        query = select(func.max(rosters.c.version)).where(rosters.c.federation == federation)
+        """The one of the highest number; None for no federation."""
+        query = select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
         async with self._database.reading() as connection:
-            version = (await connection.execute(query)).scalar_one()
-        if version is None:
+            number = (await connection.execute(query)).scalar_one()
+        if number is None:
             return None
-        if (known := self._known(federation, version)) is not None:
+        if (known := self._known(federation, number)) is not None:
             return known
         async with self._lock(federation, "newest"):
-            if (known := self._known(federation, version)) is not None:
+            if (known := self._known(federation, number)) is not None:
                 return known
-            found = await self._listed(federation, version)
+            found = await self._listed(federation, number)
             self._newest.put(federation, found, len(found.body) + _EACH_BYTES)
             return found
 
-    async def version(self, federation: str, version: int) -> Roster | None:
-        """One version, parsed; None where there is none."""
-        key = federation, version
+    async def numbered(self, federation: str, number: int) -> Roster | None:
+        """One of them, parsed; None where there is none."""
+        key = federation, number
         async with self._lock(*key):  # those who ask for it at the same time wait for the first
             if (known := self._parsed.get(key)) is not None:
                 return known
@@ -154,41 +151,41 @@ class Rosters:
         found = await self.newest(federation)
         return None if found is None else found.body
 
-    async def versions(self, federation: str, above: int = -1) -> list[int]:
+    async def numbers(self, federation: str, above: int = -1) -> list[int]:
         """The numbers of those above one, in order."""
-        query = select(rosters.c.version).where(rosters.c.federation == federation, rosters.c.version > above)
+        query = select(rosters.c.number).where(rosters.c.federation == federation, rosters.c.number > above)
         async with self._database.reading() as connection:
             return sorted((await connection.execute(query)).scalars())
 
     async def former(self, federation: str) -> Former:
-        """Who was a member; nobody for no federation. Each version is looked at once, after the one before it."""
+        """Who was a member; nobody for no federation. Each roster is looked at once, after the one before it."""
         known = self._former.get(federation, Former())
-        if not await self.versions(federation, known.version):
+        if not await self.numbers(federation, known.number):
             return known
         async with self._lock(federation, "former"):
             found = self._former.get(federation, Former())
-            new = await self.versions(federation, found.version)
-            before = await self._listed(federation, found.version) if new and found.version >= 0 else None
-            for version in new:
-                roster = await self._listed(federation, version)
+            new = await self.numbers(federation, found.number)
+            before = await self._listed(federation, found.number) if new and found.number >= 0 else None
+            for number in new:
+                roster = await self._listed(federation, number)
                 found = self._former[federation] = await asyncio.to_thread(found.after, before, roster)
                 before = roster
             return found
 
-    def _known(self, federation: str, version: int) -> Listed | None:
+    def _known(self, federation: str, number: int) -> Listed | None:
         known = self._newest.get(federation)
-        return known if known is not None and known.version_number >= version else None
+        return known if known is not None and known.number >= number else None
 
     def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
         return self._locks.setdefault((federation, what), asyncio.Lock())
 
-    async def _listed(self, federation: str, version: int) -> Listed:
-        body = await self._body(federation, version)
+    async def _listed(self, federation: str, number: int) -> Listed:
+        body = await self._body(federation, number)
         assert body is not None
         return await asyncio.to_thread(Listed, body)
 
-    async def _body(self, federation: str, version: int) -> bytes | None:
-        query = select(rosters.c.body).where(rosters.c.federation == federation, rosters.c.version == version)
+    async def _body(self, federation: str, number: int) -> bytes | None:
+        query = select(rosters.c.body).where(rosters.c.federation == federation, rosters.c.number == number)
         async with self._database.reading() as connection:
             body: bytes | None = (await connection.execute(query)).scalar_one_or_none()
             return body

@@ -39,7 +39,7 @@ from service.journal import End, Journal
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.summing import Summing
+from service.summing import Summing, chunk_name
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import ROUNDS_ENDED
 from service.views import Shown, Timeline, round_view
@@ -56,12 +56,14 @@ class Round:
     """One attempt of a round, live or ended, as its events have it.
 
     Args:
+        wake: called at every change.
+        told: called when the round has ended.
         key: the coordinator's, which signs the transcript.
         phase: the first one; None where the round has ended.
         noted: what the transcript begins with; None where the round has ended.
 
     Attributes:
-        attempt: roster, manifest and opening.
+        attempt: roster, study, manifest and opening.
         opened_s: Unix time in seconds.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
@@ -84,6 +86,7 @@ class Round:
         database: Database,
         blobs: Blobs,
         wake: Callable[[], None],
+        told: Callable[[], None],
         key: SigningKey,
         attempt: Attempt,
         opened_s: float,
@@ -94,7 +97,7 @@ class Round:
         self.opened_s, self.phase, self.noted = opened_s, phase, noted
         self.asked = self.version
         self.watch = Watch(lambda: self.version, lambda: self.asked)
-        self._database, self._blobs, self._wake, self._key = database, blobs, wake, key
+        self._database, self._blobs, self._wake, self._key, self._told = database, blobs, wake, key, told
         self._journal = Journal(database, self.id)
         self._lock = asyncio.Lock()
         self._batches = Batches(self._go_on)
@@ -104,9 +107,7 @@ class Round:
         self._ending = False
         """This object may have ended the round, whatever it was told of the commit."""
         self._shown: Shown | None = None
-        self.summing = Summing(
-            database, blobs, self.id, attempt, lambda owner, index: blobs.get(self.chunk_name(owner, index))
-        )
+        self.summing = Summing(database, blobs, self.id, attempt)
         self.documents = Documents(blobs, self.id, self.view)
         self._writing = self._look_again = 0
 
@@ -240,7 +241,7 @@ class Round:
         self._writing += 1
         try:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
-            await asyncio.to_thread(self._blobs.put, self.chunk_name(member, index), data)
+            await asyncio.to_thread(self._blobs.put, chunk_name(self.id, member, index), data)
             await self._submit(decide)
         finally:
             self._writing -= 1
@@ -386,10 +387,6 @@ class Round:
         missing = () if member in uploaded else self._collecting(self.phase).missing_chunks(member)
         return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
 
-    def chunk_name(self, member: str, index: int) -> str:
-        """Where a chunk is stored."""
-        return f"uploads/{self.id}/{member}/{index}"
-
     def _collecting(self, phase: CoordinatorPhase | None) -> Collecting:
         if not isinstance(phase, Collecting):
             raise wrong_phase(f"the round is {self.view().state} and takes no uploads")
@@ -459,7 +456,7 @@ class Round:
         # While the events stand from which a crash would have all of it made again.
         keep = partial(self.documents.put, signed, outcome)
         deed = self._deed(now_s, "round ended", state)
-        end = End(final, closing.to_bytes(), outcome.record, phases.link_of(self.attempt, closing), deed)
+        end = End(final, closing.to_bytes(), outcome.record, self.attempt.link(closing).encode_fields(), deed)
         # Until storage has said that it holds the end, and nothing before it.
         self._behind = self._ending = True
         ended = await self._journal.end(end, keep)
@@ -473,6 +470,7 @@ class Round:
         self.restore(row, littered=True)
         self._behind = False
         self._changed()
+        self._told()
         return True
 
     def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:

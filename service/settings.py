@@ -51,8 +51,6 @@ class Settings(BaseSettings):
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after a start in which no deadline passes: members could not be heard while no
             coordinator ran.
-        mu_budget: most μ (Gaussian differential privacy) that all noisy rounds of a federation may take together; no limit where it
-            is not set.
         public_url: the address by which members reach the coordinator, where a proxy changes the Host header or the path:
             https://sum.example.org or https://example.org/sum. Requests are signed for it.
         oidc: an issuer whose tokens operators may show, as JSON; None where there are only the coordinator's own.
@@ -82,7 +80,6 @@ class Settings(BaseSettings):
     operator_token: SecretStr | None = None
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 30.0
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
-    mu_budget: Annotated[float, Field(gt=0)] | None = None
     public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")] | None = None
     oidc: OpenIDConnect | None = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0

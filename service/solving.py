@@ -1,46 +1,54 @@
-"""M4: from the unmasked sum to a signed result (protocol §4.8)."""
+"""M4: from the unmasked sum to what is published: a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
 
+import ctypes
 import hashlib
 import json
 import math
 import mmap
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibration import CalibrationError
-from calibration.errors import SumCheckFailed
-from calibration.head_file import Calibrated
-from calibration.questions import Answer, Question, Summed
+from calibration.answer import Answer
 from protocol.causes import Cause
-from protocol.coordinator import Recovered
+from protocol.coordinator import Recovered, disclose
 from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Evictions, Terms
-from protocol.published import DisputeView, DocumentView, RareView, ResultRecord, SolutionView, SurvivorView
+from protocol.messages import Evictions
+from protocol.published import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
 from protocol.record import sign_record
-from protocol.rest import NoiseView
-from service.asked import SUMS, WEIGHTS, asked_question, document, noise_view, summed_of
-from service.documents import Outcome
-from service.memory import give_back
+from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Outcome, document_name
 from service.storage.blobs import Blobs
-from service.summing import Pieces
+from service.summing import Pieces, chunk_name
+from service.views import noise_view
+from veilsum.study.answers import answer, pooled
+from veilsum.study.materials import read_material
+from veilsum.study.result_files import files
 
-EVICTIONS = "evictions"
+
+def give_back() -> None:
+    """Return to the system what the C library keeps of freed memory: after a round's uploads a hundred megabytes and more.
+
+    Nothing happens with another library than glibc.
+    """
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
-def compute(
+def solve(
     round_id: str,
     recovered: Recovered,
     transcript: bytes,
     pieces: Pieces,
-    blobs: Blobs,
     key: SigningKey,
-    rare: RareView | None = None,
+    *,
+    material: bytes | None = None,
+    holders: tuple[int, ...] = (),
 ) -> Outcome:
     """Check the sum, which comes in pieces, solve and sign.
 
@@ -49,32 +57,34 @@ def compute(
         recovered: what the sum is of.
         transcript: its head; nothing is noted any more once the seeds are rebuilt.
         pieces: the sum.
-        blobs: the material of its question.
         key: signs the record.
-        rare: why classes were withheld.
+        material: the file that the step takes of the one before it.
+        holders: the counts by which classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
     """
     give_back()  # what held the uploads
-    attempt = recovered.attempt
-    terms = attempt.opening.terms
-    asked, sums = asked_question(attempt, blobs), SumsFile(terms.elements)
-    answer = solve(asked, sums.kept(pieces), summed_of(attempt, len(recovered.summed)))
-    noise = noise_view(terms, attempt.manifest)
-    weights, published = files_of(answer, terms, noise)
+    attempt, vectors = recovered.attempt, len(recovered.summed)
+    spec, certificate = attempt.spec, recovered.certificate
+    sums = SumsFile.of(spec.elements, pieces)
+    arrays = read_material(spec, material)
+    found = answer(spec, pooled(spec, sums.total, vectors), vectors, arrays)
+    made = files(spec, found)
     record = ResultRecord(
         round=round_id,
-        federation=attempt.roster.federation.hex(),
-        cohort=attempt.manifest.cohort.hex(),
         context=attempt.context.hex(),
-        closing=recovered.past.closing.hex(),
-        terms=terms.hash.hex(),
-        extractor=terms.extractor.hex(),
-        statistic=terms.statistic,
-        members=len(attempt.members),
+        federation=attempt.roster.federation.hex(),
+        study=spec.study.hex(),
+        name=spec.content.notes.name,
+        version=spec.content.notes.version,
+        period=spec.period,
+        step=spec.step,
+        cohort=attempt.manifest.cohort.hex(),
+        terms=attempt.terms.hash.hex(),
+        survivors_hash=certificate.survivors_hash.hex(),
         survivors=tuple(
-            SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.certificate.survivors
+            SurvivorView(member=each.member, digest=each.digest.hex()) for each in certificate.survivors
         ),
         disputes=tuple(
             DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
@@ -82,80 +92,63 @@ def compute(
         ),
         dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes, attempt.quorum.colluders))),
         evicted=recovered.evicted,
-        withheld=terms.withheld,
-        rare=rare,
-        records=answer.records,
-        noise=noise or "none",
-        weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
-        sums_sha256=sums.sha256(),
-        documents=views_of(published),
+        withheld=spec.withheld,
+        holders=holders,
+        rows=found.records,
+        noise=noise_view(spec),
+        head=digest_of(made.head),
+        sums=sums.sha256(),
+        documents=views_of(made.documents),
+        error_bound=found.error_bound,
+        solution=solution_view(found),
         transcript=transcript.hex(),
-        weights_error_bound=answer.error_bound,
-        solution=solution_view(answer),
     )
-    heads = {} if weights is None else {WEIGHTS: weights}
-    named = {f"{_PREFIX}{name}": content for name, content in published.items()}
-    documents = {**heads, SUMS: sums.content, **named, EVICTIONS: evictions_of(recovered)}
+    kept = {HEAD: made.head, MATERIAL: made.material}
+    named = {document_name(name): content for name, content in made.documents.items()}
+    documents = {name: content for name, content in kept.items() if content is not None}
+    documents |= {SUMS: sums.content, EVICTIONS: _evictions(recovered), **named}
     return Outcome(sign_record(record, key), documents)
 
 
-def evictions_of(recovered: Recovered) -> bytes:
+def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Outcome:
+    """An indicator's counts, and what members are shown to count it themselves.
+
+    Raises:
+        PeerFault: sum-check-failed, where a class has fewer holders than none or more than all: members would refuse such counts.
+    """
+    holders = np.concatenate([piece for _, piece in pieces])
+    if (holders < 0).any() or (holders > len(recovered.summed)).any():
+        raise PeerFault(
+            Cause.SUM_CHECK_FAILED,
+            "a class has fewer holders than none, or more than there are members: a member did not send ones and zeros",
+        )
+    shown = disclose(recovered, lambda member, index: blobs.get(chunk_name(round_id, member, index)))
+    documents = {EVICTIONS: _evictions(recovered), DISCLOSURE: shown.to_bytes()}
+    return Outcome(None, documents, tuple(holders.tolist()))
+
+
+def _evictions(recovered: Recovered) -> bytes:
     """The proofs against those evicted, as they are published."""
     return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
 
 
-_PREFIX = "document-"
+def digest_of(content: bytes | None) -> str | None:
+    """A file's SHA-256 in hexadecimal, as records name it."""
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
-def document_name(name: str) -> str:
-    """Under what name a round keeps a document that its record names."""
-    return f"{_PREFIX}{name}"
-
-
-def solve(asked: Question, pieces: Pieces, summed: Summed) -> Answer:
-    """Check the identities of a sum that comes in pieces, and solve.
-
-    Raises:
-        PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number of the sum.
-    """
-    try:
-        return asked.answer(_pooled(asked, pieces, summed), summed)
-    except SumCheckFailed as error:
-        raise PeerFault(Cause.SUM_CHECK_FAILED, f"identity broken: {error.identity}") from error
-    except (CalibrationError, np.linalg.LinAlgError) as error:
-        raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
-
-
-def _pooled(asked: Question, pieces: Pieces, summed: Summed) -> Any:
-    """The statistics of a sum; whoever solves them needs the sum's own numbers no more."""
-    gathering = asked.gathering(summed.lattice)
-    for start, piece in pieces:
-        gathering.take(start, piece)
-    return asked.gathered(gathering, summed)
-
-
-def files_of(answer: Answer, terms: Terms, noise: NoiseView | None) -> tuple[bytes | None, dict[str, bytes]]:
-    """The head's file, which names what its scores mean nothing for, and the other documents by name."""
-    published = {name: document(each.arrays, each.notes) for name, each in answer.documents.items()}
-    if answer.head is None:
-        return None, published
-    promised = None if noise is None else noise.model_dump(mode="json")
-    calibrated = Calibrated(answer.head, terms.withheld, noise=promised)
-    return document(calibrated.arrays, calibrated.notes), published
-
-
-def views_of(published: dict[str, bytes]) -> tuple[DocumentView, ...]:
+def views_of(documents: Mapping[str, bytes]) -> tuple[DocumentView, ...]:
     """What the record says of the documents, in order of their names."""
     return tuple(
         DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
-        for name, content in sorted(published.items())
+        for name, content in sorted(documents.items())
     )
 
 
-def solution_view(answer: Answer) -> SolutionView:
+def solution_view(found: Answer) -> SolutionView:
     """How the head was found, as records show it."""
-    solution = answer.solution
-    errors = () if answer.errors is None else answer.errors.tolist()
+    solution = found.solution
+    errors = () if found.errors is None else found.errors.tolist()
     more: dict[str, Any] = {}
     if solution is not None:
         condition = solution.condition if math.isfinite(solution.condition) else None
@@ -166,11 +159,11 @@ def solution_view(answer: Answer) -> SolutionView:
             "rank": solution.rank,
         }
     return SolutionView(
-        chosen_by=answer.chosen_by,
-        ridge=answer.ridge,
-        grid=() if answer.grid is None else tuple(answer.grid.tolist()),
+        chosen_by=found.chosen_by,
+        ridge=found.ridge,
+        grid=() if found.grid is None else tuple(found.grid.tolist()),
         errors=tuple(error if math.isfinite(error) else None for error in errors),
-        empty_classes=() if answer.head is None else answer.head.empty_classes,
+        empty_classes=() if found.head is None else found.head.empty_classes,
         **more,
     )
 
@@ -205,12 +198,14 @@ class SumsFile:
         if self._taken >= SPOOLED_BYTES:
             self.rest()
 
-    def kept(self, pieces: Pieces) -> Pieces:
-        """The pieces, each taken as it passes."""
+    @classmethod
+    def of(cls, elements: int, pieces: Pieces) -> "SumsFile":
+        """The file of a sum that comes in pieces."""
+        made = cls(elements)
         for start, piece in pieces:
-            self.take(start, piece)
-            yield start, piece
-        self.rest()
+            made.take(start, piece)
+        made.rest()
+        return made
 
     def rest(self) -> None:
         """Leave it to the disk until it is read again."""

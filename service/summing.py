@@ -8,7 +8,7 @@ stopped, and one that comes late changes nothing. Memory is one range and one ch
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,6 +35,11 @@ BATCH = 16
 """Uploads that are waited for before a range is read and written for them."""
 
 
+def chunk_name(round_id: str, member: str, index: int) -> str:
+    """Where a chunk is stored."""
+    return f"uploads/{round_id}/{member}/{index}"
+
+
 @dataclass(frozen=True)
 class Kept:
     """The row of a range.
@@ -53,9 +58,6 @@ class Kept:
 class Summing:
     """One round's.
 
-    Args:
-        read: a stored chunk, by its owner and index.
-
     Attributes:
         unmasked: ranges of the sum that are known to be done.
     """
@@ -66,11 +68,9 @@ class Summing:
         blobs: Blobs,
         round_id: str,
         attempt: Attempt,
-        read: Callable[[str, int], bytes],
     ) -> None:
-        self._database, self._blobs, self._round, self._read = database, blobs, round_id, read
-        self._attempt = attempt
-        self._chunks_each = max(1, RANGE_ELEMENTS // attempt.opening.terms.chunk_elements)
+        self._database, self._blobs, self._round, self._attempt = database, blobs, round_id, attempt
+        self._chunks_each = max(1, RANGE_ELEMENTS // attempt.spec.chunk_elements)
         self.parts = range(-(-attempt.chunks // self._chunks_each))
         self.unmasked: set[int] = set()
         self._added: dict[int, int] = {}
@@ -132,7 +132,7 @@ class Summing:
         for member in sorted(members):
             for index, words in self._pieces(part, total):
                 try:
-                    add_packed(words, self._read(member, index), self._attempt.ring.bits)
+                    add_packed(words, self._chunk(member, index), self._attempt.ring.bits)
                 except PackingError as error:
                     raise PeerFault(
                         Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
@@ -170,6 +170,9 @@ class Summing:
             start += elements
 
     # Storage
+
+    def _chunk(self, member: str, index: int) -> bytes:
+        return self._blobs.get(chunk_name(self._round, member, index))
 
     def _name(self, blob: str) -> str:
         return f"sums/{self._round}/{blob}"

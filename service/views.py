@@ -1,6 +1,6 @@
 """What anybody may see of a cohort and of a round."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -9,11 +9,13 @@ from fastapi.sse import format_sse_event
 from protocol.attempt import Attempt
 from protocol.coordinator import CoordinatorPhase, Erasing
 from protocol.cost import plan_of
-from protocol.messages import Manifest
+from protocol.messages import NO_CONTEXT, Manifest
 from protocol.parameters import Quorum
-from protocol.rest import Problem, QuorumView, RoundView
+from protocol.rest import NoiseView, Problem, QuorumView, RoundView, SpecView
+from protocol.round_spec import RoundSpec
+from protocol.study import Question
 from service.phases import shown_state, survivors_of, whole_uploads
-from service.preflight import terms_view
+from veilsum.study.promise import promise
 
 Timeline = tuple[tuple[str, float], ...]
 """The states a round was in, each with its beginning in Unix time."""
@@ -42,9 +44,9 @@ class Shown:
         return format_sse_event(data_str=self.json.decode(), event="round", id=str(self.version))
 
 
-def quorum_view(manifest: Manifest) -> QuorumView:
+def quorum_view(manifest: Manifest, question: Question) -> QuorumView:
     """The numbers that a cohort lives by."""
-    quorum = Quorum.of(manifest)
+    quorum = Quorum.of(manifest, question)
     return QuorumView(
         members=quorum.members,
         colluders=quorum.colluders,
@@ -56,8 +58,34 @@ def quorum_view(manifest: Manifest) -> QuorumView:
         decryptors_may_miss=quorum.decryptors_may_miss,
         neighbours=manifest.degree,
         window_dropped_max=manifest.window_dropped_max,
-        loss=manifest.loss,
         caution=quorum.caution(),
+    )
+
+
+def noise_view(spec: RoundSpec) -> NoiseView | None:
+    """What a step's noise promises; None for an exact step."""
+    return NoiseView.model_validate(asdict(promise(spec))) if spec.noisy else None
+
+
+def spec_view(attempt: Attempt) -> SpecView:
+    """What a round sums, in words."""
+    spec, terms = attempt.spec, attempt.terms
+    question, notes = spec.question, spec.content.notes
+    return SpecView(
+        study=spec.study.hex(),
+        name=notes.name,
+        version=notes.version,
+        period=spec.period,
+        step=spec.step,
+        statistics=tuple(statistic.kind for statistic in question.statistics),
+        dim=question.dim,
+        classes=len(question.classes),
+        elements=spec.elements,
+        ring_bits=spec.ring_bits,
+        withheld=spec.withheld,
+        indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
+        latest_end_s=terms.latest_end_s,
+        noise=noise_view(spec),
     )
 
 
@@ -103,7 +131,7 @@ def round_view(
             "phase_seconds": {
                 name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)
             },
-            "terms": terms_view(opening.terms, attempt.manifest),
+            "spec": spec_view(attempt),
             "cost": plan_of(attempt).sentence,
             "transcript": transcript.hex() if transcript else None,
         }

@@ -98,7 +98,7 @@ def test_modules_are_small() -> None:
     lines = {path: len(path.read_text().splitlines()) for path in MODULES}
     assert median(lines.values()) <= 150
     assert quantiles(lines.values(), n=10)[-1] <= 350
-    assert [str(path) for path, count in lines.items() if count > 500] == []
+    assert [str(path) for path, count in lines.items() if count > 700] == []
 
 
 def test_the_readme_s_two_commands_are_targets() -> None:

@@ -111,7 +111,6 @@ class Held:
                 self.dim if through is None else through.size,
                 self.classes,
                 normalise=through is None,
-                track_records=False,
                 bias=bias,
             )
 

@@ -101,7 +101,7 @@ def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | Non
     """The extractor under the closed-form head of the member's own records ("Ours (FFC)")."""
     found = as_trained(trained, member, own)
     classifier = Classifier(found.extractor, found.head, normalise=True)
-    statistics = FFCStatistics(classifier.extractor.dim, own.classes, normalise=True, track_records=False)
+    statistics = FFCStatistics(classifier.extractor.dim, own.classes, normalise=True)
     statistics.update(extract_features(classifier, own.x), own.y)
     solution = solve_ffc(statistics, ridge)
     return with_head(classifier, solution.weights, unanswered=solution.empty_classes)

@@ -1,1 +1,32 @@
-"""The command line above the packages; it imports them lazily."""
+"""Secure aggregation of classifier heads.
+
+>>> from veilsum import Identity, Member, Policy, Records
+
+Names are imported when they are first used: `import veilsum` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibration import FFCStatistics, solve_ffc
+    from client_sdk import AsyncMember, Identity, Member, Policy, Records, Result
+
+__all__ = [
+    "AsyncMember",
+    "FFCStatistics",
+    "Identity",
+    "Member",
+    "Policy",
+    "Records",
+    "Result",
+    "solve_ffc",
+]
+
+_HOMES = {name: "calibration" if name in {"FFCStatistics", "solve_ffc"} else "client_sdk" for name in __all__}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -15,18 +15,20 @@ from protocol.codec import Reader
 from protocol.errors import Misuse
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
+from protocol.messages.roster import MAX_NAME
 from protocol.rest import Hex32, MemberId
+from veilsum import names
 
 _KEY = "admin.key"
 
 
 def create_admin(folder: Path) -> SigningKey:
-    """Draw the admin's key into a folder of mode 0700; an existing key is never overwritten."""
+    """Draw a signing key into a folder of mode 0700. An existing key is never overwritten."""
     make_private(folder)
     try:
         descriptor = os.open(folder / _KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
-        raise Misuse(f"{folder} holds an admin's key already: choose another folder") from error
+        raise Misuse(f"{folder} holds a key already: choose another folder") from error
     with os.fdopen(descriptor, "wb") as file:
         file.write(secrets.token_bytes(32))
         file.flush()
@@ -36,15 +38,15 @@ def create_admin(folder: Path) -> SigningKey:
 
 
 def load_admin(folder: Path) -> SigningKey:
-    """The admin's key; Misuse where it is missing, damaged or readable by others."""
+    """Load the signing key. Raises Misuse if it is missing, damaged or readable by others."""
     path = folder / _KEY
     if not path.is_file():
-        raise Misuse(f"{folder} holds no admin's key: make one with `veilsum admin new {folder}`")
+        raise Misuse(f"{folder} holds no key: make one with `veilsum admin new {folder}`")
     if path.stat().st_mode & 0o077:
         raise Misuse(f"{path} is readable by others: chmod 600 {path}")
     seed = path.read_bytes()
     if len(seed) != 32:
-        raise Misuse(f"{path} is damaged: it has {len(seed)} bytes, not 32; restore it from your backup")
+        raise Misuse(f"{path} is damaged: {len(seed)} bytes, expected 32; restore it from your backup")
     return SigningKey(seed)
 
 
@@ -52,24 +54,26 @@ class Draft(BaseModel):
     """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
 
     Attributes:
-        withhold: whether classes that few members hold are kept out of every sum; to publish them is the admin's to sign.
+        number: rises with every change.
+        name: of the federation, for people.
+        study_key: public key that signs studies; None for the admin's own.
+        revoked: hashes of studies that nobody takes part in any more.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    version: Annotated[int, Field(ge=1, lt=1 << 64, strict=True)]
+    number: Annotated[int, Field(ge=1, lt=1 << 64, strict=True)]
+    name: Annotated[str, Field(max_length=MAX_NAME)] = ""
     coordinator: Hex32
+    study_key: Hex32 | None = None
     members: dict[MemberId, Hex32] = {}
     decryptors: list[MemberId] = []
-    extractors: list[Hex32] = []
     readers: list[MemberId] = []
-    withhold: bool = True
+    revoked: list[Hex32] = []
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a draft; Misuse names what is wrong with the file."""
-        if not path.is_file():
-            raise Misuse(f"{path} does not exist: write it with `veilsum admin roster {path}`")
+        """Read a draft. Raises Misuse that names what is wrong with the file."""
         try:
             return cls.parse(json.loads(path.read_text("utf-8"), object_pairs_hook=_unique), str(path))
         except ValueError as error:
@@ -77,30 +81,31 @@ class Draft(BaseModel):
 
     @classmethod
     def parse(cls, values: Any, what: str) -> Self:
-        """A draft from its fields; Misuse names the first that is wrong."""
+        """A draft from its fields. Raises Misuse that names the first wrong one."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise Misuse(f"{what}: {first_fault(error, 'the whole')}") from error
+            raise Misuse(f"{what}: {first_fault(error, 'the draft')}") from error
 
     def save(self, path: Path) -> None:
-        """Write the draft, whole or not at all."""
+        """Write the draft atomically."""
         fresh = path.with_name(f".{path.name}.new")
         fresh.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
         fresh.replace(path)
 
     def sign(self, admin: SigningKey) -> Roster:
-        """The signed roster; Misuse or PeerFault where the draft is not a valid one."""
+        """Sign the roster. Raises Misuse or PeerFault if the draft is not valid."""
         roster = Roster.make(
             admin,
-            version_number=self.version,
+            number=self.number,
+            name=self.name,
             federation=admin.public,
             coordinator=bytes.fromhex(self.coordinator),
+            study_key=admin.public if self.study_key is None else bytes.fromhex(self.study_key),
             members=tuple(Entry(name, bytes.fromhex(key)) for name, key in sorted(self.members.items())),
             decryptors=tuple(sorted(set(self.decryptors))),
-            extractors=tuple(sorted({bytes.fromhex(digest) for digest in self.extractors})),
             readers=tuple(sorted(set(self.readers))),
-            withhold=int(self.withhold),
+            revoked=tuple(sorted({bytes.fromhex(digest) for digest in self.revoked})),
         )
         roster.validate()
         return Roster.decode_fields(Reader(roster.encode_fields()))
@@ -109,44 +114,46 @@ class Draft(BaseModel):
 def revised(
     draft: Draft | None,
     *,
-    coordinator: str | None,
-    members: Sequence[str],
-    remove: Sequence[str],
-    extractors: Sequence[str],
-    decryptors: Sequence[str],
-    readers: Sequence[str],
-    withhold: bool | None = None,
+    name: str | None = None,
+    coordinator: str | None = None,
+    study_key: str | None = None,
+    members: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    decryptors: Sequence[str] = (),
+    readers: Sequence[str] = (),
+    revoked: Sequence[str] = (),
 ) -> Draft:
-    """A draft with these changes, its version raised if they are any; the first version where there is none.
+    """Change a draft, or start one. The number rises if anything changed.
 
     Raises:
-        Misuse: an entry that is not ID=PUBLICKEY, an id given twice or unknown, a key or digest that is none.
+        Misuse: an entry that is not ID=PUBLICKEY, an id given twice or unknown, an invalid key or digest.
     """
     named = _entries(members)
-    before: dict[str, Any] = draft.model_dump() if draft else {"version": 0, "members": {}}
+    before: dict[str, Any] = draft.model_dump() if draft else {"number": 0, "members": {}}
     if not (coordinator or draft):
-        raise Misuse("a roster names its coordinator's key: pass --coordinator or --url")
+        raise Misuse("a roster names the coordinator's key: pass --coordinator or --url")
     strangers = set(remove) - (set(before["members"]) | set(named))
     if strangers:
         raise Misuse(f"--remove {', '.join(sorted(strangers))}: no such member in the draft")
 
-    def listed(name: str, added: Sequence[str]) -> list[str]:
-        there = [item for item in (*before.get(name, ()), *added) if item not in remove]
+    def listed(field: str, added: Sequence[str]) -> list[str]:
+        there = [item for item in (*before.get(field, ()), *added) if item not in remove]
         return list(dict.fromkeys(there))
 
     after = {
-        "version": before["version"],
-        "coordinator": coordinator or before["coordinator"],
+        "number": before["number"],
+        "name": before.get("name", "") if name is None else name,
+        "coordinator": names.public_key(coordinator) if coordinator else before["coordinator"],
+        "study_key": names.public_key(study_key) if study_key else before.get("study_key"),
         "members": {
-            name: key for name, key in sorted({**before["members"], **named}.items()) if name not in remove
+            each: key for each, key in sorted({**before["members"], **named}.items()) if each not in remove
         },
         "decryptors": listed("decryptors", decryptors),
-        "extractors": listed("extractors", extractors),
         "readers": listed("readers", readers),
-        "withhold": before.get("withhold", True) if withhold is None else withhold,
+        "revoked": listed("revoked", [names.digest(each) for each in revoked]),
     }
     if after != before:
-        after["version"] += 1
+        after["number"] += 1
     return Draft.parse(after, "the roster")
 
 
@@ -155,16 +162,16 @@ def _entries(members: Sequence[str]) -> dict[str, str]:
     for entry in members:
         name, found, key = entry.partition("=")
         if not found:
-            raise Misuse(f"--member {entry}: write ID=PUBLICKEY")
+            raise Misuse(f"--member {entry}: expected ID=PUBLICKEY")
         if name in named:
-            raise Misuse(f"--member {name} stands twice")
+            raise Misuse(f"--member {name} is given twice")
         named[name] = key
     return named
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
-    if len(values) != len(pairs):  # JSON would quietly keep the last: for a member, another key
+    if len(values) != len(pairs):  # JSON would silently keep the last: for a member, another key
         twice = sorted({name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1})
-        raise ValueError(f"{', '.join(twice)} stands twice")
+        raise ValueError(f"{', '.join(twice)} is given twice")
     return values

@@ -1,4 +1,4 @@
-"""The one command. Subcommands import what they need when they run, so that `--help` answers at once."""
+"""The `veilsum` command. Subcommands import what they need when they run, so that `--help` is quick."""
 
 import io
 import sys
@@ -6,25 +6,12 @@ from typing import Annotated
 
 import typer
 
-from veilsum.commands import (
-    admin,
-    bench,
-    calibrate,
-    demo,
-    member,
-    operator,
-    pilot,
-    privacy,
-    report,
-    serve,
-    train,
-    verify,
-)
+from veilsum.commands import admin, calibrate, demo, member, operator, pilot, privacy, serve, train, verify
 from veilsum.console import CLIENT, TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
 app = typer.Typer(
     name="veilsum",
-    help="Calibrate a shared classifier head from sums: the coordinator sees masked uploads and the total.",
+    help="Fit a shared classifier head from sums that a federation's members mask: the coordinator sees totals only.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals hold keys
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -69,23 +56,19 @@ app.command("demo", rich_help_panel="Anyone")(demo.demo)
 app.command("pilot", rich_help_panel="Anyone")(pilot.pilot)
 app.command("calibrate", rich_help_panel="Anyone")(calibrate.calibrate)
 app.command("verify", rich_help_panel="Anyone")(verify.verify)
+app.command("privacy", rich_help_panel="Anyone")(privacy.privacy)
 app.command("train", rich_help_panel="Anyone")(train.train)
-app.add_typer(privacy.app, name="privacy", rich_help_panel="Anyone")
 app.add_typer(admin.app, name="admin", rich_help_panel="Admin")
-# Typer puts an app's commands before its groups; a group without a name keeps its commands in their place.
+# Typer lists an app's commands before its groups; a group without a name keeps its commands in place.
 operating = typer.Typer()
 operating.command("serve", rich_help_panel="Operator")(serve.serve)
 operating.add_typer(operator.app, name="operator", rich_help_panel="Operator")
 app.add_typer(operating)
 app.add_typer(member.app, name="member", rich_help_panel="Member")
-research = typer.Typer()
-research.command("report", rich_help_panel="Research")(report.report)
-research.add_typer(bench.app, name="bench", rich_help_panel="Research")
-app.add_typer(research)
 
 
 def main() -> None:
-    """Run the command line. What a terminal's encoding has no letter for is shown as another."""
+    """Run the command line. Letters that the terminal can't encode are replaced."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

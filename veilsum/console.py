@@ -1,8 +1,8 @@
-"""How commands speak: JSON for scripts, tables and progress for people, errors that say what to do next."""
+"""Console output of commands: JSON for scripts, tables and progress for people, errors that say what to do next."""
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
 TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
-"""The operator's token that `--token-file` names, before the command; it goes before any other."""
+"""The operator's token from `veilsum --token-file`; it takes precedence."""
 
 
 def _chosen(value: str | None) -> str | None:
@@ -28,14 +28,14 @@ Token = Annotated[
     typer.Option(
         envvar="VEILSUM_OPERATOR_TOKEN",
         callback=_chosen,
-        help="The operator's token; others see it in lists of processes, so name it by `veilsum --token-file` or the variable.",
+        help="The operator's token. Command lines are visible to other users: prefer the variable or `veilsum --token-file`.",
         show_default=False,
     ),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="File of the operator's token, - for standard input: on a command line others on the machine can read it.",
+        help="File that holds the operator's token; - reads standard input.",
         allow_dash=True,
         show_default=False,
     ),
@@ -45,36 +45,37 @@ Ca = Annotated[
     typer.Option(
         "--ca",
         envvar="VEILSUM_CA",
-        help="PEM file of the authority that signed the coordinator's certificate.",
+        help="PEM file of the CA that signed the coordinator's certificate.",
     ),
 ]
 
 ClientCert = Annotated[
     Path | None,
     typer.Option(
-        envvar="VEILSUM_CLIENT_CERT", help="PEM file of your certificate, where the coordinator asks for one."
+        envvar="VEILSUM_CLIENT_CERT",
+        help="PEM file of your client certificate, if the coordinator requires one.",
     ),
 ]
 ClientKey = Annotated[
     Path | None,
     typer.Option(
-        envvar="VEILSUM_CLIENT_KEY", help="PEM file of its key; none where the certificate's file has it."
+        envvar="VEILSUM_CLIENT_KEY", help="PEM file of its key, unless the certificate's file holds it."
     ),
 ]
 NOTE_MAX = 4096
 """Characters of a note that are shown."""
 CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
-"""The certificate and key that the command line names, before its command."""
+"""Client certificate and key from `veilsum --client-cert` and `--client-key`."""
 
 
 def token_in(path: Path | None) -> str | None:
-    """The operator's token as a file, or standard input for `-`, has it."""
+    """Read the operator's token from a file, or from standard input for `-`."""
     if path is None:
         return None
     try:
         text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "not a text file"
         raise typer.BadParameter(f"--token-file {path} can't be read: {why}") from error
     if not text.strip():
         raise typer.BadParameter(f"--token-file {path} holds no token")
@@ -114,17 +115,27 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def note(text: str) -> None:
-    """Tell a person something beside the result, in one line: on stderr, so that `--json` stays clean.
-
-    A coordinator that words its answers at length, again and again, fills no disk with them.
-    """
+    """Print one line for people on stderr, so that `--json` stays clean. Long lines are cut."""
     shown = plain(text[:NOTE_MAX]) + (" …" if len(text) > NOTE_MAX else "")
     sys.stderr.write(shown + "\n")
     sys.stderr.flush()
 
 
+def notes() -> Callable[[str], None]:
+    """`note`, without lines that repeat the one before."""
+    last = ""
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if text != last:
+            note(text)
+        last = text
+
+    return tell
+
+
 def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1) -> NoReturn:
-    """End the command and say why."""
+    """End the command with an error message."""
     if as_json:
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
@@ -133,34 +144,40 @@ def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1
 
 
 def lacks(*modules: str) -> bool:
-    """Whether any of these top-level modules, of an extra, is not installed; imports none."""
+    """Whether any of these top-level modules is not installed. Imports nothing."""
     return any(find_spec(name) is None for name in modules)
+
+
+_HINTS = {
+    "unauthorised": "Set VEILSUM_OPERATOR_TOKEN, or name the token's file by `veilsum --token-file`",
+    "already-summed": "Run the study for a later --period, with new records",
+}
+"""What the user of a command can do about a fault, by its cause."""
 
 
 @contextmanager
 def reported(*, as_json: bool) -> Iterator[None]:
-    """Turn the errors that a user can do something about into messages; let the others show where they came from."""
+    """Turn errors that a user can fix into messages. Other errors keep their traceback."""
     from pydantic import ValidationError
 
     from calibration import CalibrationError
     from client_sdk.errors import ClientError, first_fault
     from protocol.errors import Misuse, PeerFault
-    from veilsum.wording import for_commands
 
     try:
         yield
     except PeerFault as fault:
-        fail(for_commands(str(fault)), as_json=as_json, cause=fault.cause.value)
+        hint = _HINTS.get(fault.cause.value)
+        fail(f"{fault}. {hint}" if hint else str(fault), as_json=as_json, cause=fault.cause.value)
     except ValidationError as error:
         fail(first_fault(error), as_json=as_json)
     except (Misuse, CalibrationError, ClientError) as error:
-        fail(for_commands(str(error)), as_json=as_json)
+        fail(str(error), as_json=as_json)
     except OSError as error:
-        fail(for_commands(_of_system(error)), as_json=as_json)
+        fail(_of_system(error), as_json=as_json)
     except MemoryError as error:
         fail(
-            f"this takes more memory than there is ({str(error) or 'no more was given'}): take fewer classes or features, or "
-            "another machine",
+            f"out of memory ({str(error) or 'allocation failed'}): use fewer classes or features, or a larger machine",
             as_json=as_json,
         )
     except KeyboardInterrupt:
@@ -168,20 +185,20 @@ def reported(*, as_json: bool) -> Iterator[None]:
 
 
 def plain(text: str) -> str:
-    """One line without control characters: a coordinator's words could move the cursor, or write a line that it never said."""
+    """Text on one line without control characters: a coordinator's words could otherwise move the cursor."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
 
 def _of_system(error: OSError) -> str:
-    """What the system says, and what to do where a path is of another kind than the command needs."""
+    """The system's message, and what to do if a path is of another kind than the command needs."""
     path = error.filename
     match error:
         case FileExistsError() if path is not None and not Path(path).is_dir():
-            return f"{path} is a file, and a folder is needed there: name another, or move the file away"
+            return f"{path} is a file, expected a folder: choose another path"
         case NotADirectoryError() if path is not None:
-            return f"{path} leads through a file, and a folder is needed there: name another, or move the file away"
+            return f"{path} leads through a file, expected a folder: choose another path"
         case IsADirectoryError() if path is not None:
-            return f"{path} is a folder, and a file is needed there: name a file in it"
+            return f"{path} is a folder, expected a file"
         case _:
             return str(error)
 
@@ -199,7 +216,7 @@ def _shown(value: Any) -> str:
 
 
 def clock(moment_s: float | None) -> str:
-    """A Unix time as people read it: today's by the hour, another day's with its date, and one beyond all calendars in seconds."""
+    """Format a Unix time: time of day today, date and time otherwise."""
     if moment_s is None:
         return "–"
     try:

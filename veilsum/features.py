@@ -1,4 +1,4 @@
-"""Features and labels from files: .npz, .npy, .safetensors, .parquet, .csv. No torch needed."""
+"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv. Needs no torch."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from calibration import CalibrationError
 from calibration.digest import digests_of
-from calibration.rows import as_features, as_labels, check_rows, unit_rows
+from calibration.rows import as_features, as_labels, unit_rows, usable_rows
 from protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
@@ -26,71 +27,105 @@ Part = tuple[Features, Labels]
 
 MAX_CLASSES = 65_535
 _DRAWS = 1 << 32
-_WANTED = ("features", "labels")
+_WANTED = ("features", "labels", "ids")
 _INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
-"""What pandas calls a column that was a data frame's index."""
+"""Names that pandas gives to the column of a data frame's index."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The rows of a file, as they stand there.
+
+    Attributes:
+        features: (n, dim).
+        labels: (n,) class indices, or class keys as text.
+        ids: (n,) what recognises a record, or None.
+    """
+
+    features: Features
+    labels: Array
+    ids: Array | None
 
 
 class _Found(NamedTuple):
     arrays: dict[str, Array]
     names: list[str]
-    """Of everything in the file, for whoever looks for what is missing."""
+    """Everything in the file, for error messages."""
 
 
-def read_features(path: Path, labels: Path | None = None) -> tuple[Features, Labels]:
-    """Features (n, dim) and labels (n,), as they stand in the files.
+def read_table(path: Path, labels: Path | None = None, id_column: str | None = None) -> Table:
+    """Read features, labels and ids.
 
-    `.npz` and `.safetensors` hold arrays named `features` and `labels`, bfloat16 among them. `.npy` holds the features and takes
-    the labels from a second `.npy`. `.parquet` and `.csv` have a column `label`; every other column is a feature, or, in
-    `.parquet`, the column `features` holds a list of numbers for each record, and `label` is the only other one.
+    `.npz` and `.safetensors` hold arrays named `features`, `labels` and, optionally, `ids`. `.npy` holds the features and takes the
+    labels from a second `.npy`. `.parquet` and `.csv` have a column `label`, optionally a column of ids, and one column for each
+    feature; in `.parquet` a column `features` may hold a list of numbers for each record instead.
+
+    Args:
+        path: the file.
+        labels: labels of a `.npy`.
+        id_column: name of the id column; `id` if the file has one.
 
     Raises:
-        Misuse: a form that isn't read, a missing file, array or column, a column of a repeated name or that was a data frame's
-            index, or an array that needs unpickling.
+        Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
+            array that needs unpickling.
     """
     reader = _READERS.get(path.suffix)
     if reader is None:
-        raise Misuse(f"{path} is not one of {', '.join(_READERS)}")
-    arrays, names = _read(path, reader)
+        raise Misuse(f"{path}: unknown format {path.suffix or '(none)'}, expected {', '.join(_READERS)}")
+    if id_column is not None and path.suffix not in {".csv", ".parquet"}:
+        raise Misuse(f"--id-column is for .csv and .parquet: {path.suffix} files hold an array `ids`")
+    arrays, names = _read(path, reader, id_column)
     if labels is not None:
         if "labels" in arrays:
-            raise Misuse(f"{path} has labels of its own: leave out --labels")
-        arrays["labels"] = _read(labels, _npy).arrays["features"]
-    missing = [name for name in _WANTED if name not in arrays]
+            raise Misuse(f"{path} holds labels itself: leave out --labels")
+        arrays["labels"] = _read(labels, _npy, None).arrays["features"]
+    missing = [name for name in ("features", "labels") if name not in arrays]
     if missing == ["labels"] and path.suffix == ".npy":
         raise Misuse(f"{path} has no labels: pass --labels FILE.npy, or save both in one .npz")
     if missing:
-        raise Misuse(f"{path} has no {' and no '.join(missing)}: it holds {', '.join(names) or 'nothing'}")
-    return arrays["features"], arrays["labels"]
-
-
-def checked_features(
-    path: Path, labels: Path | None = None, *, normalise: bool, classes: int = MAX_CLASSES
-) -> tuple[Features, Labels]:
-    """As `read_features`, refused at once where statistics would refuse them hours later.
-
-    Raises:
-        Misuse: also wrong shapes or types, NaN, rows not of length 1, labels out of range, no records.
-    """
-    features, y = read_features(path, labels)
+        raise Misuse(f"{path} has no {' and no '.join(missing)}; it holds: {', '.join(names) or 'nothing'}")
+    features = arrays["features"]
     if features.ndim != 2 or not features.shape[1]:
-        raise Misuse(f"{path}: features have shape {features.shape}, not (n, dim): one row a record")
+        raise Misuse(f"{path}: features have shape {features.shape}, expected (n, dim), one row a record")
     if not len(features):
         raise Misuse(f"{path} holds no records")
+    return Table(features, arrays["labels"], arrays.get("ids"))
+
+
+def usable_part(path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES) -> tuple[Part, int]:
+    """Read labelled features, without the rows that no sum takes: NaN, infinity, all zeros.
+
+    Returns:
+        The rows that can be used, and how many were skipped.
+
+    Raises:
+        Misuse: as `read_table`; wrong shapes or types, labels that are no class indices, or no usable row.
+    """
+    table = read_table(path, labels)
     with of_file(path):
-        matrix = as_features(features, features.shape[1])
-        indices = as_labels(y, len(matrix), classes)
-        check_rows(matrix, normalise=normalise)
-    return matrix, indices
+        matrix = as_features(table.features, table.features.shape[1])
+        indices = as_labels(table.labels, len(matrix), classes)
+        usable = usable_rows(matrix, indices, classes)
+    if not usable.any():
+        raise Misuse(f"{path} has no usable record: each row is all zeros, or holds NaN or infinity")
+    return (matrix[usable], indices[usable]), int(np.count_nonzero(~usable))
+
+
+def as_class_keys(labels: Array) -> Array:
+    """Labels as text, to be matched with class keys; whole numbers are written without a point."""
+    if labels.dtype.kind not in "iuf":
+        return labels
+    whole = [int(each) if float(each).is_integer() else each for each in labels.tolist()]
+    return np.array([str(each) for each in whole])
 
 
 def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]:
-    """Records to fit and records to hold out, in their order.
+    """Split records into those to fit and a hold-out set, in their order.
 
-    A record's own digest decides, so that every run holds out the same ones, and copies of a record stay together.
+    The digest of a record decides, so that each run holds out the same records, and copies of a record stay together.
 
     Args:
-        features: (n, dim), none without direction.
+        features: (n, dim), no row all zeros.
         labels: (n,).
         share: to hold out, from 0 below 1.
     """
@@ -107,47 +142,45 @@ def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]
 
 @contextmanager
 def of_file(path: Path) -> Iterator[None]:
-    """Within the block an error about statistics is told with the file's name, as Misuse."""
+    """Raise errors about statistics as Misuse that names the file."""
     try:
         yield
     except CalibrationError as error:
         raise Misuse(f"{path}: {error}") from error
 
 
-def _read(path: Path, reader: Any) -> _Found:
+def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
     if not path.is_file():
         raise Misuse(f"{path} does not exist, or is not a file")
     try:
-        found: _Found = reader(path)
+        found: _Found = reader(path, id_column)
     except Misuse:
         raise
     except Exception as error:  # each parser fails in its own ways on a damaged file
-        raise Misuse(
-            f"{path} is not a readable {path.suffix} of plain numbers: {str(error) or type(error).__name__}"
-        ) from error
+        raise Misuse(f"can't read {path} as {path.suffix}: {str(error) or type(error).__name__}") from error
     return found
 
 
-def _npz(path: Path) -> _Found:
+def _npz(path: Path, _id_column: str | None) -> _Found:
     if not zipfile.is_zipfile(path):
         raise Misuse(f"{path} is not an .npz archive: write it with numpy.savez")
     with np.load(path, allow_pickle=False) as archive:
         return _Found({name: archive[name] for name in _WANTED if name in archive.files}, archive.files)
 
 
-def _npy(path: Path) -> _Found:
-    with path.open("rb") as file:  # numpy.load would try pickle on what is no .npy
+def _npy(path: Path, _id_column: str | None) -> _Found:
+    with path.open("rb") as file:  # numpy.load would try pickle on anything else
         return _Found({"features": np.lib.format.read_array(file, allow_pickle=False)}, ["features"])
 
 
-def _safetensors(path: Path) -> _Found:
-    from safetensors import safe_open  # noqa: PLC0415 - only this form needs it
+def _safetensors(path: Path, _id_column: str | None) -> _Found:
+    from safetensors import safe_open  # noqa: PLC0415 - only this format needs it
 
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
         kinds = {name: file.get_slice(name).get_dtype() for name in _WANTED if name in names}
         if strange := [f"{name} of {kind}" for name, kind in kinds.items() if kind not in _SAFE]:
-            raise Misuse(f"{path} holds {', '.join(strange)}: read are {', '.join(_SAFE)}")
+            raise Misuse(f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE)}")
         found = {
             name: _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
             for name, kind in kinds.items()
@@ -156,11 +189,11 @@ def _safetensors(path: Path) -> _Found:
 
 
 _SAFE = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
-"""Types of safetensors that are read: numpy's, and the upper half of float32."""
+"""Safetensors types that are read: numpy's, and bfloat16."""
 
 
 def _bfloat16(path: Path, name: str) -> Array:
-    """An array of bfloat16 as float32, which holds each exactly; of a file whose header was checked before."""
+    """A bfloat16 array as float32, which holds each value exactly. The file's header was checked before."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         about = json.loads(file.read(size))[name]
@@ -170,7 +203,7 @@ def _bfloat16(path: Path, name: str) -> Array:
     return (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
 
 
-def _parquet(path: Path) -> _Found:
+def _parquet(path: Path, id_column: str | None) -> _Found:
     try:
         from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -178,33 +211,37 @@ def _parquet(path: Path) -> _Found:
     with parquet.ParquetFile(path) as file:
         table = file.read()
     about = table.schema.pandas_metadata or {}
-    _check_names(
-        path, table.column_names, [each for each in about.get("index_columns", ()) if each != "label"]
-    )
+    index = [each for each in about.get("index_columns", ()) if each not in ("label", id_column)]
+    _check_names(path, table.column_names, index)
     columns = {name: _column(table.column(name)) for name in table.column_names}
-    if (
-        "features" in columns and columns["features"].ndim == 2
-    ):  # embeddings are mostly kept as one column of lists
+    if "features" in columns and columns["features"].ndim == 2:  # embeddings in one column of lists
+        ids = _ids(path, columns, id_column)
         if others := sorted({*columns} - {"features", "label"}):
             raise Misuse(
-                f"{path}: column {', '.join(others)} stands beside the lists in `features` and would be left out: keep only "
-                "`features` and `label`"
+                f"{path}: column {', '.join(others)} is neither label nor id, and features are lists: remove it, or name it by --id-column"
             )
-        labels = {"labels": columns["label"]} if "label" in columns else {}
-        return _Found({"features": columns["features"], **labels}, list(columns))
-    return _columns(path, columns)
+        labels = {"labels": _texts(columns["label"])} if "label" in columns else {}
+        return _Found({"features": columns["features"], **labels, **ids}, list(columns))
+    return _columns(path, columns, id_column)
 
 
 def _column(column: Any) -> Array:
-    """A column's values; of a column of lists of one length its rows."""
+    """A column's values; the rows of a column of lists of one length."""
     values: Array = column.to_numpy()
     if values.dtype == object and len(values) and all(isinstance(each, np.ndarray) for each in values):
         return np.stack(list(values))
     return values
 
 
-def _csv(path: Path) -> _Found:
-    """A header line with a column `label`; every other column is a feature."""
+def _texts(values: Array) -> Array:
+    """Text as numpy's own: object arrays become str if each entry is one."""
+    if values.dtype == object and all(isinstance(each, str) for each in values):
+        return values.astype(str)
+    return values
+
+
+def _csv(path: Path, id_column: str | None) -> _Found:
+    """A header line with a column `label`; the other columns are features, or ids."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         header, *rows = list(csv.reader(file)) or [[]]
     if not header:
@@ -214,55 +251,74 @@ def _csv(path: Path) -> _Found:
         raise Misuse(f"{path} holds no records, only the names of {len(header)} columns")
     ragged = [number for number, row in enumerate(rows, 2) if len(row) != len(header)]
     if ragged:
-        raise Misuse(f"{path}: line {ragged[0]} has not the {len(header)} columns of the first line")
-    texts = zip(header, map(np.array, zip(*rows, strict=True)), strict=True)
-    return _columns(path, {name: _numbers(path, name, each) for name, each in texts})
+        raise Misuse(f"{path}: line {ragged[0]} does not have the {len(header)} columns of the first line")
+    columns = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True))
+    text = {"label", "id" if id_column is None else id_column}
+    return _columns(
+        path,
+        {
+            name: _whole(each) if name in text else _numbers(path, name, each)
+            for name, each in columns.items()
+        },
+        id_column,
+    )
+
+
+def _whole(texts: Array) -> Array:
+    """A column's texts as int64 if all are whole numbers, else as they are."""
+    try:
+        return texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
 
 
 def _numbers(path: Path, name: str, texts: Array) -> Array:
-    """A column's texts as labels or as features; Misuse names the first that is no number."""
-    wanted = np.int64 if name == "label" else np.float64
+    """A column's texts as float64. Raises Misuse that names the first that is not a number."""
     try:
-        return texts.astype(wanted)
+        return texts.astype(np.float64)
     except (ValueError, OverflowError):
-        line, text = next(
-            (line, text) for line, text in enumerate(texts.tolist(), 2) if not _is(wanted, text)
-        )
-    what = f"{path}: {text!r} in line {line}, column {name}, is no "
-    if name == "label":
-        raise Misuse(
-            f"{what}class index: write whole numbers from 0, the same for the same class at all members"
-        )
-    raise Misuse(f"{what}number: mend it, or leave the column out at all members")
+        line, text = next((line, text) for line, text in enumerate(texts.tolist(), 2) if not _number(text))
+    raise Misuse(f"{path}: {text!r} in line {line}, column {name}, is not a number")
 
 
-def _is(wanted: type[np.generic], text: str) -> bool:
+def _number(text: str) -> bool:
     try:
-        np.array(text).astype(wanted)
-    except (ValueError, OverflowError):
+        float(text)
+    except ValueError:
         return False
     return True
 
 
 def _check_names(path: Path, names: Sequence[str], index: Sequence[Any] = ()) -> None:
-    """Refuse a column that would hide another of its name, and a data frame's index, which is no feature (Misuse)."""
+    """Refuse repeated columns, and the index of a data frame, which is not a feature (Misuse)."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise Misuse(f"{path} has several columns of the name {', '.join(twice)}: give each its own")
+        raise Misuse(f"{path}: several columns are named {', '.join(twice)}")
     if indices := [name for name in names if _INDEX.fullmatch(name) or name in index]:
         raise Misuse(
-            f"{path}: column {', '.join(map(repr, indices))} is a data frame's index and no feature: write the file with "
+            f"{path}: column {', '.join(map(repr, indices))} is the index of a data frame, not a feature: write the file with "
             "index=False"
         )
 
 
-def _columns(path: Path, columns: dict[str, Array]) -> _Found:
-    """Features in a column each, and the labels in theirs."""
+def _ids(path: Path, columns: dict[str, Array], id_column: str | None) -> dict[str, Array]:
+    """Take the id column out of the columns."""
+    name = "id" if id_column is None else id_column
+    if name in columns:
+        return {"ids": _texts(columns.pop(name))}
+    if id_column is not None:
+        raise Misuse(f"{path} has no column {id_column}; it has: {', '.join(columns)}")
+    return {}
+
+
+def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _Found:
+    """Features in a column each; labels and ids in theirs."""
     found = _Found({}, list(columns))
+    found.arrays.update(_ids(path, columns, id_column))
     if (labels := columns.pop("label", None)) is not None:
-        found.arrays["labels"] = labels
+        found.arrays["labels"] = _texts(labels)
     strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu" or values.ndim != 1]
     if strange:
-        raise Misuse(f"{path}: no numbers in column {', '.join(strange)}; a feature is a column of its own")
+        raise Misuse(f"{path}: column {', '.join(strange)} does not hold numbers; each feature is a column")
     if columns:
         found.arrays["features"] = np.column_stack(list(columns.values()))
     return found

@@ -1,4 +1,4 @@
-"""Ids and keys as people type them: checked before they become part of a path or a request."""
+"""Ids and keys from the command line, checked before they become part of a path or a request."""
 
 import re
 
@@ -6,36 +6,31 @@ from protocol.errors import Misuse
 
 
 def federation_id(text: str) -> str:
-    """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "a federation's id: `veilsum admin new` prints it")
+    """Normalise a federation's id, 64 hex digits. Raises Misuse for anything else."""
+    return _hexadecimal(text, 64, "federation id", "`veilsum admin new` prints it")
 
 
 def cohort_id(text: str) -> str:
-    """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "a cohort's id: `veilsum operator cohort open` prints it")
+    """Normalise a cohort's id, 64 hex digits. Raises Misuse for anything else."""
+    return _hexadecimal(text, 64, "cohort id", "`veilsum operator cohort open` prints it")
 
 
 def round_id(text: str) -> str:
-    """16 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 16, "a round's id: `veilsum operator round open` prints it")
+    """Normalise a round's id, 16 hex digits. Raises Misuse for anything else."""
+    return _hexadecimal(text, 16, "round id", "`veilsum operator run` prints it")
 
 
-def admin_key(text: str) -> str:
-    """64 digits, lower case; Misuse for anything else, an empty variable too: it would pin nothing."""
-    return _hexadecimal(text, 64, "an admin's public key: get it from the admin")
+def public_key(text: str) -> str:
+    """Normalise a public key, 64 hex digits. Raises Misuse for anything else, an empty text included."""
+    return _hexadecimal(text, 64, "public key", "ask its owner for it")
 
 
-def coordinator_key(text: str) -> str:
-    """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "a coordinator's public key: rosters name it")
+def digest(text: str) -> str:
+    """Normalise a SHA-256 digest, 64 hex digits. Raises Misuse for anything else."""
+    return _hexadecimal(text, 64, "digest", "copy all of it")
 
 
-def extractor_digest(text: str) -> str:
-    """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "an extractor's digest: the roster lists them")
-
-
-def _hexadecimal(text: str, digits: int, what: str) -> str:
+def _hexadecimal(text: str, digits: int, what: str, source: str) -> str:
     if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", text):
-        raise Misuse(f"{text!r} is not {what}, {digits} hexadecimal digits")
+        raise Misuse(f"invalid {what} {text!r}: expected {digits} hex digits; {source}")
     return text.lower()

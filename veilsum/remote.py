@@ -1,4 +1,4 @@
-"""The coordinator as commands reach it: one address, one trust, and waits that say something once."""
+"""Connections of commands to the coordinator: address, certificates, tokens, and long polls."""
 
 import ssl
 import time
@@ -10,6 +10,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from client_sdk.errors import Unreachable
+from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
 from client_sdk.transport import ClientCertificate
@@ -20,7 +21,7 @@ from veilsum.console import CLIENT, note
 
 PATIENCE_S = 30.0
 POLL_MIN_S = 1.0
-"""Shortest time between two looks at a coordinator, or a proxy, that does not let one wait."""
+"""Shortest time between two requests if the coordinator, or a proxy, does not hold long polls."""
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -32,22 +33,24 @@ def operator(
     ca: Path | None = None,
     *,
     admin: SigningKey | None = None,
+    member: Identity | None = None,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Operator]:
-    """A client of the coordinator at `url`, by an operator's token or the admin's key; retries are told on stderr."""
+    """Open a client with an operator's token, or a signature of the admin or a member. Retries are reported on stderr."""
 
     def retries(event: Progress) -> None:
         if event.step is Step.RETRYING:
             note(f"No answer from {shown(url)}: {event.detail}")
 
     if _token(token) and _in_the_clear(url):
-        note(f"The token goes to {shown(url)} in the clear, for whoever is on the way to use: write https.")
+        note(f"The token is sent to {shown(url)} without encryption: use https.")
     with (
         naming(url),
         Operator(
             url,
             _token(token),
             admin=admin,
+            member=member,
             progress=retries,
             patience_s=patience_s,
             verify=trust(ca),
@@ -59,7 +62,7 @@ def operator(
 
 @contextmanager
 def naming(url: str) -> Iterator[None]:
-    """Say of which coordinator an error speaks; Misuse for what is no address."""
+    """Add the coordinator's address to errors. Raises Misuse for an invalid address."""
     where = shown(url)
     try:
         yield
@@ -68,20 +71,20 @@ def naming(url: str) -> Iterator[None]:
 
 
 def shown(url: str) -> str:
-    """An address for people, without a password in it; Misuse for what is none."""
+    """An address for people, without a password. Raises Misuse for an invalid one."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         host = None
     if not host or parts.scheme not in {"http", "https"}:
-        raise Misuse("--url is not a coordinator's address: write https://HOST[:PORT]")
+        raise Misuse("invalid --url: expected https://HOST[:PORT]")
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
 
 
 def _in_the_clear(url: str) -> bool:
-    """Whether others can read what goes to an address; Misuse for what is none."""
+    """Whether an address is reached over the network without encryption."""
     parts = urlsplit(shown(url))
     try:
         here = ip_address(parts.hostname or "").is_loopback
@@ -91,18 +94,18 @@ def _in_the_clear(url: str) -> bool:
 
 
 def trust(ca: Path | None) -> bool | str:
-    """What the SDK takes as `verify`: the system's authorities, or a PEM file's that can be read."""
+    """The SDK's `verify`: the system's CAs, or those of a PEM file."""
     if ca is None:
         return True
     try:
         ssl.create_default_context(cafile=ca)
-    except OSError as error:  # ssl.SSLError is one; it names no file
+    except OSError as error:  # ssl.SSLError does not name the file
         raise Misuse(f"--ca {ca} is not a readable PEM file of certificates: {error}") from error
     return str(ca)
 
 
 def certificate() -> ClientCertificate | None:
-    """What the SDK takes as `cert`: what `veilsum --client-cert` names, which can be read."""
+    """The SDK's `cert`: the client certificate from `veilsum --client-cert`."""
     certificate, key = CLIENT.get()
     if certificate is None:
         if key is not None:
@@ -117,10 +120,10 @@ def certificate() -> ClientCertificate | None:
 
 
 def changes(look: Callable[[int | None], View]) -> Iterator[View]:
-    """A view now, and again whenever its version has changed.
+    """Yield a view now, and again after each change of its version.
 
     Args:
-        look: gives the view; for a version, once there is another or a long poll ends.
+        look: fetches the view; with a version, waits until it changes or a long poll ends.
     """
     view = look(None)
     while True:
@@ -134,8 +137,8 @@ def changes(look: Callable[[int | None], View]) -> Iterator[View]:
 
 
 def _token(token: str | None) -> str | None:
-    """Stripped: a secret's file often ends in a newline, and the error about that would quote it."""
+    """The token without surrounding whitespace: a file often ends in a newline."""
     stripped = token.strip() if token else None
     if stripped and not (stripped.isascii() and stripped.isprintable()):
-        raise Misuse("the operator's token holds characters that no token has: copy it again")
+        raise Misuse("the operator's token holds invalid characters: copy it again")
     return stripped or None

@@ -1,4 +1,4 @@
-"""A transcript from the command line: what an auditor, or a member, finds in it offline (protocol §11)."""
+"""Transcripts as `veilsum verify` shows them: what an auditor or member finds in one, offline (protocol §11)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ _NO_TRANSCRIPT = frozenset(
 
 
 class NotATranscript(Misuse):
-    """The file holds no transcript: there is nobody to name."""
+    """The file holds no transcript."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Whose upload is asked about.
+    """Whose upload the user asks about.
 
     Attributes:
         member: an id.
-        header: its upload's header as it signed it, if it shows one.
+        header: its upload's signed header, if there is one.
     """
 
     member: str
@@ -46,22 +46,24 @@ class Claim:
 
     @classmethod
     def of(cls, member: str | None, header: Path | None) -> "Claim | None":
-        """What --member and --header ask; Misuse where they contradict each other, or the header is none."""
+        """From --member and --header. Raises Misuse if they contradict each other, or the header is invalid."""
         if header is None:
             return None if member is None else cls(member)
         try:
             shown = read_header(header.read_bytes())
         except PeerFault as fault:
-            raise Misuse(f"{header} holds no upload's header ({fault}): pass header.bin") from fault
+            raise Misuse(
+                f"{header} is not an upload's header ({fault}): pass header.bin of a result"
+            ) from fault
         if member not in {None, shown.member}:
             raise Misuse(f"{header} is the header of {shown.member}, not of {member}")
         return cls(shown.member, shown)
 
     def values(self, verdict: Verdict) -> dict[str, Any]:
-        """Whether that upload was counted, and why.
+        """Say whether the upload was counted, and why.
 
         Raises:
-            PeerFault: the header shown is not signed by the member, or of another attempt.
+            PeerFault: the header is not signed by the member, or is of another attempt.
         """
         noted = verdict.uploads.get(self.member)
         standing = verdict.standing(self.member)
@@ -77,9 +79,9 @@ class Claim:
 
 
 def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
-    """The upload that a member remembers having sent in the transcript's round.
+    """The upload that a member sent in the transcript's round, from its own evidence.
 
-    The claim raises PeerFault(wrong-federation) where the transcript's member of that name is somebody else.
+    Raises PeerFault(wrong-federation) if the transcript's member of that name has another key.
     """
     identity = Identity.load(folder)
 
@@ -87,8 +89,8 @@ def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
         if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
             raise PeerFault(
                 Cause.WRONG_FEDERATION,
-                f"the transcript's {identity.member} has another key than this identity: it is of another federation, or made up; "
-                "pass --admin-key to know which",
+                f"the transcript's {identity.member} has another key than this identity: it is of another federation, or forged; "
+                "pass --admin-key to find out",
             )
         kept = Store(identity.folder).results(round_name(verdict.attempt.context))
         header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
@@ -98,49 +100,53 @@ def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
 
 
 def read(path: Path) -> Transcript:
-    """A transcript's file.
-
-    Raises:
-        NotATranscript: it is none, or cannot be read.
-    """
+    """Read a transcript's file. Raises NotATranscript if it is not one, or can't be read."""
     try:
         if path.exists() and not path.is_file():
-            raise NotATranscript(f"{path} is no file")
+            raise NotATranscript(f"{path} is not a file")
         if path.stat().st_size > MAX_TRANSCRIPT_BYTES:
-            raise NotATranscript(f"{path} is no transcript: none is longer than {MAX_TRANSCRIPT_BYTES} bytes")
+            raise NotATranscript(
+                f"{path} is not a transcript: it is longer than {MAX_TRANSCRIPT_BYTES} bytes"
+            )
         return Transcript.from_json(path.read_bytes().decode(errors="replace"))
     except OSError as error:
         raise NotATranscript(f"{path} can't be read: {error.strerror or error}") from error
     except PeerFault as fault:
-        raise NotATranscript(f"{path} is no transcript: {fault}") from fault
+        raise NotATranscript(f"{path} is not a transcript: {fault}") from fault
 
 
 def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
-    """Replay it.
+    """Replay a transcript.
 
     Args:
         path: the file.
-        pinned: the admin's key; None takes the roster's own.
+        pinned: the admin's key; None for the roster's own.
 
     Raises:
-        NotATranscript: the file is none.
-        PeerFault: roster, cards or opening do not hold: there is nothing to replay.
+        NotATranscript: the file is not a transcript.
+        PeerFault: roster, study, cards or opening are invalid, so that nothing can be replayed.
     """
     transcript = read(path)
     try:
         return replay(transcript, pinned)
     except PeerFault as fault:
         if fault.cause in _NO_TRANSCRIPT:
-            raise NotATranscript(f"{path} is no transcript: {fault.cause.value}: {fault.detail}") from fault
+            raise NotATranscript(
+                f"{path} is not a transcript: {fault.cause.value}: {fault.detail}"
+            ) from fault
         raise
 
 
 def values_of(verdict: Verdict) -> dict[str, Any]:
-    """What a transcript shows, for scripts."""
+    """A verdict for scripts."""
     attempt = verdict.attempt
     return {
         "round": round_name(attempt.context),
         "context": attempt.context.hex(),
+        "study": attempt.content.notes.name,
+        "version": attempt.content.notes.version,
+        "period": attempt.spec.period,
+        "step": attempt.spec.step,
         "federation": attempt.roster.federation.hex(),
         "cohort": attempt.manifest.cohort.hex(),
         "sequence": attempt.opening.sequence,
@@ -157,9 +163,10 @@ def values_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
-    """What a transcript shows, as names and values for people."""
+    """A verdict as names and values for people."""
     values = values_of(verdict)
     shown = {
+        "study": f"{values['study']}, version {values['version']}, period {values['period']}, step {values['step']}",
         "round": f"{values['round']}: round {values['sequence']}, attempt {values['attempt']} of its cohort",
         "federation": values["federation"],
         "outcome": values["outcome"],
@@ -172,19 +179,23 @@ def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
         shown["evicted"] = verdict.evicted
     if not verdict.signed:
         shown["signed"] = (
-            f"not as it is: {path.name} was changed, or the coordinator never signed it. Only what members signed is proved; "
-            "what names the coordinator is not"
+            f"no: {path.name} was changed, or the coordinator never signed it. It proves what members signed, and nothing "
+            "against the coordinator"
         )
-    shown["broke_a_rule"] = "nobody" if verdict.kept else "see below"
+    shown["rules_broken"] = "none" if verdict.kept else "see below"
     return shown
 
 
 def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
-    """Tables for people: who broke a rule, who disputes what, and what was said that nobody can judge."""
+    """Tables for people: broken rules, disputes, and refusals, which prove nothing."""
     return {
-        "Broke a rule": [_row(each) for each in verdict.findings if not each.dispute],
-        "Disputes: one of the two is false": [_row(each) for each in verdict.findings if each.dispute],
-        "Refusals, not proved": [{"who": each.member, "cause": each.cause} for each in verdict.refusals],
+        "Broken rules": [_row(each) for each in verdict.findings if not each.dispute],
+        "Disputes: one of the two parties is wrong": [
+            _row(each) for each in verdict.findings if each.dispute
+        ],
+        "Refusals (claims, not proofs)": [
+            {"who": each.member, "cause": each.cause} for each in verdict.refusals
+        ],
     }
 
 
@@ -211,7 +222,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _row(finding: Finding) -> dict[str, Any]:
-    where = "the whole" if finding.entry is None else f"entry {finding.entry}"
+    where = "whole transcript" if finding.entry is None else f"entry {finding.entry}"
     return {
         "who": " or ".join(finding.parties),
         "cause": finding.cause.value,

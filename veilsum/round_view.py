@@ -1,122 +1,181 @@
-"""A round as commands print it."""
+"""Cohorts, rounds and results as commands print them."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from protocol.preflight import OutlookView, PreflightView
-from protocol.rest import RoundView, round_name
+from protocol.preflight import PreflightView
+from protocol.published import ResultRecord
+from protocol.rest import CohortView, NoiseView, QuorumView, RoundView, SpecView
 from protocol.trust import TRUST
-from veilsum.asking import promised
 from veilsum.console import clock, say
 
-
-def line(view: RoundView) -> str:
-    """How far a round is, for whom it waits and until when, in one line."""
-    waiting = f", waiting for {', '.join(view.waiting_for)}" if view.waiting_for else ""
-    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None else ""
-    return f"{view.state}: {len(view.uploaded)} of {len(view.members)} uploaded{waiting}{until}"
+EXACT = "none: an exact sum"
+_NAMED = 6
 
 
-def show(view: RoundView, *, as_json: bool) -> None:
-    """Print all that a round's view says, as names and values or as JSON."""
+def line(view: CohortView | RoundView) -> str:
+    """How far a cohort or round is, in one line."""
+    if isinstance(view, CohortView):
+        return _enrolment(view)
+    spec = view.spec
+    waiting = f", waiting for {names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
+    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
+    return (
+        f"{spec.name} {spec.period}, {spec.step}: {view.state}, {len(view.uploaded)} of {len(view.members)} uploaded"
+        f"{waiting}{until}"
+    )
+
+
+def _enrolment(view: CohortView) -> str:
+    missing = sorted(set(view.members) - set(view.cards))
+    waiting = (
+        f", waiting for {names(missing)} until {clock(view.deadline_s)}" if view.state == "enrolling" else ""
+    )
+    return (
+        f"{view.name} {view.period}: {view.state}, {len(view.cards)} of {len(view.members)} members{waiting}"
+    )
+
+
+def names(parties: Any) -> str:
+    """The first names of a list."""
+    more = len(parties) - _NAMED
+    return ", ".join(parties[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def noise(view: NoiseView | None) -> dict[str, Any]:
+    """What noise promises, or that there is none."""
+    if view is None:
+        return {"noise": EXACT}
+    return {
+        "noise": f"ε = {view.spent_epsilon:.3g} spent of {view.study_epsilon:.3g}, at δ = {view.delta:g}",
+        "epsilon_of_this_step": view.epsilon,
+    }
+
+
+def show_cohort(view: CohortView, *, as_json: bool) -> None:
+    """Print a cohort."""
+    if as_json:
+        say(view.model_dump(mode="json"), as_json=True)
+        return
+    values: dict[str, Any] = {
+        "study": f"{view.name}, version {view.study_version}, period {view.period}",
+        "cohort": view.cohort,
+        "state": view.state,
+        "enrolled": f"{len(view.cards)} of {len(view.members)}",
+        "missing": sorted(set(view.members) - set(view.cards)),
+    }
+    if view.state == "enrolling":
+        values["until"] = clock(view.deadline_s)
+    if view.quorum is not None:
+        values |= _quorum(view.quorum)
+    if view.fault is not None:
+        values["failed"] = view.fault.detail
+    if view.rounds:
+        values["rounds"] = view.rounds
+    if view.state == "formed":
+        values["next_step"] = view.step or "none, the run is over"
+    say(values, as_json=False, title="Cohort")
+
+
+def _quorum(quorum: QuorumView) -> dict[str, Any]:
+    neighbours = f"all {quorum.neighbours} others"
+    if quorum.neighbours < quorum.members - 1:
+        neighbours = f"{quorum.neighbours} others; of any {quorum.neighbours // 2} in a row {quorum.window_dropped_max} may drop out"
+    values = {
+        "needed_for_a_sum": quorum.survivors_min,
+        "may_drop_out": quorum.members_may_miss,
+        "may_collude": quorum.colluders,
+        "decryptors_that_may_collude": f"{quorum.decryptor_colluders} of {quorum.decryptors}",
+        "masks_shared_with": neighbours,
+    }
+    return values | ({"caution": quorum.caution} if quorum.caution else {})
+
+
+def show_round(view: RoundView, *, as_json: bool) -> None:
+    """Print a round."""
     if as_json:
         say(view.model_dump(mode="json"), as_json=True)
         return
     values: dict[str, Any] = {
         "round": view.round,
         "trust": TRUST,
+        **_spec(view.spec),
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
     }
-    waiting = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    waiting = f"{names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
     known = {
         "waiting_for": waiting,
         "reported": f"{len(view.reported)}, {view.reports_min} needed" if view.reported else "",
         "survivors": view.survivors,
         "evicted": view.evicted,
-        **_classes(view),
-        **_asked(view),
+        "holders": {f"class {label}:": count for label, count in enumerate(view.holders)},
         "cost": None if view.ended else view.cost,
         "seconds": view.phase_seconds,
         "transcript": view.transcript,
+        "why": view.fault and f"{view.fault.cause}: {view.fault.detail}",
+        "next": _NEXT.get(view.state, "").format(round=view.round, context=view.context),
     }
     values |= {name: value for name, value in known.items() if value}
-    if view.fault is not None:
-        values["why"] = f"{view.fault.cause}: {view.fault.detail}"
-        if view.fault.rounds:
-            values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
-    if (following := _NEXT.get(view.state)) is not None:
-        values["next"] = following.format(round=view.round)
     say(values, as_json=False, title="Round")
 
 
-def show_foreseen(views: Sequence[PreflightView], *, as_json: bool) -> None:
-    """Print what would be opened, in that order."""
+def show_preflight(view: PreflightView, *, as_json: bool) -> None:
+    """Print a round that could be opened."""
     if as_json:
-        say({"would_open": [view.model_dump(mode="json") for view in views]}, as_json=True)
+        say(view.model_dump(mode="json"), as_json=True)
         return
-    for view in views:
-        terms = view.terms
-        known = {
-            "trust": TRUST,
-            "asks": terms.statistic,
-            "parameters": terms.parameters,
-            "of": f"{view.members} members, {view.survivors_min} needed",
-            "numbers": f"{terms.elements:,}, {terms.lattice} lattice, {terms.lattice_bits} of {terms.ring_bits} bits",
-            "records_at_most": terms.records_max,
-            "withheld": "by the counts" if view.counts_first else terms.withheld,
-            "latest_end": clock(terms.latest_end_s),
-            "noise": None if terms.noise is None else promised(terms.noise)["noise"],
-            "outlook": _outlook(view.outlook),
-            "decryptors": view.decryptors.sentence,
-            "cost": view.cost,
-            "verdict": _AFTER_COUNTS if view.counts_first else "it would be opened",
-        }
-        shown = {name: value for name, value in known.items() if value}
-        say(shown, as_json=False, title="A round that was not opened")
+    values = {
+        "trust": TRUST,
+        **_spec(view.spec),
+        "members": f"{view.members}, {view.survivors_min} needed",
+        "latest_end": clock(view.spec.latest_end_s),
+        "decryptors": view.decryptors.sentence,
+        "cost": view.cost,
+    }
+    say(values, as_json=False, title="The next round; not opened")
 
 
-_AFTER_COUNTS = "it would be opened after a round that counts how many members hold each class"
+def summary(record: ResultRecord) -> dict[str, Any]:
+    """A signed result as names and values for people."""
+    solution = record.solution
+    return {
+        "study": f"{record.name}, version {record.version}, period {record.period}",
+        "step": record.step,
+        "round": record.round,
+        "survivors": [survivor.member for survivor in record.survivors],
+        "evicted": record.evicted,
+        "dropped": record.dropped,
+        "rows": record.rows,
+        "withheld_classes": record.withheld,
+        "classes_without_rows": solution.empty_classes,
+        "ridge": solution.ridge,
+        "chosen_by": solution.chosen_by,
+        "documents": [view.name for view in record.documents],
+        **noise(record.noise),
+    }
 
 
-def _outlook(outlook: OutlookView | None) -> str | None:
-    if outlook is None:
-        return None
-    return (
-        f"{outlook.verdict}: a head of it is expected to lose {outlook.median_loss:g} points of accuracy, and up to "
-        f"{outlook.worst_loss:g} were measured, if all those records come"
-    )
-
-
-def _asked(view: RoundView) -> dict[str, Any]:
-    """What a round asks, and what it promises of privacy."""
-    if view.terms is None or view.terms.dim is None:
-        return {}
-    noise = {} if view.terms.noise is None else promised(view.terms.noise)
-    return {"asks": view.terms.statistic, "parameters": view.terms.parameters, **noise}
-
-
-def _classes(view: RoundView) -> dict[str, Any]:
-    """What a round counts of the classes, or leaves out by such counts."""
-    values: dict[str, Any] = {}
-    if view.terms is not None and view.terms.statistic == "indicator":
-        values["counts"] = (
-            "how many members hold each class; `veilsum operator round open` opens the round that withholds by it"
-        )
-    if view.holders:
-        values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
-    if view.terms is not None and view.terms.indicator is not None:
-        values["withheld"] = list(view.terms.withheld)
-        values["counted_in"] = f"round {round_name(bytes.fromhex(view.terms.indicator))}"
-    return values
+def _spec(spec: SpecView) -> dict[str, Any]:
+    known = {
+        "withheld_classes": spec.withheld,
+        "counted_in": spec.indicator and spec.indicator[:16],
+        **({} if spec.noise is None else noise(spec.noise)),
+    }
+    return {
+        "study": f"{spec.name}, version {spec.version}, period {spec.period}",
+        "step": spec.step,
+        "sums": f"{', '.join(spec.statistics)}: {spec.elements:,} numbers of {spec.ring_bits} bits",
+        **{name: value for name, value in known.items() if value},
+    }
 
 
 _NEXT = {
-    "erasing": "the latest end has passed: each decryptor runs its command again, erases what it holds and reports. If too few can "
-    "come back, the admin runs `veilsum admin close {round} --folder ADMIN`",
-    "erased": "nothing was opened: open the next round",
-    "failed": "the survivors are certified and count as opened, but there is no sum: open the next round over the same set",
-    "voided": "nothing was opened: open the next attempt",
-    "lost": "the admin closed it: no exact round takes the lineages uploaded to it again; open the next round",
+    "erasing": "the latest end has passed. Each decryptor runs `veilsum member join` again, erases its shares and reports. "
+    "If too few come back, the admin runs `veilsum admin close {round} --folder ADMIN`",
+    "erased": "nothing was opened: `veilsum operator run` opens the next attempt",
+    "failed": "the survivors are certified, but there is no sum. Sum the same records again with "
+    "`veilsum operator cohort open STUDY --repeats {context}`",
+    "voided": "nothing was opened: `veilsum operator run` opens the next attempt",
+    "lost": "the admin closed it: records that were uploaded to it stay spent",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +28,8 @@ from training.hardware import Hardware, Precision
 from training.results import Result, write_result
 from training.tracking import Tracker, trackers
 from training.workers import is_first
-from veilsum.training_service import through_service
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
-Way = Literal["plain", "service", "both"]
 _WAIT = timedelta(
     days=7
 )  # a process waits for the others while they train: torch's 30 minutes are less than some rounds take
@@ -51,10 +49,8 @@ class Choices:
         device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
         precision: what numbers are multiplied in; `auto` is bfloat16 on GPUs that have it.
         compiled: whether steps are compiled first.
-        snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum member join` reads them.
         analyse: whether results hold what reports draw of models and heads.
-        through: which way the sums of the last step go.
         track: `tensorboard`, `mlflow`.
     """
 
@@ -67,10 +63,8 @@ class Choices:
     device: str = "cpu"
     precision: Precision = "auto"
     compiled: bool = False
-    snapshot_every: int = 1
     features: bool = False
     analyse: bool = False
-    through: Way = "plain"
     track: tuple[str, ...] = ()
     loaded: Experiment = field(init=False)
 
@@ -81,8 +75,6 @@ class Choices:
             scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
             loaded = loaded.model_copy(update={"scale": scale})
         object.__setattr__(self, "loaded", loaded)
-        if self.through != "plain" and "ffc" not in self.loaded.calibrate:
-            raise Misuse("the service sums for FFC: add --set calibrate.ffc={}, or leave --through plain")
 
 
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -143,7 +135,6 @@ def _one(
                 seed,
                 folder=choices.data,
                 snapshot=folder / "run.safetensors",
-                snapshot_every=choices.snapshot_every,
                 workers=choices.workers,
                 hardware=hardware,
                 progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
@@ -158,8 +149,6 @@ def _one(
             return finished.result
         result = finished.result
         with hardware.lent(finished.trained.classifier):
-            if choices.through != "plain":
-                result = through_service(experiment, finished, choices.through, tell)
             if choices.features:
                 _leave_features(finished, folder)
         for tracker in tracked:
@@ -207,9 +196,6 @@ def _summary(experiment: Experiment, results: Sequence[Result], output: Path) ->
     for kind in experiment.calibrate:
         found = [next(each for each in result.calibrations if each.kind == kind) for result in results]
         summary |= _spread(f"after {kind}", [each.accuracy for each in found])
-        differences = [each.max_difference for each in found if each.max_difference is not None]
-        if differences:
-            summary["largest difference of a weight, masked from plain"] = max(differences)
     for method in results[0].personal:
         summary |= _spread(f"own records, {method}", [mean(result.personal[method]) for result in results])
     if experiment.scale:

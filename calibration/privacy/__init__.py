@@ -1,8 +1,7 @@
 """Differential privacy for sums of statistics: noise, what it promises, what it costs, how to solve under it.
 
->>> mechanism = Mechanism(layout, FeaturesLattice(12), weight=1, sensitivity=ffc_sensitivity(1), mu=gdp_mu(1, 1e-5),
-...                       members=50, survivors_min=32, colluders=12)
->>> MemberNoise(layout, mechanism.shares, os.urandom).add_to(vector)     # each member, before it masks
+>>> mechanism = Mechanism(ffc_release(64, 10), rows=1, mu=gdp_mu(1, 1e-5), members=50, survivors_min=32, colluders=12)
+>>> mechanism.add_noise(vector, os.urandom)                               # each member, before it masks
 >>> solve_noisy(V, U, mechanism.deviation("V", survivors)).weights       # the coordinator, from the sum
 """
 
@@ -16,29 +15,20 @@ from calibration.privacy.accountant import (
     zcdp_epsilon_classic,
 )
 from calibration.privacy.audit import Estimate, estimate_mu
-from calibration.privacy.budget import Budget, Charge
-from calibration.privacy.mechanism import (
-    Mechanism,
-    MemberCut,
-    MemberNoise,
-    Share,
-    StepWeights,
+from calibration.privacy.mechanism import Mechanism, Share
+from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan
+from calibration.privacy.release import (
+    Part,
+    Release,
+    ccvr_release,
+    clip_member,
     default_weight,
-    noisy_layout,
+    ffc_release,
+    gradient_release,
+    mean_release,
 )
-from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan, plan_round
 from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_refined
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
-from calibration.privacy.sensitivity import (
-    Neighbours,
-    Release,
-    ccvr_sensitivity,
-    clip_member,
-    ffc_sensitivity,
-    gradient_sensitivity,
-    mean_sensitivity,
-    member_sensitivity,
-)
 from calibration.privacy.solving import (
     NoisySolution,
     noise_edge,
@@ -46,47 +36,36 @@ from calibration.privacy.solving import (
     solve_mean_ridge,
     solve_noisy,
 )
-from calibration.privacy.terms import NOISY_BITS, NoiseTerms
 
 __all__ = [
-    "NOISY_BITS",
-    "Budget",
     "ByteSource",
-    "Charge",
     "DiscreteGaussian",
     "Estimate",
     "MeanPlan",
     "Mechanism",
-    "MemberCut",
-    "MemberNoise",
-    "Neighbours",
-    "NoiseTerms",
     "NoisyRound",
     "NoisySolution",
+    "Part",
     "Plan",
     "RefinedPlan",
     "Release",
     "Share",
-    "StepWeights",
     "Verdict",
-    "ccvr_sensitivity",
+    "ccvr_release",
     "clip_member",
     "compose",
     "default_weight",
     "estimate_mu",
-    "ffc_sensitivity",
+    "ffc_release",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
-    "gradient_sensitivity",
-    "mean_sensitivity",
-    "member_sensitivity",
+    "gradient_release",
+    "mean_release",
     "noise_edge",
-    "noisy_layout",
     "plan",
     "plan_mean",
     "plan_refined",
-    "plan_round",
     "solve_adassp",
     "solve_mean_ridge",
     "solve_noisy",

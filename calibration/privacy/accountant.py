@@ -19,6 +19,7 @@ EPSILON_MAX = 500.0
 """An ε above promises nothing, and e^ε leaves float64 soon after."""
 
 _ROOT2 = math.sqrt(2)
+_MU_STEPS = 1 << 30
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
@@ -52,19 +53,22 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest μ whose δ(ε) is at most `delta`: the inverse that noise is sized by.
+    """The largest multiple of 2^−30 for μ whose δ(ε) is at most `delta`: the inverse that noise is sized by.
 
     Raises:
         CalibrationError: ε outside 0 … `EPSILON_MAX`, or δ not between 0 and 1.
     """
     _check_delta(delta)
-    # In 1/μ, so that the end that is returned keeps the promise to the last digit.
-    low = high = 1.0
-    while gdp_delta(1 / low, epsilon) <= delta:
-        low /= 2
-    while gdp_delta(1 / high, epsilon) > delta:
-        high *= 2
-    return 1 / _crossing(lambda inverse: gdp_delta(1 / inverse, epsilon) <= delta, low, high)
+    low, high = 0, _MU_STEPS
+    while gdp_delta(high / _MU_STEPS, epsilon) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if gdp_delta(middle / _MU_STEPS, epsilon) <= delta:
+            low = middle
+        else:
+            high = middle
+    return low / _MU_STEPS
 
 
 def compose(mus: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""What a noisy round would promise, cost and lose, before anybody opens it.
+"""What a noisy sum would promise, cost and lose, before anybody makes it.
 
 How much accuracy noise costs was measured, not derived (`benchmarks.private_heads`): 18 problems of 1,000 to 60,000
 records and 32 to 256 features, each at ε from 0.5 to 8, solved by `solve_noisy`. Two ratios order the losses, and
@@ -12,22 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from calibration.errors import CalibrationError
-from calibration.lattice import FeaturesLattice
 from calibration.privacy.accountant import gdp_epsilon, gdp_mu
-from calibration.privacy.mechanism import Mechanism, default_weight, noisy_layout
-from calibration.privacy.sampler import VARIANCE_MAX
-from calibration.privacy.sensitivity import Neighbours, Release, ffc_sensitivity, protected
+from calibration.privacy.mechanism import Mechanism
+from calibration.privacy.release import ffc_release
 from calibration.privacy.solving import noise_edge
-from calibration.privacy.terms import NOISY_BITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from calibration.layout import Layout
-    from calibration.privacy.terms import NoiseTerms, Released
 
 # From each ratio on: points of accuracy lost, the median of what was measured up to the next, the worst of all from there on.
 _BY_EIGENVALUE = ((0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.5, 5.2, 31.7), (1.0, 3.5, 15.8),
@@ -36,7 +27,6 @@ _BY_CLASS = ((0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2,
              (32.0, 2.6, 3.7), (64.0, 1.8, 2.4), (128.0, 0.7, 1.5))  # fmt: skip
 _GOOD_POINTS, _HOPELESS_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
-_COARSEST = 4
 
 
 class Cohort(TypedDict):
@@ -72,7 +62,7 @@ class NoisyRound:
     @property
     def deviation(self) -> float:
         """σ on the first block of the sum when all members are in it, in units of features of length 1."""
-        return self.mechanism.deviation(self.mechanism.layout.blocks[0].name, self.mechanism.members)
+        return self.mechanism.deviation(self.mechanism.release.layout.blocks[0].name, self.mechanism.members)
 
     @property
     def excess(self) -> float:
@@ -82,14 +72,14 @@ class NoisyRound:
     @property
     def ring_bits(self) -> int:
         """The smallest ring that holds sum and noise."""
-        return self.mechanism.lattice.required_bits(
-            self.records, self.mechanism.members, self.mechanism.noise_tail
-        )
+        mechanism = self.mechanism
+        bound = mechanism.lattice.bound(self.records, mechanism.noise_tail)
+        return bound.bit_length() + 1
 
     @property
     def upload_bytes(self) -> int:
         """One member's masked vector."""
-        return -(-self.mechanism.layout.elements * self.ring_bits // 8)
+        return -(-self.mechanism.release.layout.elements * self.ring_bits // 8)
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ class Plan(NoisyRound):
     @property
     def dim(self) -> int:
         """l, the rows of V."""
-        return self.mechanism.layout.blocks[0].shape[0]
+        return self.mechanism.release.layout.blocks[0].shape[0]
 
     @property
     def eigenvalue_ratio(self) -> float:
@@ -166,82 +156,28 @@ def plan(
     epsilon: float,
     delta: float = 1e-5,
     bias: bool = False,
-    weight: float | None = None,
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
-    nonnegative: bool = False,
-    member_records: int | None = None,
+    rows_per_unit: int = 1,
     **cohort: Unpack[Cohort],
 ) -> Plan:
-    """Size a noisy round of FFC statistics and say what to expect of it.
+    """Size a noisy sum of FFC statistics and say what to expect of it.
 
     Args:
         records: N of all members.
         dim: features per record.
         classes: C.
-        epsilon: what one round may cost, positive.
+        epsilon: what the sum may cost, positive.
         delta: at this δ; well below 1/N.
         bias: with a constant column, off which the counts are read.
-        weight: w of U, by default `default_weight`.
-        neighbours: what is protected, a record's presence or its content.
-        nonnegative: features are never below 0.
-        member_records: protect a member as a whole, cut to the length of so many records.
+        rows_per_unit: rows that a record has at most; of a member, where it is protected as a whole.
         cohort: its numbers, the manifest's.
 
     Raises:
-        CalibrationError: a number outside its domain, or terms that no lattice holds.
+        CalibrationError: a number outside its domain, or noise that can't be drawn.
     """
     check_asked(records, epsilon)
-    layout = noisy_layout(dim, classes, bias=bias)
-    weight = default_weight(classes) if weight is None else weight
-
-    def release(lattice: FeaturesLattice) -> Release:
-        constant = lattice.constant_share if bias else 0.0
-
-        def of_record(neighbours: Neighbours) -> float:
-            return ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant)
-
-        return Release(protected(of_record, neighbours, member_records), weight)
-
-    mechanism = sized(layout, release, gdp_mu(epsilon, delta), **cohort)
+    release = ffc_release(dim + bias, classes)
+    mechanism = Mechanism(release, rows_per_unit, gdp_mu(epsilon, delta), **cohort)
     return Plan(mechanism, records, delta, classes)
-
-
-def plan_round(asked: Released, records: int, noise: NoiseTerms, **cohort: Unpack[Cohort]) -> NoisyRound:
-    """Size a noisy round of any question, on the finest lattice that its noise can be drawn on.
-
-    Args:
-        asked: the question, with the layout of a noisy round.
-        records: N of all members.
-        noise: the terms.
-        cohort: its numbers.
-
-    Raises:
-        CalibrationError: no records, or terms that no lattice holds.
-    """
-    check_asked(records, noise.epsilon)
-    refused: CalibrationError | None = None
-    for bits in range(NOISY_BITS, _COARSEST - 1, -1):
-        try:
-            mechanism = noise.mechanism(asked, FeaturesLattice(bits), **cohort)
-        except CalibrationError as error:
-            refused = refused or error
-        else:
-            return NoisyRound(mechanism, records, noise.delta)
-    assert refused is not None
-    raise refused
-
-
-def sized(
-    layout: Layout, release: Callable[[FeaturesLattice], Release], mu: float, **cohort: Unpack[Cohort]
-) -> Mechanism:
-    """The mechanism on the finest lattice up to 12 bits whose noise the sampler draws even if one member alone draws all of it."""
-    rough = release(FeaturesLattice(NOISY_BITS)).sensitivity
-    bits = min(NOISY_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(rough / mu)) / 4))
-    lattice = FeaturesLattice(bits)
-    made = release(lattice)
-    return Mechanism(
-        layout, lattice, made.weight, made.sensitivity, mu, **cohort, counts_weight=made.counts_weight
-    )
 
 
 def check_asked(records: int, epsilon: float) -> None:

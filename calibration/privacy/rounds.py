@@ -8,33 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from calibration.errors import CalibrationError
 from calibration.privacy.accountant import gdp_epsilon, gdp_mu
-from calibration.privacy.mechanism import gradient_layout, mean_layout
-from calibration.privacy.plan import (
-    Cohort,
-    NoisyRound,
-    Plan,
-    Verdict,
-    check_asked,
-    plan,
-    read,
-    sized,
-    verdict_of,
-)
-from calibration.privacy.sensitivity import (
-    Neighbours,
-    Release,
-    gradient_sensitivity,
-    mean_sensitivity,
-    protected,
-)
-
-if TYPE_CHECKING:
-    from calibration.lattice import FeaturesLattice
+from calibration.privacy.mechanism import Mechanism
+from calibration.privacy.plan import Cohort, NoisyRound, Plan, Verdict, check_asked, plan, read, verdict_of
+from calibration.privacy.release import gradient_release, mean_release
 
 FIRST_SHARE = 0.5
 """Of μ², for V and U."""
@@ -78,7 +58,7 @@ class MeanPlan(NoisyRound):
     @property
     def error(self) -> float:
         """The expected length of what noise adds to the mean of unit features when all members are summed: √(2l)·σ/N."""
-        dim = self.mechanism.layout.elements - 1
+        dim = self.mechanism.release.layout.elements - 1
         return math.sqrt(2 * dim) * self.deviation / self.records
 
 
@@ -136,33 +116,24 @@ def plan_mean(
     *,
     epsilon: float,
     delta: float = 1e-5,
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
-    nonnegative: bool = False,
-    member_records: int | None = None,
+    rows_per_unit: int = 1,
     **cohort: Unpack[Cohort],
 ) -> MeanPlan:
-    """Size a noisy round of means.
+    """Size a noisy mean.
 
     Args:
         records: N of all members.
         dim: features per record.
-        epsilon: what the round may cost, positive.
+        epsilon: what it may cost, positive.
         delta: at this δ.
-        neighbours: what is protected.
-        nonnegative: features are never below 0.
-        member_records: protect a member as a whole, cut to the length of so many records.
+        rows_per_unit: as `plan`.
         cohort: its numbers.
 
     Raises:
-        CalibrationError: a number outside its domain, or terms that no lattice holds.
+        CalibrationError: a number outside its domain, or noise that can't be drawn.
     """
     check_asked(records, epsilon)
-
-    def release(lattice: FeaturesLattice) -> Release:
-        own = partial(mean_sensitivity, nonnegative=nonnegative, constant=lattice.constant_share)
-        return Release(protected(own, neighbours, member_records))
-
-    mechanism = sized(mean_layout(dim), release, gdp_mu(epsilon, delta), **cohort)
+    mechanism = Mechanism(mean_release(dim), rows_per_unit, gdp_mu(epsilon, delta), **cohort)
     return MeanPlan(mechanism, records, delta)
 
 
@@ -175,9 +146,7 @@ def plan_refined(
     epsilon: float,
     delta: float = 1e-5,
     bias: bool = False,
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
-    nonnegative: bool = False,
-    member_records: int | None = None,
+    rows_per_unit: int = 1,
     **cohort: Unpack[Cohort],
 ) -> RefinedPlan:
     """Size a head from noisy sums that noisy gradients refine, at one budget.
@@ -190,28 +159,18 @@ def plan_refined(
         epsilon: what all rounds together may cost, positive.
         delta: at this δ.
         bias: with a constant column.
-        neighbours: what is protected.
-        nonnegative: features are never below 0.
-        member_records: protect a member as a whole, cut to the length of so many records.
+        rows_per_unit: as `plan`.
         cohort: its numbers.
 
     Raises:
-        CalibrationError: a number outside its domain, or terms that no lattice holds.
+        CalibrationError: a number outside its domain, or noise that can't be drawn.
     """
     if not 1 <= rounds <= 100:
         raise CalibrationError(f"{rounds} rounds of gradients: take 1 to 100")
-    fixed: dict[str, Any] = {
-        "delta": delta,
-        "bias": bias,
-        "neighbours": neighbours,
-        "nonnegative": nonnegative,
-        "member_records": member_records,
-        **cohort,
-    }
+    fixed: dict[str, Any] = {"delta": delta, "bias": bias, "rows_per_unit": rows_per_unit, **cohort}
     whole = plan(records, dim, classes, epsilon=epsilon, **fixed)
     mu = whole.mechanism.mu
     first = plan(records, dim, classes, epsilon=gdp_epsilon(mu * math.sqrt(FIRST_SHARE), delta), **fixed)
     own = mu * math.sqrt((1 - FIRST_SHARE) / rounds)
-    release = Release(protected(gradient_sensitivity, neighbours, member_records))
-    mechanism = sized(gradient_layout(dim + bias, classes), lambda _: release, own, **cohort)
+    mechanism = Mechanism(gradient_release(dim + bias, classes), rows_per_unit, own, **cohort)
     return RefinedPlan(whole, first, NoisyRound(mechanism, records, delta), rounds)

@@ -70,17 +70,20 @@ def noise_edge(deviation: float, dim: int) -> float:
     return deviation * math.sqrt(2 * dim)
 
 
-def solve_noisy(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -> NoisySolution:
+def solve_noisy(
+    V: Floats, U: Floats, deviation: float, *, bias: bool = False, ridge: float | None = None
+) -> NoisySolution:
     """The head by shrinkage: the best fixed rule known here for sums under noise.
 
     An eigenvalue d above the edge becomes (d + √(d² − edge²))/2, what it was before a semicircle was added to it; all others
-    become one common value that keeps the trace; then ½·edge is added, and Û multiplied by the inverse.
+    become one common value that keeps the trace; then a ridge is added, and Û multiplied by the inverse.
 
     Args:
         V: (l, l) noisy V̂, symmetric; the constant column is the last.
         U: (l, C) noisy Û.
         deviation: σ_V of the noise that is in V̂, `Mechanism.deviation("V", survivors)`.
         bias: whether the last column is the constant 1/√2.
+        ridge: λ; None for ½·edge.
 
     Raises:
         ShapeMismatch: V or U of another shape.
@@ -89,7 +92,8 @@ def solve_noisy(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -
     """
     _check_sums(V, U, deviation)
     found = shrunk(V, deviation)
-    return _solution(found, found.eigenvalues + found.edge / 2, U, bias=bias)
+    added = found.edge / 2 if ridge is None else ridge
+    return _solution(found, found.eigenvalues + added, U, bias=bias)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,12 @@
 """Train with Flower, calibrate with veilsum: a ServerApp and a ClientApp, and the head of everybody's sums at the end.
 
 Flower averages a small network over clients that hold few classes each. Then each client, which is also a member of a
-veilsum federation, contributes the sums of its features through the masked round that the server's side opens, and the network's
-head is replaced by W*. Runs by `flwr run` over SuperNodes, and by `local.py` without any.
+veilsum federation, takes part in a run of the study that it approved, and the network's head is replaced by the result. Runs with
+`flwr run` over SuperNodes, or with `local.py` in one process.
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk.operator import Operator
-from protocol.rest import RoundRequest
+from veilsum.running import Following, find_study, this_month
 
 DIM, CLASSES, PIXELS = 32, 10, 64
 Floats = npt.NDArray[np.float64]
@@ -57,7 +58,7 @@ def trained(network: Network, x: Floats, y: npt.NDArray[np.int64], steps: int, r
 def accuracy(
     network: Network, x: Floats, y: npt.NDArray[np.int64], head: tuple[Floats, Floats] | None = None
 ) -> float:
-    """Share of right answers; with a calibrated head, which takes features of length 1, in the place of the network's own."""
+    """Share of right answers; with a calibrated head, which takes features of length 1, instead of the network's own."""
     z = features_of(network, x)
     if head is None:
         return float((np.argmax(z @ network[2] + network[3], axis=1) == y).mean())
@@ -81,37 +82,28 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
-@client.query("enrol")  # type: ignore[untyped-decorator]
-def enrol(message: Message, context: Context) -> Message:
-    """Join the cohort; answers once it is formed."""
-    with _member(context) as member:
-        member.enrol(message.content["veilsum"]["cohort"])
-    return Message(RecordDict(), reply_to=message)
-
-
 @client.query("calibrate")  # type: ignore[untyped-decorator]
 def calibrate(message: Message, context: Context) -> Message:
-    """Contribute sums of the trained network's features. What goes to Flower is public: the verified head's digest."""
-    config, round_id = context.node_config, message.content["veilsum"]["round"]
-    x, y = data_of(config["data"])
+    """Contribute sums of the trained network's features. What goes to Flower is public: the verified head."""
+    x, y = data_of(context.node_config["data"])
     z = features_of(message.content["arrays"].to_numpy_ndarrays(), x)
     with _member(context) as member:
-        result = member.contribute(round_id, Records(z, y, normalise=True), lineage=config["lineage"])
-    kept = Path(config["identity"]) / "result"  # for `veilsum verify`
+        result = next(iter(member.join(Records(z, y), once=True)))
+    kept = Path(context.node_config["identity"]) / "result"  # for `veilsum verify`
     kept.mkdir(exist_ok=True)
     result.save(kept)
-    answer = {"head": result.record.weights_sha256, "counted": result.counted}
+    answer = {"head": result.record.head, "counted": result.counted}
     bias = np.zeros(CLASSES) if result.bias is None else result.bias.copy()
-    bias[list(result.unanswered)] = -np.inf  # withheld, or without records: no answer
+    bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never answered
     content = {"veilsum": ConfigRecord(answer), "arrays": ArrayRecord([result.weights, bias])}
     return Message(RecordDict(content), reply_to=message)
 
 
 def _member(context: Context) -> Member:
-    """Who this node is comes from its own configuration, whom it asks and whom it trusts: never from the server's message."""
+    """The node's own configuration says who it is, whom it trusts and what it approves, never the server's message."""
     config = context.node_config
-    policy = Policy(admin_key=config["admin-key"])
-    return Member(config["url"], Identity.load(config["identity"]), None, policy)
+    policy = Policy(admin_key=config["admin-key"], approved={config["approve"]})
+    return Member(config["url"], Identity.load(config["identity"]), policy)
 
 
 server = ServerApp()
@@ -123,14 +115,16 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
     done = strategy.start(grid, ArrayRecord(new_network(0)), num_rounds=int(config["rounds"]))
     network = done.arrays.to_numpy_ndarrays()
-    cohort = str(config["cohort"])
-    _ask(grid, "query.enrol", RecordDict({"veilsum": ConfigRecord({"cohort": cohort})}))
-    with Operator(str(config["url"]), os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator:
-        opened = operator.open_round(
-            cohort, RoundRequest(dim=DIM, classes=CLASSES, bias=True, extractor=str(config["extractor"]))
-        )
-    veilsum = ConfigRecord({"round": opened.round})
-    answers = _ask(grid, "query.calibrate", RecordDict({"veilsum": veilsum, "arrays": ArrayRecord(network)}))
+    # The nodes wait for the run while the operator's side follows it.
+    with (
+        Operator(str(config["url"]), os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        study = find_study(operator, str(config["federation"]), str(config["study"]))
+        following = Following(operator, lambda _: None)
+        run = beside.submit(following.run, str(config["federation"]), study, this_month())
+        answers = _ask(grid, "query.calibrate", RecordDict({"arrays": ArrayRecord(network)}))
+        run.result()
     weights, bias = one_head(answers)
     x, y = data_of(str(config["test"]))
     context.state["outcome"] = MetricRecord(
@@ -145,20 +139,20 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def one_head(answers: list[RecordDict]) -> tuple[Floats, Floats]:
-    """Weights and bias that every node has verified, −∞ for classes that are no answer; RuntimeError where one sends another digest, or other numbers."""
+    """Weights and bias that every node verified, −∞ for classes that are never answered. RuntimeError if two nodes differ."""
     sent = [(answer["veilsum"]["head"], answer["arrays"].to_numpy_ndarrays()) for answer in answers]
     heads = {(digest, *(part.tobytes() for part in parts)) for digest, parts in sent}
     if len(heads) != 1:
-        raise RuntimeError(f"{len(answers)} nodes send {len(heads)} different heads: none is taken")
+        raise RuntimeError(f"{len(answers)} nodes sent {len(heads)} different heads")
     weights, bias = sent[0][1]
     return weights, bias
 
 
 def _ask(grid: Grid, kind: str, content: RecordDict) -> list[RecordDict]:
-    """Ask every node at once; they wait for each other."""
+    """Ask all nodes at once: they wait for each other."""
     asked = [Message(content, dst_node_id=node, message_type=kind) for node in grid.get_node_ids()]
     replies = list(grid.send_and_receive(asked))
     failed = [reply.error.reason for reply in replies if reply.has_error()]
     if failed or len(replies) < len(asked):
-        raise RuntimeError(f"{kind}: {len(asked) - len(replies)} nodes are silent, others said {failed}")
+        raise RuntimeError(f"{kind}: {len(asked) - len(replies)} nodes did not answer; errors: {failed}")
     return [reply.content for reply in replies]

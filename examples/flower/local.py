@@ -1,6 +1,6 @@
-"""Both apps in one process, a thread for each node: Flower's own code without its daemons, for a test and a first look.
+"""Both apps in one process, a thread for each node: Flower's own code without its daemons.
 
-.venv/bin/python local.py settings.json    # url, cohort, extractor, admin-key, nodes: [{identity, data}], test, output; lineage
+.venv/bin/python local.py settings.json    # url, federation, study, approve, nodes: [{identity, data}], test, output
 """
 
 import json
@@ -69,8 +69,7 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     logging.getLogger("flwr").setLevel(logging.WARNING)
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message is made without one
-    own = {"url": settings["url"], "lineage": settings.pop("lineage", "flower")}
-    own["admin-key"] = settings.pop("admin-key")
+    own = {"url": settings["url"], "admin-key": settings["federation"], "approve": settings.pop("approve")}
     nodes = [own | node for node in settings.pop("nodes")]
     context = Context(1, 0, {}, RecordDict(), {"rounds": 8} | settings)
     server(Threads(nodes), context)

@@ -1,6 +1,6 @@
 """One site's executor, called as NVFLARE's client runner calls it: for a test without a deployment.
 
-.venv/bin/python drive.py settings.json    # url, identity, admin_key, lineage, data, cohort, round
+.venv/bin/python drive.py settings.json    # url, identity, admin_key, approve, data, dim
 """
 
 import json
@@ -25,18 +25,16 @@ def features(weights: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def main() -> None:
-    given = {name: SETTINGS[name] for name in ("url", "identity", "admin_key", "lineage")}
+    given = {name: SETTINGS[name] for name in ("url", "identity", "admin_key", "approve")}
     site = CalibrateExecutor(features="__main__:features", **given)
     task = DXO(DataKind.WEIGHTS, {"projection": np.eye(SETTINGS["dim"])}).to_shareable()
-    task.set_header("cohort", SETTINGS["cohort"])
-    task.set_header("round", SETTINGS["round"])
     unknown = site.execute("train", task, FLContext(), Signal())
     answer = site.execute("calibrate", task, FLContext(), Signal())
     found: dict[str, Any] = {"unknown": unknown.get_return_code(), "code": answer.get_return_code()}
     if answer.get_return_code() == ReturnCode.OK:
         head = from_shareable(answer)
         found["shape"] = head.data["weights"].shape
-        found["head"] = head.get_meta_prop("weights_sha256")
+        found["head"] = head.get_meta_prop("head")
         found["unanswered"] = head.get_meta_prop("unanswered")
         found["counted"] = head.get_meta_prop("counted")
     print(json.dumps(found))

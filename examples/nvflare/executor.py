@@ -1,8 +1,8 @@
-"""An NVFLARE executor that calibrates: the task "calibrate" of a job becomes a member's part in a masked round.
+"""An NVFLARE executor that calibrates: the task "calibrate" of a job takes part in a run of a study.
 
-A job's server sends the trained weights as it always does; each site runs them over its records by a function of yours,
-contributes the sums of those features, and answers with the verified head, whose bias is −∞ for classes that it must not answer. The site's own configuration says who it is and whom it trusts, the
-task says which cohort and round.
+The job's server sends the trained weights as usual. Each site computes the features of its records by a function of yours,
+contributes their sums, and answers with the verified head, whose bias is −∞ for classes that are never answered. The site's own
+configuration says who it is, whom it trusts and what it approves.
 """
 
 from collections.abc import Callable
@@ -33,21 +33,21 @@ class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped he
         identity: the folder of this site's identity.
         admin_key: the admin's public key, 64 hexadecimal digits.
         features: "module:function" from the task's weights, a dictionary of arrays, to features (n, dim) and labels (n,).
-        lineage: this site's name for those records.
+        approve: approval digest, or name, of the study that this site takes part in.
         task: the task's name.
     """
 
     def __init__(
-        self, url: str, identity: str, admin_key: str, features: str, lineage: str, task: str = "calibrate"
+        self, url: str, identity: str, admin_key: str, features: str, approve: str, task: str = "calibrate"
     ) -> None:
         super().__init__()
         self.url, self.identity, self.admin_key = url, identity, admin_key
-        self.features, self.lineage, self.task = features, lineage, task
+        self.features, self.approve, self.task = features, approve, task
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Take part in the round that the task's headers `cohort` and `round` name."""
+        """Take part in the study's next run."""
         if task_name != self.task:
             return make_reply(ReturnCode.TASK_UNKNOWN)
         if abort_signal.triggered:
@@ -56,18 +56,16 @@ class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped he
             module, _, name = self.features.partition(":")
             compute: Features = getattr(import_module(module), name)
             z, y = compute(from_shareable(shareable).data)
-            policy = Policy(admin_key=self.admin_key)
-            with Member(self.url, Identity.load(self.identity), None, policy) as member:
-                member.enrol(str(shareable.get_header("cohort")))
-                records = Records(z, y, normalise=True)
-                result = member.contribute(str(shareable.get_header("round")), records, lineage=self.lineage)
+            policy = Policy(admin_key=self.admin_key, approved={self.approve})
+            with Member(self.url, Identity.load(self.identity), policy) as member:
+                result = next(iter(member.join(Records(z, y), once=True)))
         except (CalibrationError, ClientError, Misuse, PeerFault) as error:
             self.log_error(fl_ctx, f"not calibrated: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
         bias = np.zeros(result.weights.shape[1]) if result.bias is None else result.bias.copy()
-        bias[list(result.unanswered)] = -np.inf  # withheld, or without records: no answer
+        bias[list(result.unanswered)] = -np.inf  # withheld, or without rows: never answered
         head = DXO(DataKind.WEIGHTS, {"weights": result.weights, "bias": bias})
-        head.set_meta_prop("weights_sha256", result.record.weights_sha256)
+        head.set_meta_prop("head", result.record.head)
         head.set_meta_prop("unanswered", list(result.unanswered))
         head.set_meta_prop("counted", result.counted)
         return head.to_shareable()

@@ -23,22 +23,32 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.extending import extended
-from protocol.messages import Message, Past
+from protocol.messages import Message, SurvivorSet
 from protocol.shelf import Shelf
+from protocol.study import Question
+
+GRACE_S = 15.0
+"""How long receipts are still waited for once a threshold of them is in, at most."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How long each phase waits, in seconds. They stand outside the terms: extending one changes no context.
+    """How long each phase waits, in seconds. The study says so, and an operator may extend a phase.
 
-    `grace_s` is how long receipts are still waited for once a threshold of them is in. Who comes later may still sign and
-    reveal; what it says of boxes drops nobody any more.
+    `grace_s` is how long receipts are still waited for once a threshold of them is in. A decryptor that comes later may still sign and
+    reveal; its complaints drop no member any more.
     """
 
-    upload_s: float = 3600.0
-    check_s: float = 300.0
-    freeze_s: float = 300.0
-    grace_s: float = 15.0
+    upload_s: float
+    check_s: float
+    freeze_s: float
+    grace_s: float
+
+    @classmethod
+    def of(cls, question: Question) -> "Windows":
+        """Those of a study."""
+        windows = question.windows
+        return cls(windows.upload, windows.answer, windows.answer, min(GRACE_S, windows.answer))
 
 
 @dataclass(frozen=True)
@@ -46,16 +56,19 @@ class Setting:
     """What stays the same through an attempt.
 
     Attributes:
-        attempt: roster, manifest and opening.
-        windows: how long each phase waits.
-        history: how each attempt ended that the opening's links name, in order.
+        attempt: roster, study, manifest and opening.
+        earlier: the certified set that the attempt rests on (`Freeze.earlier`): the repeated attempt's, or the indicator's.
         shelf: where announcements are kept.
     """
 
     attempt: Attempt
-    windows: Windows
-    history: tuple[Past, ...]
+    earlier: tuple[SurvivorSet, ...]
     shelf: Shelf
+
+    @property
+    def windows(self) -> Windows:
+        """How long each phase waits."""
+        return Windows.of(self.attempt.question)
 
     def until(self, now_s: float, window_s: float) -> float:
         """When a window that begins now is over: at the terms' latest end at the latest."""
@@ -79,7 +92,7 @@ class CoordinatorPhase(ABC):
 
     @property
     def attempt(self) -> Attempt:
-        """Roster, manifest and opening."""
+        """Roster, study, manifest and opening."""
         return self.setting.attempt
 
     def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":

@@ -63,14 +63,14 @@ class Checking(Delivering):
         if len(self.receipts) < quorum.threshold:
             few = f"{len(self.receipts)} receipts, the threshold is {quorum.threshold}"
             return Voiding.begin(self.setting, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
-        attempt, history = self.attempt, self.setting.history
+        attempt, earlier = self.attempt, self.setting.earlier
         # The grace is over, not the time: who is late may show which complaints are false.
         awaited = bool(self.waiting_for()) and now_s < self.latest_s
         if awaited and starved(attempt, self.uploads, self.receipts):
             return replace(self, deadline_s=self.latest_s)
         disputes = contested(attempt, self.receipts, disputes_among(attempt, self.uploads, self.receipts))
         try:
-            survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, history)
+            survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, earlier)
             self._check(survivors, disputes)
         except PeerFault as fault:
             if awaited:
@@ -86,7 +86,7 @@ class Checking(Delivering):
             raise PeerFault(disputes[0].cause, f"{len(survivors)} survivors are left", parties)
         proposed = tuple(Survivor.of(upload.header) for upload in survivors.values())
         try:
-            check_proposal(self.attempt, proposed, self.setting.history)
+            check_proposal(self.attempt, proposed, self.setting.earlier)
         except PeerFault as fault:
             if fault.cause is not Cause.WINDOW_EXCEEDED or not disputes:
                 raise

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, Windows
+from protocol.coordinator.base import CoordinatorPhase, Setting
 from protocol.coordinator.checking import Checking
 from protocol.coordinator.voiding import Voiding
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
-from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, Past, Upload
+from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, SurvivorSet, Upload
 from protocol.packing import Buffer
 from protocol.shelf import Announced, MemoryShelf, Shelf, Trees
 
@@ -37,14 +37,13 @@ class Collecting(CoordinatorPhase):
     def begin(
         cls,
         attempt: Attempt,
-        windows: Windows,
         now_s: float,
-        history: tuple[Past, ...] = (),
+        earlier: tuple[SurvivorSet, ...] = (),
         shelf: Shelf | None = None,
     ) -> "Collecting":
         """Open the attempt; `Setting` says what the arguments are."""
-        setting = Setting(attempt, windows, history, MemoryShelf() if shelf is None else shelf)
-        return cls(setting, setting.until(now_s, windows.upload_s))
+        setting = Setting(attempt, earlier, MemoryShelf() if shelf is None else shelf)
+        return cls(setting, setting.until(now_s, setting.windows.upload_s))
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Announcements; chunks are told by `chunk_stored`."""

@@ -1,11 +1,11 @@
-"""The indicator round is opened to all members, so that each recounts it for itself (protocol §9)."""
+"""The indicator round is opened to all members, so that each recounts it for itself (protocol §8.2)."""
 
 from collections.abc import Callable
 
 from protocol.coordinator.ended import Recovered
 from protocol.due import due_secrets
 from protocol.errors import Misuse
-from protocol.messages import Disclosed, Disclosure, Family, Seed
+from protocol.messages import Disclosed, Disclosure, Seed
 
 
 def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
@@ -21,8 +21,8 @@ def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Discl
         Misuse: of any other round this would open every member's vector.
     """
     attempt = recovered.attempt
-    if attempt.opening.terms.family != Family.INDICATOR:
-        raise Misuse("only an indicator round is disclosed")
+    if not attempt.spec.indicator:
+        raise Misuse("only an indicator is disclosed")
     entries = []
     for member in recovered.summed:
         upload, indices = recovered.uploads[member], range(attempt.chunks)

@@ -14,7 +14,6 @@ from protocol.messages import (
     Evictions,
     Link,
     Message,
-    Past,
     Proof,
     Receipt,
     Refusal,
@@ -48,19 +47,14 @@ class Ended(CoordinatorPhase):
         return self.closing
 
     @property
-    def past(self) -> Past:
-        """How the chain names this end."""
-        return self.closing.past
-
-    @property
     def link(self) -> Link:
         """The chain's link for this attempt."""
-        return self.attempt.link(self.past)
+        return self.attempt.link(self.closing)
 
 
 @dataclass(frozen=True, repr=False)
 class Certified(Ended):
-    """A certified set: it counts as opened."""
+    """A certified set: its records are spent, whether its sum comes or not."""
 
     closing: Certificate
 
@@ -138,7 +132,7 @@ class VoidedByErasure(Ended):
 
 @dataclass(frozen=True, repr=False)
 class Lost(Ended):
-    """Closed by the admin: whatever was uploaded to it is not summed again."""
+    """Closed by the admin: the records that were uploaded to it are spent."""
 
     name: ClassVar[str] = "lost"
     late: ClassVar[tuple[type[Message], ...]] = (*Ended.late, LostMessage)

@@ -4,18 +4,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from protocol.attempt import ALL_CARDS_MAX, cohort_sizes, colluders_assumed
+from protocol.attempt import ALL_CARDS_MAX, cohort_sizes
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.keys import canonical, check_order
 from protocol.merkle import Tree
-from protocol.messages import Cards, KeyCard, Manifest, Roster, Shown, cards_beacon, cards_tree, cohort_id
-from protocol.parameters import HONEST_MIN
-
-CARD_LIFE_MIN_S = 86_400
-"""A card that expires sooner would spoil the cohort for all."""
-LOSS_DEFAULT = 100
-"""Members in a thousand who may vanish."""
+from protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    KeyCard,
+    Manifest,
+    Roster,
+    Shown,
+    Study,
+    Survivor,
+    cards_beacon,
+    cards_tree,
+    cohort_id,
+)
+from protocol.study import Content, read_content
 
 
 @dataclass(frozen=True)
@@ -24,39 +31,51 @@ class Enrolling:
 
     Attributes:
         roster: who may send one.
+        study: what the run is for.
         counter: tells this cohort of the roster from others.
-        colluders: `a`; None for a quarter of the roster.
-        honest_min: `h_min`.
-        cap: most records each member may contribute to a round.
-        loss: members in a thousand who may vanish.
+        period: which records the run sums.
+        repeated: the certified set of the attempt that the run repeats, whose members alone may enrol; empty for fresh records.
+        repeats: that attempt's context; `NO_CONTEXT` for fresh records.
         cards: by member.
         taken: their keys, each in its one encoding.
     """
 
     roster: Roster
+    study: Study
     counter: int
-    cap: int
-    colluders: int | None = None
-    honest_min: int = HONEST_MIN
-    loss: int = LOSS_DEFAULT
+    period: str
+    repeats: bytes = NO_CONTEXT
+    repeated: tuple[Survivor, ...] = ()
     cards: dict[str, KeyCard] = field(default_factory=dict)
     taken: frozenset[bytes] = frozenset()
 
     @property
     def cohort(self) -> bytes:
         """The cohort's id."""
-        return cohort_id(self.roster.hash, self.counter)
+        return cohort_id(self.roster.hash, self.counter, self.study.hash, self.period, self.repeats)
+
+    @property
+    def content(self) -> Content:
+        """The study's."""
+        return read_content(self.study.content)
+
+    @property
+    def invited(self) -> tuple[str, ...]:
+        """Members that may send a card: all of the roster, or those of the repeated attempt."""
+        if self.repeats == NO_CONTEXT:
+            return tuple(entry.member for entry in self.roster.members)
+        return tuple(survivor.member for survivor in self.repeated)
 
     @property
     def complete(self) -> bool:
-        """Whether every member of the roster has sent its card."""
-        return len(self.cards) == len(self.roster.members)
+        """Whether every member that may has sent its card."""
+        return len(self.cards) == len(self.invited)
 
     def receive(self, card: KeyCard, now_s: float) -> "Enrolling":
         """Admit a card, checked in this order; the same card again changes nothing.
 
         1. it is for this cohort (wrong-cohort), of a member (unknown-member), signed by it (bad-signature);
-        2. it is valid for another day at least (card-expired);
+        2. it expires no earlier than the study (card-expired);
         3. it is the member's first (card-conflict);
         4. neither key is of low order (low-order-point) or stands on another card, or twice, however it is
            encoded (duplicate).
@@ -65,8 +84,13 @@ class Enrolling:
         if card.cohort != self.cohort:
             raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])
         card.verify(self.roster.key_of(member), member)
-        if card.expires_s < now_s + CARD_LIFE_MIN_S:
-            raise PeerFault(Cause.CARD_EXPIRED, f"{member}'s card is valid for less than a day", [member])
+        if member not in self.invited:
+            raise PeerFault(
+                Cause.UNKNOWN_MEMBER, f"{member} was not in the attempt that the run repeats", [member]
+            )
+        expires_s = self.content.notes.expires
+        if card.expires_s < expires_s or expires_s <= now_s:
+            raise PeerFault(Cause.CARD_EXPIRED, f"{member}'s card expires before the study does", [member])
         if member in self.cards:
             if self.cards[member] != card:
                 raise PeerFault(Cause.CARD_CONFLICT, f"{member} sent another card before", [member])
@@ -87,28 +111,31 @@ class Enrolling:
     def manifest(self) -> Manifest:
         """Close the cohort with the cards that came; PeerFault(cohort-too-small) where they are too few."""
         members = tuple(sorted(self.cards))
-        colluders = colluders_assumed(self.roster) if self.colluders is None else self.colluders
-        sizes = cohort_sizes(
-            self.roster, members, colluders=colluders, honest_min=self.honest_min, loss=self.loss
-        )
+        repeats = self.repeats != NO_CONTEXT
+        if repeats and not self.complete:
+            missing = sorted({*self.invited} - {*members})
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL,
+                f"a repeated run needs every member; {len(missing)} did not come",
+                missing,
+            )
+        sizes = cohort_sizes(self.roster, self.content.question, members, repeats=repeats)
         root = self._tree.root
-        beacon = cards_beacon(self.cohort, root)
         return Manifest(
             cohort=self.cohort,
             roster_hash=self.roster.hash,
             counter=self.counter,
+            study=self.study.hash,
+            period=self.period,
+            repeats=self.repeats,
             members=members,
             cards_root=root,
-            colluders=sizes.quorum.colluders,
             decryptor_colluders=sizes.quorum.decryptor_colluders,
-            honest_min=sizes.quorum.honest_min,
             survivors_min=sizes.quorum.survivors_min,
             threshold=sizes.quorum.threshold,
             degree=sizes.degree,
             window_dropped_max=sizes.window_dropped_max,
-            loss=self.loss,
-            decryptors=sizes.decryptors(members, self.roster.decryptors, beacon),
-            caps=(self.cap,) * len(members),
+            decryptors=sizes.decryptors(members, self.roster.decryptors, cards_beacon(self.cohort, root)),
         )
 
     @cached_property

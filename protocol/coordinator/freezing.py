@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.coordinator.base import CoordinatorPhase, added, cancelled
 from protocol.coordinator.delivering import Delivering
@@ -12,7 +11,6 @@ from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
-from protocol.ledger import Group, LedgerFault
 from protocol.messages import (
     NO_REASON,
     Certificate,
@@ -84,7 +82,7 @@ class Freezing(Delivering):
     def proposal(self) -> Freeze:
         """What decryptors with a receipt are shown."""
         headers = tuple(self.uploads[survivor.member].header for survivor in self.survivors)
-        return Freeze(self.attempt.context, headers, self.setting.history)
+        return Freeze(self.attempt.context, headers, self.setting.earlier)
 
     def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
         self.check_sender(vote.member, vote.context)
@@ -107,7 +105,6 @@ class Freezing(Delivering):
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.check_sender(refusal.member, refusal.context)
         refusal.verify(self.attempt.roster.key_of(refusal.member), refusal.member)
-        self._check_told(refusal)
         refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
         if refusals is None or refusal.member in self.votes:
             return self
@@ -115,40 +112,17 @@ class Freezing(Delivering):
         possible = len(self.votes) + len(phase.unanswered)
         return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
 
-    def _check_told(self, refusal: Refusal) -> None:
-        """Refuse more rounds or members than the federation has had together: a refusal is kept for good."""
-        history = self.setting.history
-        sets = (len(opened.survivors) for past in history for opened in past.sets)
-        most = max(len(self.attempt.roster.members), *sets, 0)
-        if len(refusal.rounds) > 1 + len(history) or len(refusal.group) > most:
-            raise PeerFault(
-                Cause.MALFORMED,
-                f"{refusal.member} refused over {len(refusal.rounds)} rounds and {len(refusal.group)} members, more than "
-                "there have been",
-                [refusal.member],
-            )
-
     def go_on(self, now_s: float) -> CoordinatorPhase:
         """No certificate: void the attempt, for the reason that was given, or for want of answers."""
         del now_s
         for refusal in self.refusals.values():
-            return Voiding.begin(self.setting, self._refused(refusal), spent=self._spent)
+            fault = PeerFault(
+                _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
+            )
+            return Voiding.begin(self.setting, fault, spent=self._spent)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
         return Voiding.begin(self.setting, fault, spent=self._spent)
-
-    def _refused(self, refusal: Refusal) -> PeerFault:
-        """The fault that a refusal tells of; for the ledger, with the group and the rounds that would expose it."""
-        said = f"{refusal.member} refused to sign"
-        if not refusal.group:
-            return PeerFault(_cause_named(refusal.cause), said, (refusal.member,))
-        attempt, own = self.attempt, group_floor(self.attempt.manifest)
-        floors = {link.context: link.floor for link in attempt.opening.links} | {attempt.context: own}
-        floor = max((floors[context] for context in refusal.rounds if context in floors), default=own)
-        exposed = LedgerFault(Group(refusal.group, refusal.rounds, floor))
-        exposed.detail = f"{said}: {exposed.detail}"
-        exposed.parties = (refusal.member,)  # those it names may be anybody's choice
-        return exposed
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Void the attempt with the decryptors who have not signed the survivors."""
@@ -167,8 +141,8 @@ _REFUSALS = frozenset(
         Cause.WINDOW_EXCEEDED,
         Cause.CHAIN_BROKEN,
         Cause.OUTCOME_MISSING,
-        Cause.LEDGER_REFUSED,
-        Cause.LINEAGE_MIXED,
+        Cause.REPEAT_MISMATCH,
+        Cause.MALFORMED,
         Cause.OWN_UPLOAD_CHANGED,
         Cause.INDICATOR_MISMATCH,
     }

@@ -21,7 +21,6 @@ from protocol.messages import (
     BadRun,
     Certificate,
     Evictions,
-    Family,
     Holder,
     Message,
     Proof,
@@ -227,7 +226,7 @@ class Revealing(Delivering):
             for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
         ]
         setting, uploads = self.setting, self.uploads
-        if self.attempt.opening.terms.family != Family.INDICATOR:
+        if not self.attempt.spec.indicator:
             # Announcements are large, and only a disclosure looks at them again.
             setting = replace(setting, shelf=MemoryShelf())
             uploads = {member: replace(kept, shelf=setting.shelf) for member, kept in uploads.items()}
@@ -328,6 +327,6 @@ class Revealing(Delivering):
         return f"{len(runs)} of those who revealed hold shares of {dealer}'s secrets, the threshold is {threshold}"
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
-        """Give the sum up; what is certified stays opened in everybody's ledger."""
+        """Give the sum up; the records of what is certified stay spent."""
         del now_s
         return Failed(self.setting, None, self.certificate, cancelled(reason), self.proofs)

@@ -11,7 +11,7 @@ from protocol.codec import Bytes, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import MemberPhase, Step
-from protocol.member.history import Entered, History
+from protocol.member.history import History
 from protocol.member.ready import Ready
 from protocol.messages import (
     NOTHING_REVEALED,
@@ -63,8 +63,8 @@ class Attempting(MemberPhase):
 
     @cached_property
     def attempt(self) -> Attempt:
-        """Roster, manifest and opening as one."""
-        return Attempt(self.ready.roster, self.ready.manifest, self.opening)
+        """Roster, study, manifest and opening as one."""
+        return Attempt(self.ready.roster, self.ready.study, self.ready.manifest, self.opening)
 
     @property
     def member(self) -> str:
@@ -97,7 +97,7 @@ class Attempting(MemberPhase):
         """Erase the round's keys and shares once the terms' latest end has passed: nothing was revealed in it, nor ever is."""
         if not self._over(now_s):
             return self
-        return self.ready.erased(Entered(self.attempt, self._lineages), self.history)
+        return self.ready.erased(self.attempt, self.history)
 
     def knowing(self, history: History) -> Self:
         """The same with what it learned in other cohorts of the federation since."""
@@ -105,10 +105,6 @@ class Attempting(MemberPhase):
 
     def _over(self, now_s: float) -> bool:
         return now_s >= self.opening.terms.latest_end_s
-
-    @property
-    def _lineages(self) -> tuple[bytes, ...]:
-        return tuple(upload.header.lineage for upload in self.uploads)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
         """In every phase of an attempt: its opening again, a void request, an erasure request, and how it ended."""
@@ -138,7 +134,7 @@ class Attempting(MemberPhase):
 
         self.attempt.check_decryptor(self.member)
         vote = Vote.make(key, context=self.attempt.context, member=self.member, outcome=outcome)
-        ready = self.ready.knowing(self.history.entered(Entered(self.attempt, self._lineages)))
+        ready = self.ready.knowing(self.history.entered(self.attempt))
         attempting = (ready, self.opening, self.uploads, self.own_shares)
         return Voted(*attempting, self.held(), self._refused(), vote), (vote,)
 
@@ -159,13 +155,13 @@ class Attempting(MemberPhase):
         return self.lapse(now_s).receive(request, key, now_s)
 
     def _without_sum(self, document: Erasure | Lost, _key: SigningKey, now_s: float) -> Step:
-        history = self.history.closed(Entered(self.attempt, self._lineages), document, now_s)
+        history = self.history.closed(self.attempt, document, now_s)
         return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
 
     def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         from protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
 
-        history = self.history.closed(Entered(self.attempt, self._lineages), certificate, now_s)
+        history = self.history.closed(self.attempt, certificate, now_s)
         named = tuple(s for s in certificate.survivors if s.member == self.member)
         if named and named != self.own:
             raise PeerFault(

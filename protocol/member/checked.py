@@ -7,11 +7,9 @@ from protocol.causes import Cause
 from protocol.codec import Many, Nested
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.ledger import LedgerFault
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import PhaseKind, Step
 from protocol.messages import (
-    NO_INDICATOR,
     Deliveries,
     Freeze,
     Message,
@@ -21,7 +19,7 @@ from protocol.messages import (
     survivors_hash,
 )
 from protocol.messages.base import MAX_MEMBERS
-from protocol.proposal import check_counted, check_survivors
+from protocol.proposal import check_proposal
 
 
 class Holding(Attempting):
@@ -80,30 +78,23 @@ class Checked(Holding):
             self.check_proposal(survivors, freeze)
         except PeerFault as fault:
             # It signs nothing and says why; another proposal may still be signed.
-            exposed = fault.group if isinstance(fault, LedgerFault) else None
-            refusal = Refusal.make(
-                key,
-                context=context,
-                member=self.member,
-                cause=fault.cause.value,
-                group=exposed.members if exposed else (),
-                rounds=exposed.rounds if exposed else (),
-            )
+            refusal = Refusal.make(key, context=context, member=self.member, cause=fault.cause.value)
             return self, (refusal,)
         return self.vote(survivors_hash(context, survivors), key)
 
     def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
         """Check the survivors proposed, in this order (protocol §4.6).
 
-        1. to 4. `proposal.check_survivors`: members in order, at least n_min of them, windows, history, ledger;
-        5. this member's own upload, if it stands among them, is the one it sent;
-        6. every other one is an upload that was delivered with this header: its signature was checked then, and its
+        What this member learned since the opening stands in its links (clauses 4 and 5 of §4.3); then
+
+        1. to 3. and 6. `proposal.check_proposal`: members in order, n_min, windows, and the certified set that the attempt rests on;
+        4. this member's own upload, if it stands among them, is the one it sent;
+        5. every other one is an upload that was delivered with this header: its signature was checked then, and its
            digest pins all it signed;
-        7. the indicator's rule (protocol §9), by this member's own count.
+        That this member has recounted the indicator, the opening's clause 9 has checked.
         """
-        # What this member has learned since the opening, of other cohorts, must stand in its chain as well.
         self.history.check(self.opening, self.attempt.context)
-        check_survivors(self.attempt, survivors, freeze.history)
+        check_proposal(self.attempt, survivors, freeze.earlier)
         delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
         unknown = [survivor.member for survivor in survivors if survivor not in delivered]
         if self.member in unknown:
@@ -111,10 +102,4 @@ class Checked(Holding):
         if unknown:
             raise PeerFault(
                 Cause.SURVIVORS_INVALID, f"{unknown[0]}'s upload is not the one whose box was shown"
-            )
-        if self.opening.terms.indicator != NO_INDICATOR:
-            rounds = self.history.counted
-            recounted = (each for each in rounds if each.context == self.opening.terms.indicator)
-            check_counted(
-                self.attempt, survivors, (each for round_ in recounted for each in round_.survivors)
             )

@@ -22,7 +22,6 @@ from protocol.messages import (
     Erasure,
     ErasureRequest,
     Evictions,
-    Family,
     Lost,
     Message,
     Opening,
@@ -61,7 +60,7 @@ class Closed(MemberPhase):
     @property
     def attempt(self) -> Attempt:
         """The attempt that was closed."""
-        return Attempt(self.ready.roster, self.ready.manifest, self.opening)
+        return Attempt(self.ready.roster, self.ready.study, self.ready.manifest, self.opening)
 
     @property
     def member(self) -> str:
@@ -193,11 +192,16 @@ class Closed(MemberPhase):
         return closed, closed.reveals
 
     def _disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
-        """Recount an indicator round for oneself (protocol §9)."""
-        if self.opening.terms.family != Family.INDICATOR or self.certificate.void:
-            raise PeerFault(Cause.WRONG_PHASE, "only the sum of an indicator round is recounted")
+        """Recount an indicator for oneself (protocol §8.2)."""
+        if not self.attempt.spec.indicator or self.certificate.void:
+            raise PeerFault(Cause.WRONG_PHASE, "only a certified indicator is recounted")
         holders = recount(self.attempt, self.staying, message)
         if (holders < 0).any() or (holders > len(self.staying)).any():
             raise PeerFault(Cause.DISCLOSURE_INVALID, "a class has fewer holders than none, or more than all")
-        counted = Counted(self.attempt.context, tuple(int(count) for count in holders), self.staying)
-        return self.knowing(replace(self.history, counted=(counted,))), ()
+        counted = Counted(
+            self.attempt.context,
+            tuple(int(count) for count in holders),
+            self.staying,
+            tuple(dealer.member for dealer in self.evicted),
+        )
+        return self.knowing(self.history.with_count(counted)), ()

@@ -14,7 +14,8 @@ from protocol.keys import AgreementKey, PairKey
 from protocol.member.base import MemberPhase, PhaseKind, Step
 from protocol.member.history import History
 from protocol.member.ready import Ready
-from protocol.messages import Cards, KeyCard, Message, Roster
+from protocol.messages import NO_CONTEXT, Cards, KeyCard, Message, Roster, Study, cohort_id
+from protocol.study import read_content
 from protocol.tags import Tag
 
 
@@ -25,6 +26,7 @@ class Enrolled(MemberPhase):
 
     member: Id
     roster: Annotated[Roster, Nested(Roster)]
+    study: Annotated[Study, Nested(Study)]
     card: Annotated[KeyCard, Nested(KeyCard)]
     mask_private: Secret
     box_private: Secret
@@ -35,21 +37,25 @@ class Enrolled(MemberPhase):
         cls,
         member: str,
         roster: Roster,
-        cohort: bytes,
+        study: Study,
         key: SigningKey,
         *,
-        expires_s: int,
+        counter: int,
+        period: str,
+        repeats: bytes = NO_CONTEXT,
         history: History = History(),  # noqa: B008 - a frozen value
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> Step:
-        """Draw the keys for a cohort; the effect is the card.
+        """Draw the keys for a cohort; the effect is the card, which expires with the study.
 
         Args:
             member: this member's id.
             roster: as accepted.
-            cohort: whose card it is.
+            study: as accepted.
             key: the member's identity.
-            expires_s: Unix time in seconds after which no round may open on the card.
+            counter: of the cohort.
+            period: which records the run sums.
+            repeats: context of the attempt whose records the run sums again.
             history: what the member knows from earlier cohorts of the federation.
             random_bytes: where keys and nonce come from.
 
@@ -61,14 +67,14 @@ class Enrolled(MemberPhase):
         mask_private, box_private = SecretBytes(random_bytes(32)), SecretBytes(random_bytes(32))
         card = KeyCard.make(
             key,
-            cohort=cohort,
+            cohort=cohort_id(roster.hash, counter, study.hash, period, repeats),
             member=member,
             mask_key=AgreementKey(mask_private).public,
             box_key=AgreementKey(box_private).public,
             nonce=random_bytes(32),
-            expires_s=expires_s,
+            expires_s=read_content(study.content).notes.expires,
         )
-        return cls(member, roster, card, mask_private, box_private, history), (card,)
+        return cls(member, roster, study, card, mask_private, box_private, history), (card,)
 
     def knowing(self, history: History) -> "Enrolled":
         """The same with what it learned in other cohorts of the federation since."""
@@ -87,7 +93,10 @@ class Enrolled(MemberPhase):
         manifest = cards.manifest
         if manifest.cohort != self.card.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the manifest is for another cohort than this member's card")
-        check_manifest(self.roster, manifest)
+        finished = self.history.finished_of(manifest.repeats)
+        # A member that was not in the repeated attempt has no records for its run.
+        repeated = () if finished is None else finished.survivors
+        check_manifest(self.roster, self.study, manifest, repeated)
         check_cards(self.roster, cards)
         # Otherwise a victim who is shown other cards than the rest is opened without any colluder.
         if cards.by_member.get(self.member) != self.card:
@@ -99,7 +108,12 @@ class Enrolled(MemberPhase):
         masks = self._pairs(Tag.PAIR_MASK, cards, neighbours)
         boxes = self._pairs(Tag.PAIR_BOX, cards, tuple(peer for peer in peers if peer != self.member))
         expires_s = min(card.expires_s for card in cards.by_member.values())
-        return Ready(self.member, self.roster, manifest, expires_s, 0, 0, masks, boxes, self.history), ()
+        return (
+            Ready(
+                self.member, self.roster, self.study, manifest, expires_s, 0, 0, masks, boxes, self.history
+            ),
+            (),
+        )
 
     def _pairs(self, tag: Tag, cards: Cards, peers: tuple[str, ...]) -> tuple[PairKey, ...]:
         masks = tag is Tag.PAIR_MASK

@@ -4,13 +4,11 @@ import os
 from collections.abc import Callable
 from typing import ClassVar
 
-from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import Misuse
 from protocol.member.base import PhaseKind, Step
-from protocol.member.history import Entered
 from protocol.member.receiving import Receiving
-from protocol.messages import Family, Upload
+from protocol.messages import Upload
 from protocol.sealing import Sealing
 
 
@@ -29,21 +27,13 @@ class Opened(Receiving):
         Raises:
             Misuse: it was sealed for another attempt or member.
             PeerFault: outcome-missing or chain-broken where it has since taken part in an attempt that the opening's
-                links do not hold; lineage-spent where this lineage was uploaded to a lost attempt.
+                links do not hold.
         """
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
-        # Of two cohorts that are open at once neither's ledger holds the other's sum (protocol §4.3, clauses 4 and 5).
+        # Of two cohorts that are open at once neither's links hold the other's end (protocol §4.3, clauses 4 and 5).
         history = self.history.check(self.opening, self.attempt.context)
-        noisy = self.opening.terms.family == Family.NOISY
-        if not noisy and upload.header.lineage in history.spent:
-            raise PeerFault(
-                Cause.LINEAGE_SPENT,
-                "use a new lineage for records that were in no lost attempt",
-                [self.member],
-            )
-        entry = Entered(self.attempt, (upload.header.lineage,))
-        ready = self.ready.knowing(history.entered(entry))
+        ready = self.ready.knowing(history.entered(self.attempt))
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 
 

@@ -11,9 +11,9 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import PairKey
 from protocol.member.base import MemberPhase, PhaseKind, Step
-from protocol.member.history import Entered, History
+from protocol.member.history import History
 from protocol.messages import (
-    NO_INDICATOR,
+    NO_CONTEXT,
     NOTHING_REVEALED,
     Certificate,
     Erased,
@@ -24,10 +24,19 @@ from protocol.messages import (
     Message,
     Opening,
     Roster,
+    Study,
 )
 from protocol.messages.base import MAX_MEMBERS
-from protocol.opening_rules import check_exceptions, check_terms
-from protocol.recount import class_floor, rare_classes
+from protocol.opening_rules import (
+    check_fresh,
+    check_latest_end,
+    check_places,
+    check_repeats,
+    check_signed,
+    check_step,
+    repeated_link,
+)
+from protocol.rare_classes import check_enough_rows, withheld_classes
 
 Pairs = Annotated[tuple[PairKey, ...], Many(Nested(PairKey), MAX_MEMBERS)]
 
@@ -48,6 +57,7 @@ class Ready(MemberPhase):
 
     member: Id
     roster: Annotated[Roster, Nested(Roster)]
+    study: Annotated[Study, Nested(Study)]
     manifest: Annotated[Manifest, Nested(Manifest)]
     expires_s: U64
     sequence: U64
@@ -68,10 +78,10 @@ class Ready(MemberPhase):
         """The same member with what it learned in other cohorts of the federation since."""
         return replace(self, history=history)
 
-    def erased(self, entry: Entered, history: History) -> "Ready":
+    def erased(self, attempt: Attempt, history: History) -> "Ready":
         """The same member without the keys of this attempt's sequence; it waits for the attempt's end."""
-        sequence, attempt = max((self.sequence, self.attempt), (entry.attempt.opening.sequence + 1, 0))
-        return self.advanced(sequence, attempt, history.entered(entry))
+        place = max((self.sequence, self.attempt), (attempt.opening.sequence + 1, 0))
+        return self.advanced(*place, history.entered(attempt))
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
         """An opening; how an attempt ended that this member left open; and a request to erase what it held of one."""
@@ -85,17 +95,17 @@ class Ready(MemberPhase):
 
     def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
         """Say that nothing was revealed: a member that reveals has seen the certificate, which ends the attempt for it."""
-        entry = self.history.left_open(request.context)
-        if entry.attempt.manifest.cohort != self.manifest.cohort:
+        attempt = self.history.left_open(request.context)
+        if attempt.manifest.cohort != self.manifest.cohort:
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
                 "the attempt is another cohort's, where this member may still hold shares: it reports there",
                 ["coordinator"],
             )
-        entry.attempt.check_decryptor(self.member)
+        attempt.check_decryptor(self.member)
         report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
-        # A crash may have come between the history that holds the entry and the phase without its keys.
-        return self.erased(entry, self.history), (report,)
+        # A crash may have come between the history that holds the attempt and the phase without its keys.
+        return self.erased(attempt, self.history), (report,)
 
     def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
         return self.knowing(self.history.settle(document, now_s)), ()
@@ -104,60 +114,71 @@ class Ready(MemberPhase):
         """Check an opening in this order, and only then move any key (protocol §4.3).
 
         1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
-        2. no card this member was shown has expired (card-expired), nor have the terms (terms-expired);
+        2. no card this member was shown has expired (card-expired), the study is neither expired nor revoked (study-refused), and
+           the latest end lies ahead, by 30 days at most (terms-expired, terms-refused);
         3. sequence and attempt are not behind this member (wrong-sequence);
         4. and 5. the history: `History.check` (outcome-missing, chain-broken);
-        6. extractor, caps and rare classes: `check_terms` (terms-refused, indicator-mismatch);
-        7. exceptions are the admin's, for this federation, cohort and sequence (exception-refused).
+        6. to 8. the step, fresh records, or the attempt that is repeated: `opening_rules`;
+        9. the indicator's facts (indicator-mismatch).
 
-        A decryptor that is shown one too late checks 1, 4 and 5, and erases the keys of its sequence (protocol §4.9).
+        The driver adds 10., the newest roster, and 11., the member's policy. A decryptor that is shown an opening too late checks
+        1, that its place follows the links and is not behind, and erases the keys of its sequence (protocol §4.9).
         """
         from protocol.member.opened import Opened  # noqa: PLC0415 - the phases form a cycle
 
-        if opening.cohort != self.manifest.cohort:
-            raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort")
-        opening.verify(self.roster.coordinator, "coordinator")
+        attempt = Attempt(self.roster, self.study, self.manifest, opening)
+        check_signed(attempt)
         if now_s >= opening.terms.latest_end_s and self.member in self.manifest.decryptors:
-            entry = Entered(Attempt(self.roster, self.manifest, opening), ())
-            return self.erased(entry, self.history.check(opening)), ()
+            # An attempt in which this member revealed is behind it: it must not enter that one again and report that it did not.
+            check_places(opening)
+            self._check_ahead(opening)
+            return self.erased(attempt, self.history), ()
         if now_s >= self.expires_s:
             raise PeerFault(
                 Cause.CARD_EXPIRED, "a key card of this cohort has expired: enrol in a new cohort"
             )
-        if now_s >= opening.terms.latest_end_s:
-            raise PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end has passed")
+        if now_s >= attempt.content.notes.expires or self.study.hash in self.roster.revoked:
+            raise PeerFault(Cause.STUDY_REFUSED, f"study {attempt.content.notes.name} is expired or revoked")
+        check_latest_end(attempt, now_s)
+        self._check_ahead(opening)
+        history = self.history.check(opening)
+        check_step(attempt)
+        check_fresh(attempt)
+        if (link := repeated_link(attempt)) is not None:
+            check_repeats(attempt, history.finished_of(link.context))
+        self._check_indicator(attempt)
+        return Opened(self.advanced(*opening.place, history), opening, (), SecretBytes()), ()
+
+    def _check_ahead(self, opening: Opening) -> None:
         if opening.place < (self.sequence, self.attempt):
             raise PeerFault(
                 Cause.WRONG_SEQUENCE,
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
             )
-        history = self.history.check(opening)
-        self._check_terms(opening)
-        check_exceptions(self.roster, opening)
-        return Opened(self.advanced(*opening.place, history), opening, (), SecretBytes()), ()
 
-    def _check_terms(self, opening: Opening) -> None:
-        terms = opening.terms
-        check_terms(self.roster, self.manifest, opening)
-        if terms.indicator == NO_INDICATOR:
+    def _check_indicator(self, attempt: Attempt) -> None:
+        """Refuse a sum whose terms leave out others than this member counted (protocol §8.3)."""
+        terms = attempt.terms
+        if terms.indicator == NO_CONTEXT:
             return
-        counted = [each for each in self.history.counted if each.context == terms.indicator]
-        if not counted:
-            raise PeerFault(
-                Cause.INDICATOR_MISMATCH, "this member has not recounted the indicator round", ["coordinator"]
-            )
-        floor = class_floor(self.manifest, terms.margin)
-        rare = rare_classes(counted[0].holders, floor)
-        if terms.withheld != rare:
+        counted = self.history.count_of(terms.indicator)
+        if counted is None or all(each.member != self.member for each in counted.survivors):
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
-                f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(rare)}",
+                "this member was not counted by the indicator, or has not recounted it",
                 ["coordinator"],
             )
-        # Whom the terms leave out wrongly the proposal would too; whom they leave in, decryptors refuse to sign.
-        if left_out := sorted({each.member for each in counted[0].survivors} & {*terms.evicted}):
+        withheld = withheld_classes(attempt.question, counted.holders)
+        if terms.withheld != withheld:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
-                f"the terms name {', '.join(left_out)} evicted, whom the indicator round counted",
+                f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(withheld)}",
                 ["coordinator"],
             )
+        if terms.evicted != counted.evicted:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"the terms name {list(terms.evicted)} evicted, this member saw {list(counted.evicted)}",
+                ["coordinator"],
+            )
+        check_enough_rows(attempt.question, counted.holders)

@@ -10,7 +10,6 @@ from protocol.identity import SigningKey
 from protocol.keys import PairKey
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import Step
-from protocol.member.history import Entered
 from protocol.merkle import verify
 from protocol.messages import (
     SHARE_BYTES,
@@ -68,7 +67,7 @@ class Receiving(Attempting):
             complaints=tuple(dealer.member for dealer in refused),
         )
         # A member that holds shares opens no other attempt before this one has ended.
-        ready = self.ready.knowing(self.history.entered(Entered(self.attempt, self._lineages)))
+        ready = self.ready.knowing(self.history.entered(self.attempt))
         holding = (ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
         checked = Checked(*holding, receipt)
         return checked, (receipt,)

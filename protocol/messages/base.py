@@ -38,14 +38,13 @@ class Kind(IntEnum):
     ERASURE_REQUEST = 16
     ERASED = 17
     ERASURE = 18
-    EXCEPTION = 19
+    LOST = 19
     DISCLOSURE = 20
     UPLOAD_SUMMARY = 21
     REVEAL_SUMMARY = 22
-    LEDGER = 23
+    CHAIN = 23
     BAD_RUN = 24
     STUDY = 25
-    LOST = 26
 
 
 class Message(Headed):

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import U32, U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct, UInt
+from protocol.codec import U32, U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct
 from protocol.errors import PeerFault
 from protocol.graph import Graph
 from protocol.merkle import Tree, verify
@@ -38,21 +38,21 @@ class KeyCard(Signed):
 
 
 class Manifest(Message):
-    """Who is in the cohort, the root over their cards, and the numbers that follow from how many there are.
+    """What a cohort's run is for, who is in it, the root over their cards, and the numbers that follow (protocol §4.2).
 
     Attributes:
+        counter: tells this cohort of the roster from others.
+        study: hash of the study that the run is for.
+        period: which records the run sums: each period takes new ones.
+        repeats: context of the attempt whose records the run sums again; `NO_CONTEXT` for fresh records.
         members: ids in order; a member's place here is its index in masks and shares.
         cards_root: Merkle root over the members' cards, in their order.
-        colluders: `a`, how many members may collude with the coordinator.
-        decryptor_colluders: `a_D`, how many of those may be decryptors.
-        honest_min: `h_min`, how many honest members a sum must hide among.
+        decryptor_colluders: `a_D`, how many colluding members may be decryptors.
         survivors_min: `n_min`, the fewest survivors an attempt may be certified with.
         threshold: `t`, of shares and of certificate signatures.
         degree: `k`, neighbours of a member; all others on the complete graph.
         window_dropped_max: `D_max`, for sparse graphs; zero on the complete graph.
-        loss: members in a thousand who may vanish, which a sparse graph or a drawn committee is sized for.
         decryptors: ids that hold shares, in order.
-        caps: most records each member may contribute, by position.
     """
 
     kind: ClassVar[int] = Kind.MANIFEST
@@ -60,25 +60,22 @@ class Manifest(Message):
     cohort: Digest
     roster_hash: Digest
     counter: U64
+    study: Digest
+    period: Id
+    repeats: Digest
     members: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
     cards_root: Digest
-    colluders: U32
     decryptor_colluders: U32
-    honest_min: U32
     survivors_min: U32
     threshold: U32
     degree: U32
     window_dropped_max: U32
-    loss: U32
     decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
-    caps: Annotated[tuple[int, ...], Many(UInt(8), MAX_MEMBERS)]
 
     def validate(self) -> None:
-        """Refuse lists of other lengths and decryptors who are no members."""
-        if len(self.caps) != len(self.members):
-            raise PeerFault(Cause.MALFORMED, f"{len(self.caps)} caps for {len(self.members)} members")
+        """Refuse decryptors that are not members."""
         if not set(self.decryptors) <= set(self.members):
-            raise PeerFault(Cause.MALFORMED, "a decryptor is no member")
+            raise PeerFault(Cause.MALFORMED, "a decryptor is not a member")
 
     @cached_property
     def hash(self) -> bytes:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from protocol.codec import Digest, Id, Many, Nested, Signature
 from protocol.messages.base import MAX_DECRYPTORS, Kind, Message, Signed
-from protocol.messages.outcome import ERASED_REASON, LOST_REASON, Past
+from protocol.messages.opening import ERASED_REASON, LOST_REASON, NO_CONTEXT
 from protocol.tags import Tag
 
 NOTHING_REVEALED = bytes(32)
@@ -43,10 +43,8 @@ class Erasure(Message):
     context: Digest
     reports: Annotated[tuple[Erased, ...], Many(Nested(Erased), MAX_DECRYPTORS, ascending=True)]
 
-    @property
-    def past(self) -> Past:
-        """What the chain keeps of it. The reports stand outside: any that are enough will do."""
-        return Past(self.context, ERASED_REASON, ())
+    reason: ClassVar[str] = ERASED_REASON
+    survivors_hash: ClassVar[bytes] = NO_CONTEXT
 
 
 class Lost(Signed):
@@ -58,7 +56,5 @@ class Lost(Signed):
     context: Digest
     signature: Signature
 
-    @property
-    def past(self) -> Past:
-        """What the chain keeps of it."""
-        return Past(self.context, LOST_REASON, ())
+    reason: ClassVar[str] = LOST_REASON
+    survivors_hash: ClassVar[bytes] = NO_CONTEXT

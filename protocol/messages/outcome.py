@@ -5,17 +5,14 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import Bytes, Digest, Fixed, Id, Many, Name, Nested, Shared, Signature, Struct
+from protocol.codec import Bytes, Digest, Id, Many, Name, Nested, Signature, Struct
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
 from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
-from protocol.messages.opening import MAX_LINKS
-from protocol.messages.upload import Tag8, UploadHeader
+from protocol.messages.opening import ERASED_REASON, LOST_REASON, NO_CONTEXT, NO_REASON
+from protocol.messages.upload import UploadHeader
 from protocol.tags import Tag, hash_fields
 
-NO_REASON = "none"
-LOST_REASON = "lost"
-ERASED_REASON = "erased"
 NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
 """Reasons that no vote on VOID has."""
 
@@ -24,35 +21,22 @@ class Survivor(Struct):
     """A survivor as the certificate names it."""
 
     member: Id
-    lineage: Tag8
-    records: Tag8
     digest: Digest
 
     @classmethod
     def of(cls, header: UploadHeader) -> "Survivor":
         """The survivor that an upload's header describes."""
-        return cls(header.member, header.lineage, header.records, header.digest)
+        return cls(header.member, header.digest)
 
 
 def survivors_hash(context: bytes, survivors: tuple[Survivor, ...]) -> Digest:
-    """H = H(ctx, sorted (u, lin_u, ver_u, dg_u)): what a decryptor signs for a sum."""
+    """H = H(ctx, sorted (u, dg_u)): what a decryptor signs for a sum."""
     return hash_fields(Tag.SURVIVORS, context, *(s.encode_fields() for s in survivors))
 
 
 def void_hash(context: bytes, reason: str) -> Digest:
     """What a decryptor signs for an attempt that ends without a sum."""
     return hash_fields(Tag.VOID, context, reason.encode())
-
-
-def closing_hash(context: bytes, reason: str, outcomes: Iterable[bytes]) -> Digest:
-    """How an attempt was closed, as the federation's chain names it.
-
-    Args:
-        context: the attempt's.
-        reason: "none" for a sum, "lost", or why it is VOID.
-        outcomes: `survivors_hash` of the certified set, if there is one.
-    """
-    return hash_fields(Tag.CLOSING, context, reason.encode(), *outcomes)
 
 
 class SurvivorSet(Struct):
@@ -66,41 +50,18 @@ class SurvivorSet(Struct):
             raise PeerFault(Cause.MALFORMED, "a set of survivors has none")
 
 
-class Past(Shared):
-    """How an earlier attempt was closed, and which sets of members it opened (protocol §8)."""
-
-    context: Digest
-    reason: Id
-    sets: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
-
-    def validate(self) -> None:
-        """Refuse sets that its reason does not leave: one for a sum, none otherwise."""
-        if len(self.sets) != (self.reason == NO_REASON):
-            raise PeerFault(Cause.MALFORMED, f"{len(self.sets)} sets do not go with the reason {self.reason}")
-
-    @cached_property
-    def outcomes(self) -> tuple[bytes, ...]:
-        """`survivors_hash` of each set."""
-        return tuple(survivors_hash(self.context, opened.survivors) for opened in self.sets)
-
-    @property
-    def closing(self) -> bytes:
-        """What the chain's link must carry."""
-        return closing_hash(self.context, self.reason, self.outcomes)
-
-
 class Freeze(Message):
-    """M2, to every decryptor: the proposed survivors, each by its upload's header, and what was opened before.
+    """M2, to every decryptor: the proposed survivors, each by its upload's header.
 
     Attributes:
-        history: one entry for each link of the opening, in order.
+        earlier: the certified set that this attempt rests on: the repeated attempt's, else the indicator's; none without either.
     """
 
     kind: ClassVar[int] = Kind.FREEZE
 
     context: Digest
     headers: Annotated[tuple[UploadHeader, ...], Many(Nested(UploadHeader), MAX_MEMBERS)]
-    history: Annotated[tuple[Past, ...], Many(Nested(Past), MAX_LINKS)]
+    earlier: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
 
 
 class VoidRequest(Message):
@@ -130,12 +91,7 @@ class Vote(Signed):
 
 
 class Refusal(Signed):
-    """M2, from a decryptor: it signs nothing, and says why.
-
-    Attributes:
-        group: the members whose columns the sum would expose, where the ledger forbids it.
-        rounds: contexts of the opened rounds that, with this one, would expose them.
-    """
+    """M2, from a decryptor: it signs nothing, and says why."""
 
     kind: ClassVar[int] = Kind.REFUSAL
     tag: ClassVar[Tag] = Tag.REFUSAL
@@ -143,8 +99,6 @@ class Refusal(Signed):
     context: Digest
     member: Id
     cause: Id
-    group: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
-    rounds: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_LINKS)]
     signature: Signature
 
 
@@ -189,10 +143,10 @@ class Certificate(Message):
             return void_hash(self.context, self.reason)
         return survivors_hash(self.context, self.survivors)
 
-    @cached_property
-    def past(self) -> Past:
-        """What the chain keeps of it. The votes stand outside: any threshold of them will do."""
-        return Past(self.context, self.reason, () if self.void else (SurvivorSet(self.survivors),))
+    @property
+    def survivors_hash(self) -> bytes:
+        """What the chain keeps of it beside the reason. The votes stand outside: any threshold of them will do."""
+        return NO_CONTEXT if self.void else self.outcome
 
 
 def reveal_digest(

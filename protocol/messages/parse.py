@@ -7,8 +7,8 @@ from protocol.messages.cohort import Cards, KeyCard, Manifest
 from protocol.messages.disclosure import Disclosure
 from protocol.messages.erasure import Erased, Erasure, ErasureRequest, Lost
 from protocol.messages.evictions import BadRun, Evictions
-from protocol.messages.history import Ledger
-from protocol.messages.opening import LedgerException, Opening
+from protocol.messages.history import Chain
+from protocol.messages.opening import Opening
 from protocol.messages.outcome import Certificate, Freeze, Refusal, Reveal, RevealSummary, VoidRequest, Vote
 from protocol.messages.roster import Roster
 from protocol.messages.study import Study
@@ -36,11 +36,10 @@ MESSAGES: dict[int, type[Message]] = {
         ErasureRequest,
         Erased,
         Erasure,
-        LedgerException,
         Disclosure,
         UploadSummary,
         RevealSummary,
-        Ledger,
+        Chain,
         BadRun,
         Study,
         Lost,

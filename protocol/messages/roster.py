@@ -1,16 +1,18 @@
-"""The roster: who is a member, by the admin's signature (protocol §4.1)."""
+"""The roster: who is a member, and whose key signs studies, by the admin's signature (protocol §4.1)."""
 
 from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import U8, U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct
+from protocol.codec import U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct, Text
 from protocol.errors import PeerFault
-from protocol.messages.base import MAX_DECRYPTORS, Kind, Signed
+from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, Kind, Signed
 from protocol.tags import Tag, hash_fields
 
 PARTIES = frozenset({"admin", "coordinator", "operator"})
-"""Names of parties that are no members: a fault that names one of them must not seem to name a member."""
+"""Names that no member may have: a fault that names one of these parties must not seem to name a member."""
+MAX_NAME = 64
+MAX_REVOKED = 1_024
 
 
 class Entry(Struct):
@@ -21,34 +23,36 @@ class Entry(Struct):
 
 
 class Roster(Signed):
-    """The consortium as its admin signed it; a member refuses a lower version than one it has seen.
+    """The consortium as its admin signed it. A member refuses a lower number than it has seen.
 
     Attributes:
-        version_number: grows with every change.
-        federation: the admin's Ed25519 public key, pinned by every member: it is the federation's name.
+        number: grows with every change.
+        name: of the federation, for people.
+        federation: the admin's Ed25519 public key, which every member pins: it identifies the federation.
         coordinator: the coordinator's Ed25519 public key, which signs openings and results.
+        study_key: the Ed25519 public key that signs studies.
         members: sorted by id; ids and keys are unique.
-        decryptors: nominated ids; with none, everyone is a decryptor in a small cohort, and in a large one some are drawn.
-        extractors: digests of the approved feature extractors.
-        readers: ids that may read the sums themselves beside the solution.
-        withhold: 1 where classes that few members hold are withheld (protocol §9), 0 where the admin waives it.
+        decryptors: nominated ids. Without nominees everyone decrypts in a small cohort, and in a large one some are drawn.
+        readers: ids that may read the sums beside the head.
+        revoked: digests of studies that no member takes part in any more, sorted.
     """
 
     kind: ClassVar[int] = Kind.ROSTER
     tag: ClassVar[Tag] = Tag.ROSTER
 
-    version_number: U64
+    number: U64
+    name: Annotated[str, Text(MAX_NAME)]
     federation: Key
     coordinator: Key
-    members: Annotated[tuple[Entry, ...], Many(Nested(Entry), 100_000, ascending=True)]
+    study_key: Key
+    members: Annotated[tuple[Entry, ...], Many(Nested(Entry), MAX_MEMBERS, ascending=True)]
     decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
-    extractors: Annotated[tuple[bytes, ...], Many(Fixed(32), 256, ascending=True)]
-    readers: Annotated[tuple[str, ...], Many(Name(), 100_000, ascending=True)]
-    withhold: U8
+    readers: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    revoked: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_REVOKED, ascending=True)]
     signature: Signature
 
     def validate(self) -> None:
-        """Refuse a key that stands twice, and decryptors or readers that are no members."""
+        """Refuse repeated keys, reserved names, and decryptors or readers that are not members."""
         if len({entry.key for entry in self.members}) != len(self.members):
             raise PeerFault(Cause.DUPLICATE, "two members of the roster share a key", ["admin"])
         if taken := PARTIES.intersection(entry.member for entry in self.members):
@@ -56,10 +60,8 @@ class Roster(Signed):
         named = {*self.decryptors, *self.readers}
         if strangers := named - {entry.member for entry in self.members}:
             raise PeerFault(
-                Cause.UNKNOWN_MEMBER, "decryptors or readers that are no members", sorted(strangers)
+                Cause.UNKNOWN_MEMBER, "decryptors or readers that are not members", sorted(strangers)
             )
-        if self.withhold > 1:
-            raise PeerFault(Cause.MALFORMED, f"withhold is {self.withhold}: 0 or 1", ["admin"])
 
     @cached_property
     def hash(self) -> bytes:
@@ -70,33 +72,43 @@ class Roster(Signed):
         """The member's public key; PeerFault(unknown-member) for a stranger."""
         key = self._keys.get(member)
         if key is None:
-            raise PeerFault(
-                Cause.UNKNOWN_MEMBER, f"{member} is not in roster version {self.version_number}", [member]
-            )
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in roster {self.number}", [member])
         return key
 
     @cached_property
     def _keys(self) -> dict[str, bytes]:
         return {entry.member: entry.key for entry in self.members}
 
-    def verify_admin(self, federation: bytes, *, version_seen: int = 0) -> None:
-        """Refuse a roster of another federation, a signature that is not the admin's, then a version rolled back.
+    def verify_admin(self, federation: bytes, *, seen: "Roster | None" = None) -> None:
+        """Refuse a roster of another federation, without the admin's signature, or rolled back (protocol §4.1).
 
         Args:
             federation: the admin's key, as pinned.
-            version_seen: the highest version that the caller has accepted before.
+            seen: the newest roster that the caller has accepted before.
         """
         if self.federation != federation:
             raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
         self.verify(federation, "admin")
-        if self.version_number < version_seen:
+        if seen is not None and (
+            self.number < seen.number or (self.number == seen.number and self.digest != seen.digest)
+        ):
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
-                f"roster version {self.version_number}, version {version_seen} was seen before",
+                f"roster {self.number} is shown, and roster {seen.number} was seen with other content",
                 ["coordinator"],
             )
 
 
-def cohort_id(roster_hash: bytes, counter: int) -> Digest:
-    """The cohort's id: the roster it draws on and a counter (protocol §4.2)."""
-    return hash_fields(Tag.COHORT, roster_hash, counter.to_bytes(8, "little"))
+def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repeats: bytes) -> Digest:
+    """The cohort's id (protocol §4.2).
+
+    Args:
+        roster_hash: of the roster it draws on.
+        counter: tells cohorts of one roster apart.
+        study: the study's hash.
+        period: its name.
+        repeats: context of the attempt whose records the run sums again; `NO_CONTEXT` for fresh records.
+    """
+    return hash_fields(
+        Tag.COHORT, roster_hash, counter.to_bytes(8, "little"), study, period.encode(), repeats
+    )

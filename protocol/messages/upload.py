@@ -11,7 +11,6 @@ from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kin
 from protocol.messages.cohort import Path
 from protocol.tags import Tag, hash_fields, info
 
-Tag8 = Annotated[bytes, Fixed(8)]
 MAX_CHUNKS = 1 << 20
 MAX_BOX_BYTES = 36 * MAX_MEMBERS + 16
 COMMITMENT_BYTES = 16
@@ -23,8 +22,6 @@ class UploadHeader(Struct):
     """The preimage of an upload's digest dg_u, and the member's signature over it.
 
     Attributes:
-        lineage: the data set's name under the member's key, 8 bytes.
-        records: the same over lineage and records, 8 bytes; changes when the records change.
         salt: 32 fresh bytes that make the keys of this upload's boxes.
         chunk_root: Merkle root of the chunks' SHA-256 digests.
         commitment_root: Merkle root of the secrets' commitments, then one row of share commitments a decryptor.
@@ -33,8 +30,6 @@ class UploadHeader(Struct):
 
     context: Digest
     member: Id
-    lineage: Tag8
-    records: Tag8
     salt: Digest
     chunk_root: Digest
     commitment_root: Digest
@@ -43,13 +38,11 @@ class UploadHeader(Struct):
 
     @cached_property
     def digest(self) -> bytes:
-        """dg_u = H(ctx, u, lin_u, ver_u, salt_u, roots)."""
+        """dg_u = H(ctx, u, salt_u, roots)."""
         return hash_fields(
             Tag.DIGEST,
             self.context,
             self.member.encode(),
-            self.lineage,
-            self.records,
             self.salt,
             self.chunk_root,
             self.commitment_root,
@@ -58,9 +51,7 @@ class UploadHeader(Struct):
 
     @property
     def _signed(self) -> bytes:
-        return hash_fields(
-            Tag.UPLOAD, self.context, self.member.encode(), self.lineage, self.records, self.digest
-        )
+        return hash_fields(Tag.UPLOAD, self.context, self.member.encode(), self.digest)
 
     @classmethod
     def make(cls, key: SigningKey, **values: bytes | str) -> "UploadHeader":

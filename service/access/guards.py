@@ -1,5 +1,6 @@
 """Who may call a route. Every route says it, by a guard, which is asked before the route's body is read."""
 
+import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -19,13 +20,16 @@ from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.messages import Roster
+from protocol.published import CombinedRecord
 from protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
 from protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from protocol.study import read_content
 from service.access.bodies import ENDING
 from service.access.callers import ANYBODY, Caller, Kind
 from service.access.gate import Gate, check_digest
 from service.access.limits import Limits, TooMany
 from service.audit import DONE, Audit, Deed
+from service.combining import stored_record
 from service.coordinator import Coordinator
 from service.listed import Listed
 
@@ -54,6 +58,7 @@ _NAMES = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
     "round_id": ROUND_PATTERN,
+    "combination": ROUND_PATTERN,
     "member": MEMBER_PATTERN,
 }
 
@@ -178,6 +183,21 @@ class ReaderOrOperator(Operator):
                 [caller.name],
             )
         return caller
+
+
+class HeadReader(Operator):
+    """Who may read a head: a member of the federation or an operator, and anybody where the study says so."""
+
+    schemes = (_TOKEN, _SIGNATURE)
+    causes = (Cause.UNAUTHORISED, *_SIGNED, Cause.NOT_FOUND)
+
+    async def admit(self, request: Request) -> Caller:
+        """By a signature where there is one, else by a token; by neither where anyone may read."""
+        if SIGNATURE_INPUT in request.headers:
+            return await gate_of(request).member(request, lambda: _roster(request))
+        if "authorization" not in request.headers and await _is_public(request):
+            return ANYBODY
+        return await super().admit(request)
 
 
 class AdminOrOperator(Operator):
@@ -322,7 +342,26 @@ async def _roster(request: Request) -> Roster | Listed:
         return found
     if "cohort" in path:
         return (await here.cohort(path["cohort"])).roster
+    if "combination" in path:
+        return await here.federations.newest((await _combined(request)).federation)
     return await here.federations.newest(path["federation"])
+
+
+async def _combined(request: Request) -> CombinedRecord:
+    return await asyncio.to_thread(
+        stored_record, _path(request)["combination"], coordinator_of(request).blobs
+    )
+
+
+async def _is_public(request: Request) -> bool:
+    """Whether anyone may read the head of the path's round or combination; PeerFault(not-found)."""
+    here, path = coordinator_of(request), _path(request)
+    if "round_id" in path:
+        content = (await here.round(path["round_id"])).attempt.content
+    else:
+        record = await _combined(request)
+        content = read_content((await here.studies.study(record.federation, record.study)).content)
+    return content.after.readers == "anyone"
 
 
 async def _federation(request: Request) -> str:

@@ -12,12 +12,13 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import OCTETS, SAFETENSORS, CancelRequest
 from service.access.guards import GuardedRoute, gate_of
-from service.asked import SUMS
 from service.audit import Audit
+from service.documents import HEAD, SUMS
 from service.pages import paths, session
 from service.pages.rendering import HEADERS, page
 from service.pages.session import SIGNED_IN_OR_NOT
 from service.problems import noted, wrong_phase
+from service.rounds import Round
 from service.routes.common import Here, TheRound, in_pieces
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
@@ -141,10 +142,19 @@ async def audit(
 @router.get(paths.SUMS)
 async def sums(request: Request, found: TheRound) -> Response:
     """The sum itself, as the REST route gives it to whoever has the token."""
+    return await _file(request, found, SUMS, f"sums-{found.id}.safetensors")
+
+
+@router.get(paths.HEAD)
+async def head(request: Request, found: TheRound) -> Response:
+    """The head, as the REST route gives it to whoever has the token."""
+    return await _file(request, found, HEAD, f"head-{found.id}.safetensors")
+
+
+async def _file(request: Request, found: Round, document: str, name: str) -> Response:
     session.check_scope(request, Scope.READ)
-    name = f"sums-{found.id}.safetensors"
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    return in_pieces(*await asyncio.to_thread(found.documents.read_document, SUMS), SAFETENSORS, headers)
+    return in_pieces(*await asyncio.to_thread(found.documents.read_document, document), SAFETENSORS, headers)
 
 
 def inside(address: str) -> str:

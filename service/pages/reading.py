@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import ColumnElement, func, select
 
 from protocol.rest import RoundView
+from protocol.study import Content
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.listed import Listed as Roster
@@ -55,12 +56,12 @@ class Listed:
 
 @dataclass(frozen=True)
 class Person:
-    """One of those whom any version of a federation's roster has named.
+    """One of those whom any roster of a federation has named.
 
     Attributes:
         key: the newest public key, in hexadecimal.
         roles: what the roster names it beside a member.
-        removed_in: the version of the roster that left it out; None while it is a member.
+        removed_in: the number of the roster that left it out; None while it is a member.
         cohorts: in how many it enrolled.
         last_round: the id of the newest round that its upload was in, and when that was opened in Unix time.
     """
@@ -134,6 +135,11 @@ async def listed(here: Coordinator, chosen: Filter, first: int, most: int) -> Li
         found = (await connection.execute(following)).scalars().all() if len(views) < most else []
     views += await asyncio.to_thread(lambda: list(map(RoundView.model_validate_json, found)))
     return Listed(views, total, len(running), some)
+
+
+def class_names(content: Content) -> tuple[str, ...]:
+    """What a study calls its classes, for people."""
+    return content.notes.display or content.question.classes
 
 
 def states() -> list[tuple[str, str]]:

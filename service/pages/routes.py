@@ -12,8 +12,10 @@ from fastapi.staticfiles import StaticFiles
 
 from protocol.causes import Cause
 from protocol.published import SolutionView
+from protocol.rare_classes import class_floor
 from protocol.record import record_digest
-from protocol.rest import RoundView
+from protocol.rest import RoundView, round_name
+from protocol.study import read_content
 from protocol.trust import TRUST
 from service.access.guards import GuardedRoute
 from service.combining import stored_record
@@ -111,8 +113,9 @@ async def one_round(
             "refused": request.app.state.refused.of(found.id),
             "advice": advice(),
             "gone": gone,
-            "roster_version": newest.version_number,
+            "roster": newest.number,
             "indicator": indicator_round(view),
+            "classes": reading.class_names(found.attempt.content),
         },
     )
 
@@ -128,7 +131,7 @@ CRITERIA = {
 @router.get(paths.RESULT)
 async def result(request: Request, found: TheRound) -> HTMLResponse:
     """What the coordinator signed about a finished round, and how to check it."""
-    record = found.documents.result()
+    record, attempt = found.documents.result(), found.attempt
     return page(
         request,
         "result.html",
@@ -137,18 +140,28 @@ async def result(request: Request, found: TheRound) -> HTMLResponse:
             "record": record,
             **_choice(record.solution),
             "trust": TRUST,
-            "evictions": bool(record.evicted),
             "indicator": indicator_round(found.view()),
+            "members": len(attempt.members),
+            "classes": reading.class_names(attempt.content),
+            "floor": class_floor(attempt.question) if record.holders else 0,
+            "question": attempt.question,
+            "public": attempt.content.after.readers == "anyone",
         },
     )
 
 
 @router.get(paths.COMBINATION)
 async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
-    """What the coordinator signed about rounds whose sums were added up, and how to check it."""
+    """What the coordinator signed about periods whose sums were added up, and how to check it."""
     record = await asyncio.to_thread(stored_record, combination, here.blobs)
-    digest = record_digest(record).hex()
-    return page(request, "combination.html", {"record": record, "digest": digest, **_choice(record.solution)})
+    study = await here.studies.study(record.federation, record.study)
+    context = {
+        "record": record,
+        "digest": record_digest(record).hex(),
+        "public": read_content(study.content).after.readers == "anyone",
+        **_choice(record.solution),
+    }
+    return page(request, "combination.html", context)
 
 
 def _choice(solution: SolutionView) -> dict[str, Any]:
@@ -171,7 +184,7 @@ async def members(request: Request, here: Here) -> HTMLResponse:
 async def federation(
     request: Request, federation: Hex32Path, here: Here, number: Annotated[Number, Query(alias="page")] = 1
 ) -> HTMLResponse:
-    """One federation's members and cohorts."""
+    """One federation's members, studies and cohorts."""
     found, first = await reading.federation(here, federation), (number - 1) * PAGE_MEMBERS
     cohorts = [await here.cohort(name) for name in reversed(found.cohorts)]
     uploaded = await reading.uploaded(here, federation)
@@ -181,7 +194,9 @@ async def federation(
         {
             "federation": found,
             "people": found.people(found.names(first, PAGE_MEMBERS), cohorts, uploaded),
-            "cohorts": [cohort.view() for cohort in cohorts],
+            "cohorts": [await here.cohort_view(cohort) for cohort in cohorts],
+            "studies": (await here.studies.views(federation))[::-1],
+            "now_s": here.now(),
             "combinations": await here.combinations(federation),
             "number": number,
             "pages": -(-found.named // PAGE_MEMBERS),
@@ -253,5 +268,5 @@ def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
 
 def indicator_round(view: RoundView) -> str | None:
     """The round that decided what is withheld."""
-    named = view.terms.indicator if view.terms is not None else None
-    return named[:16] if named else None
+    named = view.spec.indicator
+    return None if named is None else round_name(bytes.fromhex(named))

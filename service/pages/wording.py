@@ -54,8 +54,8 @@ STATES: dict[str, Words] = {
     "failed": Words(
         "failed",
         "bad",
-        "The survivors are certified and count as opened, but there is no result.",
-        "Open the next round over the same set.",
+        "The survivors are certified, so their records are spent, but there is no result.",
+        "Repeat the attempt in a new cohort, with its context as `repeats`.",
     ),
     "voiding": Words(
         "ending VOID",
@@ -85,8 +85,8 @@ STATES: dict[str, Words] = {
     "lost": Words(
         "closed by the admin",
         "quiet",
-        "Too few decryptors could report, and the admin closed the attempt. No exact round takes the lineages uploaded to it again.",
-        "Open the next round.",
+        "Too few decryptors could report, and the admin closed the attempt. The records of this period are spent.",
+        "Open a cohort for a new period.",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Combinations: the sums of several rounds added up."""
+"""Combinations: the sums of several periods added up."""
 
 import asyncio
 
@@ -9,7 +9,16 @@ from protocol.causes import Cause
 from service import combining
 from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import ANYBODY, ROUNDS, CombinationPath, Here, Hex32Path, in_pieces, octets_out
+from service.routes.common import (
+    ANYBODY,
+    HEADS,
+    ROUNDS,
+    CombinationPath,
+    Here,
+    Hex32Path,
+    in_pieces,
+    octets_out,
+)
 
 router = APIRouter(tags=["combinations"], route_class=GuardedRoute)
 
@@ -25,7 +34,7 @@ router = APIRouter(tags=["combinations"], route_class=GuardedRoute)
 async def combine(
     federation: Hex32Path, request: published.CombineRequest, here: Here
 ) -> published.CombinedRecord:
-    """Add up the sums of finished rounds over different lineages and solve again (operator)."""
+    """Add up the exact sums of several periods of one question, and solve again (operator)."""
     return await here.combine(federation, request)
 
 
@@ -44,11 +53,11 @@ async def combination(combination: CombinationPath, here: Here) -> published.Com
 
 @router.get(
     rest.COMBINED_WEIGHTS,
-    dependencies=ANYBODY.dependencies,
+    dependencies=HEADS.dependencies,
     response_class=Response,
     responses={
         **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
-        **declared(Cause.NOT_FOUND),
+        **declared(*HEADS.causes, Cause.NOT_FOUND),
     },
 )
 async def weights(combination: CombinationPath, here: Here) -> Response:

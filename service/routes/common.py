@@ -16,6 +16,7 @@ from service.access.gate import headers_signed
 from service.access.guards import (
     AdminOrOperator,
     Anybody,
+    HeadReader,
     Machines,
     Member,
     MemberOrAnybody,
@@ -30,8 +31,8 @@ from service.rounds import Round
 
 ANYBODY, MACHINES, MEMBER, WAITING = Anybody(), Machines(), Member(), MemberOrAnybody()
 READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
-READERS = ReaderOrOperator(Scope.READ)
-ROSTERS, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
+READERS, HEADS = ReaderOrOperator(Scope.READ), HeadReader(Scope.READ)
+PUBLISHING, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
 
 
 # What requests depend on are coroutines: FastAPI runs anything else in a thread, which costs more than all that these do.

@@ -1,23 +1,22 @@
-"""Federations and cohorts: rosters, cards, manifests."""
+"""Federations, studies and cohorts: rosters, runs, cards, manifests."""
 
 import asyncio
 
 from fastapi import APIRouter, Response
 
 from protocol import rest
-from protocol.budget import BudgetView
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import KeyCard, Roster
+from protocol.messages import KeyCard, Roster, Study
+from protocol.messages.study import MAX_CONTENT
 from protocol.tags import PROTOCOL_VERSION
-from service import spending
 from service.access.guards import GuardedRoute
 from service.coordinator import Coordinator
 from service.problems import DECODING, declared, not_found
 from service.routes.common import (
     ANYBODY,
     MEMBER,
-    ROSTERS,
+    PUBLISHING,
     ROUNDS,
     WAITING,
     After,
@@ -32,7 +31,7 @@ from service.routes.common import (
 )
 
 router = APIRouter(tags=["federations"], route_class=GuardedRoute)
-MAX_ROSTER_BYTES = 16 << 20
+MAX_ROSTER_BYTES, MAX_STUDY_BYTES = 16 << 20, MAX_CONTENT + 4096
 
 
 @router.get(rest.COORDINATOR, dependencies=ANYBODY.dependencies, responses=declared())
@@ -43,14 +42,14 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
 
 @router.put(
     rest.ROSTER,
-    dependencies=ROSTERS.dependencies,
+    dependencies=PUBLISHING.dependencies,
     max_body_size=MAX_ROSTER_BYTES,
     openapi_extra=octets_in("a Roster message"),
     response_model=rest.FederationView,
     responses={
         201: {"description": "stored", "model": rest.FederationView},
         **declared(
-            *ROSTERS.causes,
+            *PUBLISHING.causes,
             *DECODING,
             Cause.WRONG_FEDERATION,
             Cause.BAD_SIGNATURE,
@@ -60,7 +59,7 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
     },
 )
 async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Response:
-    """Create a federation by its first roster (operator), or replace the roster by a higher version (admin, operator)."""
+    """Create a federation by its first roster (operator), or replace the roster by one with a higher number (admin, operator)."""
     roster = await asyncio.to_thread(Roster.from_bytes, body)
     new = await here.federations.put_roster(federation, roster)
     return await _shown(here, federation, 201 if new else 200)
@@ -83,14 +82,6 @@ async def _shown(here: Coordinator, federation: str, status: int = 200) -> Respo
     return Response(body, status, media_type="application/json")
 
 
-@router.get(rest.BUDGET, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def budget(federation: Hex32Path, here: Here) -> BudgetView:
-    """What the federation's noisy rounds have spent of its privacy budget."""
-    await here.federations.newest(federation)
-    await here.catalogue.refresh(federation)
-    return spending.view(await here.spent(federation), federation, here.mu_budget)
-
-
 @router.get(
     rest.ROSTER,
     dependencies=ANYBODY.dependencies,
@@ -106,28 +97,102 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
 
 
 @router.get(
-    rest.LEDGER,
+    rest.CHAIN,
     dependencies=ANYBODY.dependencies,
     response_class=Response,
-    responses={**octets_out("the Ledger message"), **declared(Cause.NOT_FOUND)},
+    responses={**octets_out("the Chain message"), **declared(Cause.NOT_FOUND)},
 )
-async def ledger(federation: Hex32Path, here: Here) -> Response:
-    """Every closed attempt of the federation and the sets it opened; a member's own chain binds it."""
+async def chain(federation: Hex32Path, here: Here) -> Response:
+    """How every attempt of the federation ended, oldest first."""
     await here.federations.newest(federation)  # not-found for a stranger
-    return Response(await here.federations.ledger_bytes(federation), media_type=rest.OCTETS)
+    return Response(await here.federations.chain(federation), media_type=rest.OCTETS)
+
+
+@router.put(
+    rest.STUDY,
+    dependencies=PUBLISHING.dependencies,
+    max_body_size=MAX_STUDY_BYTES,
+    openapi_extra=octets_in("a Study message"),
+    responses={
+        201: {"description": "stored", "model": rest.StudyView},
+        **declared(
+            *PUBLISHING.causes,
+            *DECODING,
+            Cause.NOT_FOUND,
+            Cause.WRONG_FEDERATION,
+            Cause.BAD_SIGNATURE,
+            Cause.STUDY_REFUSED,
+        ),
+    },
+)
+async def put_study(
+    federation: Hex32Path, study: Hex32Path, body: Octets, here: Here, response: Response
+) -> rest.StudyView:
+    """Publish a study, or a higher version of one (admin, operator). The same again changes nothing."""
+    signed = Study.from_bytes(body)
+    if signed.hash.hex() != study:
+        raise PeerFault(
+            Cause.MALFORMED_REQUEST, f"the path names another study than the body, {signed.hash.hex()}"
+        )
+    response.status_code = 201 if await here.studies.put(federation, signed, here.now()) else 200
+    return next(view for view in await here.studies.views(federation) if view.study == study)
+
+
+@router.get(
+    rest.STUDY,
+    dependencies=ANYBODY.dependencies,
+    response_class=Response,
+    responses={**octets_out("the Study message"), **declared(Cause.NOT_FOUND)},
+)
+async def study(federation: Hex32Path, study: Hex32Path, here: Here) -> Response:
+    """A study, as the study key signed it."""
+    return Response(await here.studies.body(federation, study), media_type=rest.OCTETS)
+
+
+@router.get(rest.STUDIES, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
+async def studies(federation: Hex32Path, here: Here) -> tuple[rest.StudyView, ...]:
+    """All versions of all studies, in the order of their publication."""
+    return await here.studies.views(federation)
+
+
+@router.get(
+    rest.RUNS,
+    dependencies=WAITING.dependencies,
+    openapi_extra=WAITING.document,
+    responses=declared(Cause.NOT_FOUND),
+)
+async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RunsView:
+    """The runs of studies that have not expired; with `after` and `wait_s`, as soon as they change.
+
+    Here members wait for a run to join. One that signs is heard from.
+    """
+    await here.federations.newest(federation)  # not-found for a stranger
+    watch = here.runs.watch(federation)
+    await here.runs.look(federation)
+    await here.changed(watch, after, wait_s)
+    return await here.runs.view(federation, here.now())
 
 
 @router.post(
     rest.COHORTS,
     dependencies=ROUNDS.dependencies,
     status_code=201,
-    responses=declared(*ROUNDS.causes, Cause.NOT_FOUND, Cause.COHORT_TOO_SMALL),
+    responses=declared(
+        *ROUNDS.causes,
+        Cause.NOT_FOUND,
+        Cause.STUDY_REFUSED,
+        Cause.ALREADY_SUMMED,
+        Cause.REPEAT_MISMATCH,
+        Cause.TERMS_REFUSED,
+        Cause.WEAK_PARAMETERS,
+        Cause.COHORT_TOO_SMALL,
+    ),
 )
 async def open_cohort(
     federation: Hex32Path, request: rest.CohortRequest, here: Here, made: Made
 ) -> rest.CohortView:
-    """Open enrolment for a cohort (operator)."""
-    view = (await here.open_cohort(federation, request)).view()
+    """Open enrolment for one run of a study, for as long as the study says (operator)."""
+    view = await here.cohort_view(await here.open_cohort(federation, request))
     made.append(f"cohort={view.cohort}")
     return view
 
@@ -146,7 +211,7 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
     """
     found = await here.cohort(cohort)
     await here.changed(found.watch, after, wait_s, len(found.roster.members))
-    return found.view()
+    return await here.cohort_view(found)
 
 
 @router.put(
@@ -173,7 +238,7 @@ async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: He
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
     await found.receive(card, here.now())
-    return found.view()
+    return await here.cohort_view(found)
 
 
 @router.post(
@@ -183,7 +248,7 @@ async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards that came (operator)."""
     found = await here.cohort(cohort)
     await found.close()
-    return found.view()
+    return await here.cohort_view(found)
 
 
 @router.get(

@@ -12,15 +12,16 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Lost, Upload
 from protocol.preflight import PreflightView
-from service import counting, sent, solving
+from service import sent
 from service.access.guards import GuardedRoute
-from service.asked import SUMS, WEIGHTS, material_of
 from service.coordinator import Coordinator
+from service.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
 from service.problems import DECODING, declared, not_found
 from service.rounds import Round
 from service.routes.common import (
     ANYBODY,
     CLOSING,
+    HEADS,
     MEMBER,
     READERS,
     ROUNDS,
@@ -60,11 +61,13 @@ _REFUSED = (
     Cause.NOT_FOUND,
     Cause.WRONG_PHASE,
     Cause.CONFLICT,
-    Cause.CARD_EXPIRED,
+    Cause.ALREADY_SUMMED,
+    Cause.ROSTER_ROLLBACK,
+    Cause.STUDY_REFUSED,
     Cause.TERMS_REFUSED,
-    Cause.EXCEPTION_REFUSED,
-    *DECODING,
-    Cause.BAD_SIGNATURE,
+    Cause.INDICATOR_MISMATCH,
+    Cause.REPEAT_MISMATCH,
+    Cause.WEAK_PARAMETERS,
 )
 """Why a round is not opened."""
 
@@ -76,7 +79,7 @@ _REFUSED = (
     responses=declared(*_REFUSED),
 )
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
-    """Open the next round of a formed cohort, or the next attempt of a voided one (operator)."""
+    """Open the next step of a cohort's run, or again one that ended VOID (operator)."""
     view = (await here.open_round(cohort, request)).view()
     made.append(f"round_id={view.round}")
     return view
@@ -169,15 +172,15 @@ async def request_for(
     dependencies=MEMBER.dependencies,
     response_class=Response,
     responses={
-        **octets_out("arrays that the question of the round rests on", rest.SAFETENSORS),
+        **octets_out("arrays that the step takes of the one before it", rest.SAFETENSORS),
         **declared(*MEMBER.causes, Cause.NOT_FOUND),
     },
 )
 async def material(found: TheRound, here: Here) -> Response:
-    """What members need beside the opening, such as the head that they judge; its digest stands in the signed layout."""
-    content = await asyncio.to_thread(material_of, found.attempt.opening.terms, here.blobs)
+    """What members need beside the opening, such as the head whose gradients they sum; its SHA-256 stands in the signed terms."""
+    content = await here.steps.material(found.attempt)
     if content is None:
-        raise not_found("material: the round's question rests on nothing")
+        raise not_found("material: the step takes none")
     return Response(content, media_type=rest.SAFETENSORS)
 
 
@@ -373,16 +376,16 @@ async def result(found: TheRound, response: Response) -> published.ResultRecord:
 
 @router.get(
     rest.WEIGHTS,
-    dependencies=ANYBODY.dependencies,
+    dependencies=HEADS.dependencies,
     response_class=Response,
     responses={
         **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+        **declared(*HEADS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
 async def weights(found: TheRound) -> Response:
-    """The head's weights, float64, as safetensors."""
-    return await _document(found, WEIGHTS)
+    """The head's weights, float64, as safetensors: for members and operators, or for anyone, as the study says."""
+    return await _document(found, HEAD)
 
 
 @router.get(
@@ -396,7 +399,7 @@ async def weights(found: TheRound) -> Response:
 )
 async def evictions(found: TheRound) -> Response:
     """The proofs that evicted survivors dealt falsely."""
-    return await _document(found, solving.EVICTIONS, rest.OCTETS)
+    return await _document(found, EVICTIONS, rest.OCTETS)
 
 
 @router.get(
@@ -414,9 +417,7 @@ async def disclosure(
 ) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
     found.check_asker(member)
-    return in_pieces(
-        *await asyncio.to_thread(found.documents.read_document, counting.DISCLOSURE), rest.OCTETS
-    )
+    return in_pieces(*await asyncio.to_thread(found.documents.read_document, DISCLOSURE), rest.OCTETS)
 
 
 @router.get(
@@ -424,7 +425,7 @@ async def disclosure(
     dependencies=READERS.dependencies,
     response_class=Response,
     responses={
-        **octets_out("tensor `sum`, int64, in the terms' layout and lattice", rest.SAFETENSORS),
+        **octets_out("tensor `sum`, int64, as docs/protocol.md §8 and §9 lay it out", rest.SAFETENSORS),
         **declared(*READERS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
@@ -444,7 +445,7 @@ async def sums(found: TheRound) -> Response:
 )
 async def document(found: TheRound, name: NamePath) -> Response:
     """What a round publishes beside its head, by the name that its record gives it."""
-    return await _document(found, solving.document_name(name))
+    return await _document(found, document_name(name))
 
 
 async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:

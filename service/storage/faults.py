@@ -1,14 +1,18 @@
 """Why a database can't be worked with, in our own words: a driver's may quote what it was given."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from socket import gaierror
 from ssl import SSLError
 
 import asyncpg
+import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from protocol.errors import Misuse
+from service.telemetry.logs import LOGGER, where
+
+log = structlog.get_logger(LOGGER)
 
 _WHY: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidAuthorizationSpecificationError, "refuses this user, or the password"),
@@ -48,3 +52,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or getattr(error, "orig", None)
+
+
+async def tried(work: Awaitable[None]) -> None:
+    """Storage may fail now, and a defect that one change finds is not for the others to suffer; there is a next look."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - who stops listening is deaf for good
+        log.warning("others' changes are not read", **where(error))

@@ -14,6 +14,8 @@ from protocol.errors import Misuse
 Change = Callable[[Connection], None]
 """What changes a database's tables inside a transaction."""
 
+_UNRELEASED = frozenset({"initial", "wide", "state"})
+"""Revisions of development versions, whose rounds know no study."""
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -38,15 +40,18 @@ def upgrade(connection: Connection) -> None:
     """To the newest revision.
 
     Raises:
-        Misuse: the tables were made by a newer release, or before there were migrations.
+        Misuse: the tables were made by a newer release, or before the first one.
     """
     found = current(connection)
+    if found in _UNRELEASED or (found is None and inspect(connection).has_table("rounds")):
+        raise Misuse(
+            "the database was made before the first release and cannot be read: stop the coordinator, move its data folder away "
+            "(or empty the database) and start again; the admin then publishes roster and studies anew"
+        )
     if found is not None and found not in known():
         raise Misuse(
             f"the database is at revision {found}, which this release does not know: run the newer one"
         )
-    if found is None and inspect(connection).has_table("rounds"):
-        raise Misuse("the database is of an unreleased version and cannot be read: begin with an empty one")
     if found != newest():
         command.upgrade(_config(connection), "head")
 

@@ -48,9 +48,23 @@ rosters = Table(
     "rosters",
     metadata,
     Column("federation", String(64), nullable=False),
+    Column("number", WIDE, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("federation", "number"),
+)
+
+# Every version of every study that was published.
+studies = Table(
+    "studies",
+    metadata,
+    Column("federation", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("name", String(64), nullable=False),
     Column("version", WIDE, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("federation", "version"),
+    Column("published_s", Float, nullable=False),
+    PrimaryKeyConstraint("federation", "hash"),
+    UniqueConstraint("federation", "name", "version"),
 )
 
 cohorts = Table(
@@ -58,9 +72,12 @@ cohorts = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("federation", String(64), nullable=False, index=True),
-    Column("roster_version", WIDE, nullable=False),
+    Column("roster_number", WIDE, nullable=False),
+    Column("study", String(64), nullable=False),
+    Column("period", String(64), nullable=False),
+    # The context of the attempt whose records the run sums again.
+    Column("repeats", String(64)),
     Column("counter", Integer, nullable=False),
-    Column("request", Text, nullable=False),
     Column("deadline_s", Float, nullable=False),
     Column("manifest", LargeBinary),
     Column("fault", Text),
@@ -88,7 +105,6 @@ rounds = Table(
     Column("sequence", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("opening", LargeBinary, nullable=False),
-    Column("windows", Text, nullable=False),
     Column("opened_s", Float, nullable=False),
     # Filled when the round ends; its events and chunks are deleted in the same breath.
     Column("final", Text),
@@ -137,7 +153,6 @@ links = Table(
     Column("federation", String(64), nullable=False),
     Column("position", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("past", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "position"),
 )
 

@@ -113,7 +113,6 @@ def target(folder: Path) -> Iterator[Target]:
         portal.call(party.begin, server)
         done = portal.call(party.open_round, server)
         portal.call(party.play, server, done)
-        party.lineages = {member: bytes(7) + b"1" for member in party.ids}
         live = portal.call(party.open_round, server)
         context = portal.call(server.view, done)["context"]
         yield Target(
@@ -121,6 +120,7 @@ def target(folder: Path) -> Iterator[Target]:
             server,
             {
                 "federation": [party.federation],
+                "study": [party.study.hash.hex()],
                 "cohort": [party.cohort],
                 "round_id": [done, live],
                 "member": list(party.ids),

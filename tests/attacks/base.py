@@ -50,7 +50,8 @@ SURVIVED = (
     "a secret in a log, repr, error or metric",
     "LOST abuse",
     "erasure abuse",
-    "exceptions abuse",
+    "study abuse",
+    "repeat abuse",
     "indicator abuse",
     "transcripts doctored",
     "records doctored",
@@ -177,7 +178,7 @@ class Shown(Attack):
             return fault
         if self.form is Freeze and isinstance(answers[0], Refusal):
             # A decryptor says with its signature why it does not sign.
-            return PeerFault(Cause(answers[0].cause), "", answers[0].group)
+            return PeerFault(Cause(answers[0].cause), "")
         raise AssertionError(f"{self.name}: answered by {answers}")
 
 

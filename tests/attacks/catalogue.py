@@ -27,7 +27,7 @@ class Doctored(Attack):
     def run(self) -> PeerFault:
         """Show it to an auditor, who names nobody else."""
         federation = Federation(self.members)
-        federation.run_round(terms=federation.terms(8))
+        federation.run_round()
         try:
             found = doctored(federation, lambda entries: self.edit(federation, entries))
         except PeerFault as fault:

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import rfc8785
 
-from protocol.attempt import check_manifest
+from protocol.attempt import check_manifest, check_study
 from protocol.causes import Cause
 from protocol.coordinator import (
     Checking,
@@ -18,8 +19,6 @@ from protocol.coordinator import (
     Revealing,
     Voided,
     VoidedByErasure,
-    Voiding,
-    Windows,
 )
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
@@ -33,14 +32,12 @@ from protocol.messages import (
     KeyCard,
     Message,
     Opening,
-    Refusal,
     Reveal,
     Shown,
+    Survivor,
     Upload,
-    UploadSummary,
     VoidRequest,
     Vote,
-    cohort_id,
     parse,
     survivors_hash,
 )
@@ -51,6 +48,7 @@ from tests.protocol.forging import again
 # fmt: off
 # A table reads by its rows.
 VICTIM = "member-0"
+NOISE = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
 REPLAY = "replay across attempts, rounds, cohorts, federations"
 OVERLAPPING = "overlapping rounds, three rounds"
 
@@ -73,7 +71,7 @@ def refused(what: Callable[[], object]) -> Cause:
 
 def freezing(members: int = 6, **settings: Any) -> tuple[Federation, Freezing]:
     federation = Federation(members, **settings)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Freezing)
     assert isinstance(phase, Freezing)
     return federation, phase
@@ -102,9 +100,9 @@ def other_roster() -> object:
     """The admin's next roster holds a Sybil: whoever is shown it alone is in another cohort."""
     federation = Federation(5)
     sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
-    other = again(federation.roster, federation.admin, version_number=2, members=(*federation.roster.members, sybil))
+    other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
     phase, _ = Enrolled.start(
-        VICTIM, other, cohort_id(other.hash, 0), federation.keys[VICTIM], expires_s=10**9, random_bytes=federation.random
+        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", random_bytes=federation.random
     )
     return phase.receive(federation.cards, federation.keys[VICTIM], federation.now_s)
 
@@ -114,17 +112,17 @@ def other_cards() -> object:
     federation = Federation(5)
     shown = [each.card for each in federation.cards.shown]
     federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol(1)
+    federation.enrol("period-1")
     shown = [each.card for each in federation.cards.shown]
     shown[4] = again(shown[4], federation.keys["member-4"], nonce=b"\x66" * 32)
-    enrolling = Enrolling(federation.roster, 1, federation.cap)
+    enrolling = Enrolling(federation.roster, federation.study, 1, "period-1")
     for card in shown:
         enrolling = enrolling.receive(card, federation.now_s)
     alone = Cards(enrolling.manifest(), tuple(Shown(card, ()) for card in shown))
     for member in federation.ids:
         tell(federation, member, alone if member == VICTIM else federation.cards)
     federation.tamper = lambda _sender, message: message
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Revealing)
     victim, other = federation.phases[VICTIM], federation.phases["member-1"]
     assert isinstance(victim, Attempting)
@@ -149,7 +147,7 @@ def other_terms(**changes: Any) -> Any:
             return message
 
         federation.tamper = tamper
-        federation.begin(terms=federation.terms(8))
+        federation.begin()
         federation.run_until(Revealing)
         theirs = federation.phases["member-1"]
         assert isinstance(theirs, Attempting)
@@ -163,13 +161,14 @@ def other_terms(**changes: Any) -> Any:
     return play
 
 
-def roster_check(who: str, seen: int = 0, **changes: Any) -> Any:
+def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
     """A roster, as a member takes it."""
 
     def play() -> object:
         federation = Federation(5)
         key = federation.admin if who == "admin" else federation.coordinator
-        again(federation.roster, key, **changes).verify_admin(federation.admin.public, version_seen=seen)
+        known = again(federation.roster, federation.admin, number=seen)
+        again(federation.roster, key, **changes).verify_admin(federation.admin.public, seen=known)
         return "taken"
 
     return play
@@ -179,17 +178,17 @@ def sybil_enrols() -> object:
     """A stranger who gives itself a listed name starts with a key that the roster does not list."""
     federation = Federation(5)
     return Enrolled.start(
-        VICTIM, federation.roster, federation.manifest.cohort, SigningKey(b"\x66" * 32), expires_s=10**9
+        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0"
     )
 
 
 def lowered_by_leaving_out() -> object:
     """A quarter of those who came would be fewer colluders: the coordinator leaves out four of eight honest cards."""
     federation = Federation(8)
-    enrolling = Enrolling(federation.roster, 0, federation.cap)
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     for shown in federation.cards.shown[:4]:
         enrolling = enrolling.receive(shown.card, federation.now_s)
-    return check_manifest(federation.roster, enrolling.manifest())
+    return check_manifest(federation.roster, federation.study, enrolling.manifest())
 
 
 # Survivors
@@ -200,7 +199,7 @@ def split(members: int) -> Any:
 
     def play() -> object:
         federation, phase = freezing(members)
-        quorum, context, history = phase.attempt.quorum, phase.attempt.context, phase.setting.history
+        quorum, context, earlier = phase.attempt.quorum, phase.attempt.context, phase.setting.earlier
         headers = tuple(upload.header for upload in phase.uploads.values())
         sets = headers[: quorum.survivors_min], headers[members - quorum.survivors_min :]
         colluders, honest = federation.ids[: quorum.colluders], federation.ids[quorum.colluders :]
@@ -208,7 +207,7 @@ def split(members: int) -> Any:
         for cut in range(len(honest) + 1):
             voters: dict[bytes, set[str]] = {}
             for place, member in enumerate(honest):
-                shown = Freeze(context, sets[place >= cut], history)
+                shown = Freeze(context, sets[place >= cut], earlier)
                 voted, answers = federation.phases[member].receive(shown, federation.keys[member], federation.now_s)
                 assert isinstance(voted, Voted)
                 assert isinstance(answers[0], Vote)
@@ -216,9 +215,9 @@ def split(members: int) -> Any:
             best.append(sum(len(each) >= quorum.threshold for each in voters.values()))
         assert max(best) == 1
         last, _ = federation.phases[honest[0]].receive(
-            Freeze(context, sets[0], history), federation.keys[honest[0]], federation.now_s
+            Freeze(context, sets[0], earlier), federation.keys[honest[0]], federation.now_s
         )
-        return last.receive(Freeze(context, sets[1], history), federation.keys[honest[0]], federation.now_s)
+        return last.receive(Freeze(context, sets[1], earlier), federation.keys[honest[0]], federation.now_s)
 
     return play
 
@@ -254,7 +253,7 @@ def colluders_shares() -> object:
         return message
 
     federation.tamper = keep
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     shelf = federation.run_until(Revealing).setting.shelf
     federation.run_until(Recovered)
     outcome = federation.finish()
@@ -272,7 +271,7 @@ def colluders_shares() -> object:
 def overruled_threshold() -> object:
     """The coordinator holds one vote too few and waits for nobody: the attempt cannot be certified and ends by erasure."""
     federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, VoidedByErasure)
     assert outcome.total is None
     return raised(outcome)
@@ -281,79 +280,136 @@ def overruled_threshold() -> object:
 # Rounds after rounds
 
 
-def without(*members: int, rounds: int = 1, **settings: Any) -> Any:
-    """All upload in a round over the same records, then all but these."""
+def summed(members: int = 5, **settings: Any) -> Federation:
+    """A federation whose sum is known to everybody."""
+    federation = Federation(members, **settings)
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation._tell_ending()
+    return federation
+
+
+def victims(federation: Federation) -> object:
+    """What the victim refused first."""
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
+def the_same_period() -> object:
+    """Another cohort of the study and period, without one member: the difference of the two sums would be that member's vector."""
+    federation = summed()
+    federation.enrol("period-0")
+    federation.drop = {4: After.OPENING}
+    federation.begin(terms=federation.terms("sum"))
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def after_lost() -> object:
+    """After LOST nobody knows what was opened: no fresh sum of the period."""
+    federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
+    assert isinstance(federation.run_round().phase, Lost)
+    federation.drop = {}
+    federation.begin(terms=federation.terms("sum"))
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def repeated_without(place: int) -> Any:
+    """A cohort that repeats a sum, and leaves a member out."""
 
     def play() -> object:
-        federation = Federation(8, lineage=b"\x11" * 8, **settings)
-        for _ in range(rounds):
-            assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
-        federation.drop = dict.fromkeys(members, After.OPENING)
-        return raised(federation.run_round(terms=federation.terms(8)))
+        federation = summed()
+        (context,) = federation.sets
+        federation.sets[context] = tuple(
+            each for each in federation.sets[context] if each.member != federation.ids[place]
+        )
+        federation.enrol("period-0", context)
+        return victims(federation)
 
     return play
 
 
-def rounds_over(*sets: set[int]) -> Any:
-    """Twelve members with the same records in every round, of whom these upload."""
+def repeated_otherwise(**changes: Any) -> Any:
+    """A cohort that repeats a sum under another question."""
 
     def play() -> object:
-        federation = Federation(12, colluders=0, lineage=b"\x11" * 8)
-        for place, uploading in enumerate(sets):
-            federation.drop = dict.fromkeys(set(range(12)) - uploading, After.OPENING)
-            outcome = federation.run_round(terms=federation.terms(8))
-            assert (outcome.fault is None) == (place + 1 < len(sets))
-        return raised(outcome)
+        federation = summed()
+        (context,) = federation.sets
+        federation.use(federation.study_of(**changes))
+        federation.enrol("period-0", context)
+        federation.begin()
+        federation.run_until(Checking)
+        return victims(federation)
 
     return play
 
 
-def mixed_lineage() -> object:
-    """A lineage of exact rounds in a noisy one: an honest coordinator leaves all of them out, a decryptor refuses any."""
-    federation = Federation(5, lineage=b"\x11" * 8)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
-    federation.begin(terms=federation.terms(8, noise=b"some"))
-    assert isinstance(federation.run_until(Voiding), Voiding)
-    noted = [m for m in federation.transcript.messages() if isinstance(m, UploadSummary)]
-    headers = tuple(each.header for each in sorted(noted, key=lambda each: each.header.member))
-    (refusal,) = tell(federation, VICTIM, Freeze(noted[0].header.context, headers, federation.history))
-    assert isinstance(refusal, Refusal)
-    raise PeerFault(Cause(refusal.cause))
+def repeated_period() -> object:
+    """A cohort that repeats a sum as if it were of another period."""
+    federation = summed()
+    (context,) = federation.sets
+    federation.enrol("period-9", context)
+    federation.begin()
+    federation.run_until(Checking)
+    return victims(federation)
 
 
-def other_extractor() -> object:
-    """Another extractor, layout and ring over the same records are rounds of one family."""
-    federation = Federation(6, lineage=b"\x11" * 8)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
-    federation.drop = {0: After.OPENING}
-    return raised(federation.run_round(terms=federation.terms(16, layout=b"another", ring_bits=48)))
+def repeated_void() -> object:
+    """A cohort that repeats an attempt without a sum: nobody was certified."""
+    federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
+    outcome = federation.run_round()
+    assert outcome.total is None
+    federation.drop = {}
+    context = outcome.phase.attempt.context
+    federation.sets[context] = tuple(Survivor(member, bytes(32)) for member in federation.ids)
+    federation._tell_ending()
+    federation.enrol("period-0", context)
+    return victims(federation)
+
+
+def repeated_noise() -> object:
+    """A noisy sum again, with fresh noise over the same records."""
+    federation = summed(question={"noise": NOISE, "ring_bits": 48})
+    (context,) = federation.sets
+    federation.enrol("period-0", context)
+    return victims(federation)
+
+
+def late_opening() -> object:
+    """The opening of an attempt in which a decryptor revealed, after its latest end: it must not report that it did not."""
+    federation = summed()
+    opening = federation.phase.attempt.opening
+    federation.now_s = opening.terms.latest_end_s
+    return tell(federation, VICTIM, opening)
+
+
+def study_check(who: str, *, revoked: bool = False, **changes: Any) -> Any:
+    """A study, as a member takes it."""
+
+    def play() -> object:
+        federation = Federation(5)
+        key = federation.admin if who == "admin" else federation.coordinator
+        study = again(federation.study, key, **changes)
+        roster = again(federation.roster, federation.admin, revoked=(study.hash,) if revoked else ())
+        return check_study(roster, study)
+
+    return play
 
 
 def unasked_end() -> object:
     """A member that uploaded is asked on before it has seen how that ended."""
     federation = Federation(5, drop={0: After.UPLOAD})
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
+    assert isinstance(federation.run_round().phase, Recovered)
     federation.now_s += 100_000
     lapsed = federation.phases[VICTIM].lapse(federation.now_s)
     assert isinstance(lapsed, Ready)
-    opening = federation.opening(federation.terms(8))
+    opening = federation.opening(federation.terms())
     return lapsed.receive(opening, federation.keys[VICTIM], federation.now_s)
-
-
-def spent_lineage() -> object:
-    """After LOST nobody knows what was opened: the lineage is not used again."""
-    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}, lineage=b"\x11" * 8)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Lost)
-    federation.drop = {}
-    federation.begin(terms=federation.terms(8))
-    federation.run_until(Checking)
-    raise next(fault for who, fault in federation.faults if who == VICTIM)
 
 
 def rolled_back() -> object:
     """A backup from before the upload: it would seal other secrets under the same keys; the coordinator takes no second upload."""
     federation = Federation(5)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     stored: dict[str, bytes] = {}
 
     def keep(sender: str, message: Message) -> Message:
@@ -369,8 +425,8 @@ def rolled_back() -> object:
     restored = load_phase(backup)
     assert isinstance(restored, Opened)
     sealing = restored.seal(federation.random)
-    sealing.chunk(np.zeros(8, np.int64))
-    again_, _ = sealing.finish(federation.keys[VICTIM], lineage=bytes(8), records_tag=bytes(8), records=1)
+    sealing.chunk(np.zeros(restored.attempt.spec.elements, np.int64))
+    again_, _ = sealing.finish(federation.keys[VICTIM])
     assert again_.to_bytes() != stored["upload"]
     return federation.phase.receive(again_, federation.now_s)
 
@@ -378,12 +434,12 @@ def rolled_back() -> object:
 def stale_keys() -> object:
     """A backup from before a round opens none of it again: its keys are those of the round that is over."""
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Freezing)
     stolen = federation.phases[VICTIM].to_bytes()
     federation.run_until()
     federation.finish()
-    federation.begin(terms=federation.terms(8))
+    federation.begin(terms=federation.terms("sum"))
     return load_phase(stolen).receive(federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s)
 
 
@@ -398,13 +454,15 @@ def crossed(kind: str) -> Any:
                 kept.append(message)
             return message
 
-        old = Federation(5, seed=1 if kind == "federation" else 0, tamper=keep)
-        old.run_round(terms=old.terms(8))
-        federation = Federation(5) if kind == "federation" else old
+        steps = {"noise": {**NOISE, "recipe": "mean+sum"}, "ring_bits": 48}
+        old = Federation(5, seed=1 if kind == "federation" else 0, tamper=keep, question=steps)
+        old.run_round()
+        federation = Federation(5, question=steps) if kind == "federation" else old
         federation.tamper = lambda _sender, message: message
         if kind == "cohort":
-            federation.enrol(1)
-        federation.begin(terms=federation.terms(8))
+            federation._tell_ending()
+            federation.enrol("period-1")
+        federation.begin()
         met: set[Cause] = set()
         for stage in (Collecting, Checking, Freezing, Revealing):
             phase = federation.run_until(stage)
@@ -413,7 +471,7 @@ def crossed(kind: str) -> Any:
                     met.add(refused(lambda phase=phase, message=message: phase.receive(message, federation.now_s)))  # type: ignore[misc]  # bound now
         assert met == {Cause.WRONG_CONTEXT, Cause.WRONG_PHASE}
         upload = next(message for message in kept if isinstance(message, Upload))
-        return Collecting.begin(federation.phase.attempt, Windows(), federation.now_s).receive(upload, federation.now_s)
+        return Collecting.begin(federation.phase.attempt, federation.now_s).receive(upload, federation.now_s)
 
     return play
 
@@ -431,6 +489,13 @@ def void_votes() -> object:
     return raised(outcome)
 
 
+def written(**records: float) -> bytes:
+    """A study's content with other limits on records."""
+    values = Federation(5).content.model_dump(mode="json")
+    values["question"]["records"] |= records
+    return rfc8785.dumps(values)
+
+
 def attacks() -> list[Attack]:
     """All of them."""
     found: list[Attack] = []
@@ -441,8 +506,7 @@ def attacks() -> list[Attack]:
     cards, terms = "other cards or roster for one victim", "terms changed mid-cohort"
     add("the next roster, for the victim alone", "§4.2.1", cards, Cause.WRONG_COHORT, other_roster)
     add("another card of a colluder, for the victim alone, validly bound", "§4.3", cards, Cause.WRONG_CONTEXT, other_cards, VICTIM)
-    for change in ({"lattice": "features"}, {"records_max": 1 << 40}, {"layout": b"other"}, {"noise": b"less"}, {"statistic": "other"}, {"ridges": (1.0,)}):
-        add(f"another {next(iter(change))} for one member, validly signed", "§4.3", terms, Cause.WRONG_CONTEXT, other_terms(**change), VICTIM)
+    add("another latest end for one member, validly signed", "§4.3", terms, Cause.WRONG_CONTEXT, other_terms(latest_end_s=1_050_000), VICTIM)
     add("a roster of another federation", "§4.1.1", REPLAY, Cause.WRONG_FEDERATION, roster_check("coordinator", federation=b"\x66" * 32))
     add("a roster that the coordinator extended", "§4.1.2", "Sybil", Cause.BAD_SIGNATURE, roster_check("coordinator"), "admin")
     add("a roster older than one that was seen", "§4.1.3", "rolled-back roster", Cause.ROSTER_ROLLBACK, roster_check("admin", 2), "coordinator")
@@ -454,16 +518,27 @@ def attacks() -> list[Attack]:
     add("what is revealed for others, against a victim outside S", "§12", "both secrets of one member", Cause.WRONG_CONTEXT, colluders_shares, "coordinator")
     add("a sum with a vote too few", "§4.6", "t, a, n_min too low", Cause.QUORUM_LOST, overruled_threshold, "member-0", "member-1")
     add("VOID from some, survivors from others", "§4.6", "two attempts, two sets", Cause.QUORUM_LOST, void_votes, "member-2", "member-3", "member-4")
-    add("the same records but for one member", "§8", OVERLAPPING, Cause.LEDGER_REFUSED, without(0), "member-0")
-    add("the same records but for two members", "§8", OVERLAPPING, Cause.LEDGER_REFUSED, without(0, 1), "member-0", "member-1")
-    add("the same records again, then but for one", "§8", OVERLAPPING, Cause.LEDGER_REFUSED, without(0, rounds=2), "member-0")
-    add("three rounds over P and u, Q, P and Q", "§8", OVERLAPPING, Cause.LEDGER_REFUSED, rounds_over({*range(7)}, {1, 2, 3, 4, *range(7, 12)}, {*range(1, 12)}), "member-00")
-    add("a branch that takes the lesser part of an older group", "§8", OVERLAPPING, Cause.LEDGER_REFUSED,
-        rounds_over({*range(7)}, {1, 2, 3, *range(7, 12)}), *(f"member-0{i}" for i in range(7)))
-    add("noise over a lineage of exact rounds", "§8", OVERLAPPING, Cause.LINEAGE_MIXED, mixed_lineage)
-    add("another extractor over the same records but for one member", "§8", "different model per member", Cause.LEDGER_REFUSED, other_extractor, "member-0")
+    add("a period again in another cohort, without one member", "§4.3.7", OVERLAPPING, Cause.ALREADY_SUMMED, the_same_period, "coordinator")
+    add("a period again after it was lost", "§4.3.7", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
+    repeat = "repeat abuse"
+    add("a sum repeated without another member", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
+    for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"statistics": [{"kind": "ffc", "bias": True}]}):
+        add(f"a sum repeated with another {next(iter(change))}", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_otherwise(**change), "coordinator")
+    add("a sum repeated with another extractor and more classes", "§4.3.8", repeat, Cause.REPEAT_MISMATCH,
+        repeated_otherwise(extractor="ab" * 32, classes=["a", "b", "c", "d", "e"]), "coordinator")
+    add("a sum repeated as of another period", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_period, "coordinator")
+    add("an attempt repeated that is VOID", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_void, "coordinator")
+    add("a noisy sum repeated", "§4.2.2", repeat, Cause.TERMS_REFUSED, repeated_noise, "coordinator")
+    study = "study abuse"
+    add("a study of another federation", "§4.1.1", study, Cause.WRONG_FEDERATION, study_check("admin", federation=b"\x66" * 32), "admin")
+    add("a study that the coordinator signed", "§4.1.2", study, Cause.BAD_SIGNATURE, study_check("coordinator"), "admin")
+    add("a study that is not canonical", "§4.1.3", study, Cause.STUDY_REFUSED, study_check("admin", content=b"{ }"), "admin")
+    add("a study whose rows overflow its ring", "§4.1.3", "overflow", Cause.STUDY_REFUSED, study_check("admin", content=written(most=2**24)), "admin")
+    add("a study that sums no row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0)), "admin")
+    add("a study of half a row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0.5)), "admin")
+    add("a study that the roster revokes", "§4.1.4", study, Cause.STUDY_REFUSED, study_check("admin", revoked=True), "admin")
+    add("the opening of an attempt with a reveal, after its latest end", "§4.9", "erasure abuse", Cause.WRONG_SEQUENCE, late_opening)
     add("an opening before the end of the last round is shown", "§4.3.4", OVERLAPPING, Cause.OUTCOME_MISSING, unasked_end, "coordinator")
-    add("a lineage of a lost round again", "§4.9", "LOST abuse", Cause.LINEAGE_SPENT, spent_lineage, VICTIM)
     rollback = "mask or box key reuse after a rollback"
     add("a restored backup seals a second upload", "§4.4.4", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)
     add("a stolen state of an earlier round", "§4.3, §6.2", rollback, Cause.WRONG_SEQUENCE, stale_keys, "coordinator")

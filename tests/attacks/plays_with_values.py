@@ -1,11 +1,12 @@
 """Attacks on shares, chunks and draws that take more than one message."""
 
-import hashlib
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from protocol import round_spec
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
 from protocol.coordinator import (
@@ -19,7 +20,7 @@ from protocol.errors import PeerFault
 from protocol.graph import Graph
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
-from protocol.member import Checked, Opened
+from protocol.member import Checked
 from protocol.member.attempting import Attempting
 from protocol.messages import (
     Entry,
@@ -32,16 +33,18 @@ from protocol.messages import (
     Survivor,
     Upload,
 )
-from protocol.proposal import check_survivors
+from protocol.proposal import check_proposal
 from protocol.shamir import PRIME, ShareError, recover_secrets
 from protocol.simulator import After, Federation, SeededRandom
 from tests.attacks.base import Attack, Played
-from tests.attacks.plays import freezing, raised, tell
+from tests.attacks.plays import freezing, raised, refused, tell
 from tests.protocol.forging import Edit, again, other_secrets, redeal, resign
 
 # fmt: off
 # A table reads by its rows.
 VICTIM = "member-0"
+SMALL = {"dim": 3, "classes": ["a", "b"]}
+"""Vectors of 14 elements."""
 SHARES = "wrong, short, non-canonical shares"
 
 
@@ -60,7 +63,7 @@ def dealt(edit: Edit, *, commit: bool = True) -> Any:
             return message
 
         federation.tamper = tamper
-        federation.begin(terms=federation.terms(8))
+        federation.begin()
         federation.run_until()
         receipts = [m for m in federation.transcript.messages() if isinstance(m, Receipt) and m.member != "member-3"]
         assert all(receipt.complaints == ("member-3",) for receipt in receipts)
@@ -79,7 +82,7 @@ def framed_dealer() -> object:
         return message
 
     federation.tamper = tamper
-    return raised(federation.run_round(terms=federation.terms(8)))
+    return raised(federation.run_round())
 
 
 def lying_edge() -> object:
@@ -92,7 +95,7 @@ def lying_edge() -> object:
         return message
 
     federation.tamper = tamper
-    return raised(federation.run_round(terms=federation.terms(8)))
+    return raised(federation.run_round())
 
 
 def too_many_false() -> object:
@@ -105,7 +108,7 @@ def too_many_false() -> object:
         return message
 
     federation.tamper = tamper
-    return raised(federation.run_round(terms=federation.terms(8)))
+    return raised(federation.run_round())
 
 
 def recovered(change: Any) -> Any:
@@ -113,7 +116,7 @@ def recovered(change: Any) -> Any:
 
     def play() -> object:
         federation = Federation(5)
-        federation.begin(terms=federation.terms(8))
+        federation.begin()
         federation.run_until(Checking)
         phase = federation.phases["member-1"]
         assert isinstance(phase, Attempting)
@@ -134,10 +137,12 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
     """member-0 stores a chunk."""
 
     def play() -> object:
-        federation = Federation(4, drop=dict.fromkeys(range(4), After.ANNOUNCEMENT))
-        federation.begin(terms=federation.terms(16, chunk_elements=8))
-        if announced:
-            federation.phase = federation._serve(federation.phase, VICTIM)
+        federation = Federation(4, drop=dict.fromkeys(range(4), After.ANNOUNCEMENT), question=SMALL)
+        with patch.object(round_spec, "CHUNK_ELEMENTS", 8):
+            federation.begin()
+            assert federation.phase.attempt.chunks == 2
+            if announced:
+                federation.phase = federation._serve(federation.phase, VICTIM)
         phase = federation.phase
         assert isinstance(phase, Collecting)
         whole = phase.announced[VICTIM].chunk_digest(index % 2) if announced else bytes(32)
@@ -149,51 +154,31 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
 
 def miscounted() -> object:
     """A colluder holds a class eight times: it would be published though few hold it."""
-    federation = Federation(4)
-    vectors = {member: np.zeros(8, np.int64) for member in federation.ids}
+    federation = Federation(4, margin=0)
+    vectors = {member: np.zeros(4, np.int64) for member in federation.ids}
     vectors["member-3"][1] = 8
-    federation.run_round(vectors, federation.terms(8, statistic="indicator"))
+    federation.run_round(vectors)
     federation.disclose()
     raise next(fault for who, fault in federation.faults if who == VICTIM)
 
 
 def beyond_the_margin() -> object:
     """The main round's set leaves somebody out whom the indicator round counted, where nobody may miss."""
-    federation = Federation(5, colluders=0, lineage=b"the same")
-    everybody = {member: np.ones(8, np.int64) for member in federation.ids}
-    federation.run_round(everybody, federation.terms(8, statistic="indicator"))
+    federation = Federation(5, margin=0)
+    federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
     federation.disclose()
-    federation.begin(terms=federation.terms(8, indicator=federation.phase.attempt.context))
+    federation.begin()
     phase = federation.run_until(Freezing)
     assert isinstance(phase, Freezing)
     (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=phase.proposal.headers[:-1]))
     assert isinstance(refusal, Refusal)
-    raise PeerFault(Cause(refusal.cause), "", refusal.group)
-
-
-def padded() -> object:
-    """A colluder announces a chunk with a bit set after its last element: nobody could add it up."""
-    federation = Federation(4)
-    federation.begin(terms=federation.terms(9, ring_bits=33, chunk_elements=16))
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-3" and isinstance(message, Upload):
-            packed = federation.spool[sender, 0]
-            federation.spool[sender, 0] = packed[:-1] + bytes([packed[-1] | 0x80])
-            digest = hashlib.sha256(federation.spool[sender, 0]).digest()
-            return resign(federation, message, chunk_digests=(digest,))
-        return message
-
-    federation.tamper = tamper
-    federation.run_until(Checking)
-    (_, fault), *_ = federation.faults
-    raise fault
+    raise PeerFault(Cause(refusal.cause))
 
 
 def partial() -> object:
     """Uploads that are announced and not whole count for nothing."""
     federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert outcome.total is None
     return raised(outcome)
 
@@ -203,7 +188,7 @@ def unpacked(change: Any) -> Any:
 
     def play() -> object:
         federation = Federation(4)
-        federation.run_round(terms=federation.terms(9, ring_bits=33, chunk_elements=16))
+        federation.run_round()
         phase = federation.phase
         assert isinstance(phase, Recovered)
         packed = {member: federation.spool[member, 0] for member in phase.summed}
@@ -213,25 +198,12 @@ def unpacked(change: Any) -> Any:
     return play
 
 
-def too_many_records() -> object:
-    """More records than the cap would overflow what headroom was proved for."""
-    federation = Federation(4, cap=7)
-    federation.begin(terms=federation.terms(8))
-    opened, _ = federation.phases[VICTIM].receive(
-        federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s
-    )
-    assert isinstance(opened, Opened)
-    sealing = opened.seal(federation.random)
-    sealing.chunk(np.zeros(8, np.int64))
-    return sealing.finish(federation.keys[VICTIM], lineage=bytes(8), records_tag=bytes(8), records=8)
-
-
 # A sparse graph
 
 
 def isolated() -> object:
     """The victim's whole neighbourhood on the ring is named as dropped."""
-    federation, phase = freezing(8, colluders=0)
+    federation, phase = freezing(8)
     attempt = phase.attempt
     sparse = Graph(attempt.members, 2, attempt.manifest.beacon)
     around = sparse.neighbours(VICTIM)
@@ -246,39 +218,40 @@ def isolated() -> object:
 
 
 def isolated_in_a_crowd() -> object:
-    """In a sparse cohort of 201, sixteen neighbours of the victim are named as dropped, and 185 members stay."""
-    keys = {f"m-{i:03}": SigningKey(i.to_bytes(32, "little")) for i in range(1, 202)}
+    """In a sparse cohort of 1,000, the 222 neighbours of the victim are named as dropped, and 778 members stay."""
+    crowd = 1_000
+    keys = {f"m-{i:04}": SigningKey(i.to_bytes(32, "little")) for i in range(1, crowd + 1)}
     small, seeds = Federation(3), SeededRandom(201)
+    study = small.study_of(members_min=700, members_max=crowd, a=crowd // 4)
     roster = again(
         small.roster, small.admin, members=tuple(Entry(member, key.public) for member, key in keys.items())
     )
-    enrolling = Enrolling(roster, 0, 1, colluders=0)
+    enrolling = Enrolling(roster, study, 0, "period-0")
+    cards = []
     for member, key in keys.items():
         mask, box = (AgreementKey(seeds(32)).public for _ in "mb")
-        card = KeyCard.make(
-            key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9
+        cards.append(
+            KeyCard.make(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9)
         )
-        enrolling = enrolling.receive(card, 0.0)
-    manifest = enrolling.manifest()
-    assert check_manifest(roster, manifest).survivors_min < 185
-    opening = small.opening(small.terms(8))
-    attempt = Attempt(roster, manifest, opening)
+    manifest = enrolling.with_cards(cards).manifest()
+    assert check_manifest(roster, study, manifest).survivors_min < 778
+    attempt = Attempt(roster, study, manifest, small.opening(small.terms()))
     victim = manifest.members[0]
     around = attempt.neighbours(victim)
-    assert len(around) == manifest.degree == 16
+    assert len(around) == manifest.degree == 222
 
     def survivors(*lost: str) -> tuple[Survivor, ...]:
-        return tuple(Survivor(m, bytes(8), bytes(8), bytes(32)) for m in manifest.members if m not in lost)
+        return tuple(Survivor(m, bytes(32)) for m in manifest.members if m not in lost)
 
-    check_survivors(attempt, survivors(*around[:4]), ())
-    check_survivors(attempt, survivors(*around), ())
-    return "signed"
+    check_proposal(attempt, survivors(*around[:4]), ())
+    met = refused(lambda: check_proposal(attempt, survivors(*around), ()))
+    raise PeerFault(met)
 
 
 def ground() -> object:
     """Whoever leaves out a card gets another order and another committee, and may state no other than that gives."""
     federation = Federation(5)
-    enrolling = Enrolling(federation.roster, 0, federation.cap)
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     beacons = set()
     for left_out in range(5):
         taken = enrolling
@@ -288,7 +261,7 @@ def ground() -> object:
         beacons.add(taken.manifest().beacon)
     assert len(beacons) == 5
     return check_manifest(
-        federation.roster, replace(federation.manifest, decryptors=federation.manifest.decryptors[1:])
+        federation.roster, federation.study, replace(federation.manifest, decryptors=federation.manifest.decryptors[1:])
     )
 
 
@@ -306,7 +279,7 @@ def canaries() -> object:
         return message
 
     federation.tamper = tamper
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     fault = next(fault for _, fault in federation.faults)
     said = f"{fault}{fault!r}{outcome.phase!r}{federation.phases!r}"
@@ -347,21 +320,17 @@ def attacks() -> list[Attack]:
         add(f"recovery from {name}", "§10", "duplicate indices" if "position" in name else SHARES, Cause.SHARE_INVALID, recovered(change))
     add("a chunk of another digest", "§4.4", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)
     add("a chunk that is short", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(0, length=31), VICTIM)
-    add("a chunk that is long", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=33), VICTIM)
-    add("a chunk with a bit after its last element, as announced", "§4.4", "partial upload counted", Cause.CHUNK_MISMATCH, padded, "member-3")
+    add("a chunk that is long", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=25), VICTIM)
     add("a chunk after the last", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(2), VICTIM)
     add("a chunk before the first", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
     add("a chunk that nobody announced", "§4.4", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
     add("too few uploads that are whole", "§4.4", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
     add("a packed chunk cut short", "§10", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
     add("a packed chunk with a byte more", "§10", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
-    add("a packed chunk padded with ones", "§10", "overflow", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1] + bytes([data[-1] | 0x80])), VICTIM)
-    add("more holders of a class than members", "§9", "indicator abuse", Cause.DISCLOSURE_INVALID, miscounted)
+    add("more holders of a class than members", "§8.2", "indicator abuse", Cause.DISCLOSURE_INVALID, miscounted)
     add("fewer of the indicator round than the margin allows", "§4.6.7", "indicator abuse", Cause.INDICATOR_MISMATCH, beyond_the_margin)
-    add("more records than the cap", "§4.2", "overflow", Cause.TOO_MANY_RECORDS, too_many_records, VICTIM)
     add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
-    add("sixteen neighbours of the victim named as dropped, of 201", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd,
-        "m-011", "m-034", "m-044", "m-074", "m-088", "m-101", "m-132", "m-186")
+    add("all neighbours of the victim named as dropped, of 1,000", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd)
     add("a card left out until the draw suits", "§5", "grinding", Cause.WEAK_PARAMETERS, ground)
     add("a refused share, looked for in what is said of it", "§4.7", "a secret in a log, repr, error or metric", Cause.SHARE_INVALID, canaries, "member-1")
     return found

@@ -18,13 +18,13 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import PHASES, Enrolled, History, Opened
 from protocol.member.base import MemberPhase
-from protocol.messages import Ledger, Refusal, Roster, cohort_id
+from protocol.messages import NO_CONTEXT, Freeze, Refusal, Roster, Study
 from protocol.sealing import Sealing
 from protocol.shamir import PRIME
 from tests.attacks.base import Attack, Played
 
 Json = dict[str, Any]
-NAMES = {"take", "roster", "manifest", "opening", "ledger"}
+NAMES = {"take", "roster", "study", "manifest", "opening", "earlier"}
 """What of a step is a message."""
 CHARACTERS_MAX = 50_000
 """Of messages that a script adds to the file."""
@@ -109,9 +109,9 @@ class Recorder:
             finally:
                 self.inside = False
             after, said = result if isinstance(result, tuple) else (result, ())
-            end = None
+            end: tuple[str, str, tuple[str, ...]] | None = None
             if said and isinstance(said[0], Refusal):
-                end = ("refusal", said[0].cause, said[0].group)
+                end = ("refusal", said[0].cause, ())
             elif isinstance(after, Voiding) and isinstance(phase, Collecting | Checking):
                 end = ("void", after.fault.cause.value, after.fault.parties)
             if end or after is not phase:
@@ -125,18 +125,17 @@ class Recorder:
         return {"member": member, "index": index, "chunk": data.hex()}
 
     def _member(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def start(member: str, roster: Roster, cohort: bytes, key: SigningKey, **given: Any) -> Any:
+        def start(member: str, roster: Roster, study: Study, key: SigningKey, **given: Any) -> Any:
             drawn: list[bytes] = []
             draw = given.pop("random_bytes", os.urandom)
             result = original(
-                member, roster, cohort, key, **given, random_bytes=lambda n: _kept(drawn, draw(n))
+                member, roster, study, key, **given, random_bytes=lambda n: _kept(drawn, draw(n))
             )
             names = ("mask_private", "box_private", "nonce")
             what: Json = {"to": member, "identity": key.seed.hex(), "roster": roster.to_bytes().hex()}
-            what["counter"] = next(i for i in range(9) if cohort_id(roster.hash, i) == cohort)
-            what |= {"expires_s": given["expires_s"]} | {
-                n: d.hex() for n, d in zip(names, drawn, strict=True)
-            }
+            what |= {"study": study.to_bytes().hex(), "counter": given["counter"], "period": given["period"]}
+            what |= {"repeats": given.get("repeats", NO_CONTEXT).hex()}
+            what |= {n: d.hex() for n, d in zip(names, drawn, strict=True)}
             if given.get("history", History()) == History():
                 self.steps.append(Step(None, what, result[0]))
             return result
@@ -144,16 +143,19 @@ class Recorder:
         return start
 
     def _coordinator(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def begin(attempt: Any, windows: Any, now_s: float, history: Any = (), *rest: Any) -> Any:
-            result = original(attempt, windows, now_s, history, *rest)
-            ledger = Ledger(attempt.roster.federation, attempt.opening.links, tuple(history))
+        def begin(attempt: Any, now_s: float, earlier: Any = (), *rest: Any) -> Any:
+            result = original(attempt, now_s, earlier, *rest)
             shown = {
                 "roster": attempt.roster,
+                "study": attempt.study,
                 "manifest": attempt.manifest,
                 "opening": attempt.opening,
-                "ledger": ledger,
             }
             what: Json = {"to": "coordinator", "now_s": int(now_s)}
+            # As a proposal that shows it and nobody's header.
+            what |= (
+                {"earlier": Freeze(attempt.context, (), tuple(earlier)).to_bytes().hex()} if earlier else {}
+            )
             self.steps.append(Step(None, what | {n: m.to_bytes().hex() for n, m in shown.items()}, result))
             return result
 
@@ -169,15 +171,15 @@ class Recorder:
         return chunk
 
     def _finish_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def finish(sealing: Any, key: SigningKey, **given: Any) -> Any:
-            upload, own = original(sealing, key, **given)
+        def finish(sealing: Any, key: SigningKey) -> Any:
+            upload, own = original(sealing, key)
             b_u, coefficients, salt = sealing.drawn
             words = [
                 int.from_bytes(coefficients[i : i + 4], "little") & PRIME
                 for i in range(0, len(coefficients), 4)
             ]
             self.drawn[upload.to_bytes()] = {
-                "vector": sealing.vector, "lineage": given["lineage"].hex(), "records": given["records_tag"].hex(),
+                "vector": sealing.vector,
                 "b_u": b_u.hex(), "salt": salt.hex(), "coefficients": b"".join(w.to_bytes(4, "little") for w in words).hex(),
             }  # fmt: skip
             return upload, own
@@ -242,6 +244,7 @@ def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
     ending = steps[-1].end
     assert ending
     start, *rest = (_numbered(step.what, said) for step in steps)
+    start.setdefault("now_s", next((each["now_s"] for each in rest if "now_s" in each), 0))
     return {
         "name": attack.name, "clause": attack.clause, "cause": attack.cause.value, "parties": list(attack.parties),
         "ends": ending[0], **start, "steps": rest,

@@ -86,7 +86,7 @@ def uploads() -> list[Attack]:
     add("an upload under another's name", "§4.4.1", "Sybil", Cause.BAD_SIGNATURE,
         lambda m, _: replace(m, header=replace(m.header, member="member-2")), "member-2")
     add("an upload of a stranger", "§4.4.1", "Sybil", Cause.UNKNOWN_MEMBER, lambda m, _: replace(m, header=replace(m.header, member="sybil")), "sybil")
-    add_shape("a chunk too few", shaped(lambda m: {"chunk_digests": m.chunk_digests[:-1]}))
+    add_shape("a chunk too few", lambda m, _: replace(m, chunk_digests=m.chunk_digests[:-1]))
     add_shape("a chunk too many", shaped(lambda m: {"chunk_digests": (*m.chunk_digests, OTHER)}))
     add_shape("a commitment too few", shaped(lambda m: {"secret_commitments": m.secret_commitments[:-1]}), SHARES)
     add_shape("a row too few", shaped(lambda m: {"share_rows": m.share_rows[:-1]}), SHARES)
@@ -96,12 +96,12 @@ def uploads() -> list[Attack]:
     add_shape("a box with a share more", shaped(lambda m: {"boxes": (m.boxes[0] + bytes(36), *m.boxes[1:])}), SHARES)
     add_shape("a box for itself", shaped(lambda m: {"boxes": (m.boxes[0], m.boxes[0], *m.boxes[2:])}), SHARES)
     add_shape("boxes out of their decryptors' order", shaped(lambda m: {"boxes": (m.boxes[1], m.boxes[0], *m.boxes[2:])}), "share order chosen by the coordinator")
-    add_shape("digests that the root does not bind", lambda m, _: unsigned(chunk_digests=m.chunk_digests[::-1])(m, _), "digest mismatch")
+    add_shape("digests that the root does not bind", lambda m, _: unsigned(chunk_digests=(OTHER,) * len(m.chunk_digests))(m, _), "digest mismatch")
     add_shape("commitments that the root does not bind", lambda m, _: unsigned(secret_commitments=m.secret_commitments[::-1])(m, _), "digest mismatch")
     add_shape("rows that the root does not bind", lambda m, _: unsigned(share_rows=m.share_rows[::-1])(m, _), "digest mismatch")
     add_shape("boxes that the root does not bind", lambda m, _: unsigned(boxes=(bytes(232), *m.boxes[1:]))(m, _), "digest mismatch")
     add("a second upload", "§4.4.4", "two attempts, two sets", Cause.UPLOAD_CONFLICT, remade(salt=OTHER), "member-1", after=True)
-    add("a second upload with other records", "§4.4.4", "overlapping rounds, three rounds", Cause.UPLOAD_CONFLICT, remade(records=b"\x66" * 8), "member-1", after=True)
+    add("a second upload of other chunks", "§4.4.4", "overlapping rounds, three rounds", Cause.UPLOAD_CONFLICT, remade(chunk_digests=(OTHER,)), "member-1", after=True)
     add("an upload once the boxes are out", "§4.4", "partial upload counted", Cause.WRONG_PHASE,
         lambda _, f: resign(f.federation, f.said(Upload, "member-1"), salt=OTHER), form=Receipt)
     return c.attacks
@@ -145,9 +145,9 @@ def votes() -> list[Attack]:
     add("a second vote, on another set", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True)
     add("a second vote, on VOID for another reason", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True, round="voided")
     add("a refusal that its decryptor did not sign", "§4.6", "Sybil", Cause.BAD_SIGNATURE,
-        lambda m, f: Refusal.make(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded", group=(), rounds=()), "member-1")
+        lambda m, f: Refusal.make(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded"), "member-1")
     add("a refusal of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
-        lambda m, f: Refusal.make(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded", group=(), rounds=()), "member-1")
+        lambda m, f: Refusal.make(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded"), "member-1")
     add("shares before a certificate", "§4.7", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
     add("a report before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
         lambda m, f: Erased.make(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))

@@ -8,12 +8,8 @@ from protocol.messages import (
     ErasureRequest,
     Link,
     Message,
-    Opening,
-    Past,
     Receipt,
     Roster,
-    Survivor,
-    SurvivorSet,
     Upload,
     VoidRequest,
     Vote,
@@ -83,7 +79,7 @@ def attacks() -> list[Attack]:
     add("more dealers than a cohort has members", OVER, Cause.OVERSIZED, counted(receipt, 75, 10_001))
     add("four milliard dealers", OVER, Cause.OVERSIZED, counted(receipt, 75, 2**32 - 1))
     add("as many dealers as may be, in a few bytes", OVER, Cause.MALFORMED, counted(receipt, 75, 10_000))
-    add("more chunks than may be", OVER, Cause.OVERSIZED, counted(upload, 2 + 32 + 9 + 8 + 8 + 32 * 4 + 64, 2**20 + 1))
+    add("more chunks than may be", OVER, Cause.OVERSIZED, counted(upload, 2 + 32 + 9 + 32 * 4 + 64, 2**20 + 1))
     add("a reveal of more runs than members", OVER, Cause.OVERSIZED,
         lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + (10_001).to_bytes(4, "little"))
     add("a run longer than may be", OVER, Cause.OVERSIZED,
@@ -91,7 +87,6 @@ def attacks() -> list[Attack]:
     add("a chunk longer than may be", OVER, Cause.OVERSIZED,
         lambda: bytes((3, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode_fields()  # type: ignore[attr-defined]  # an upload
         + bytes(8) + bytes(4) + b"\1\0\0\0" + (2**25 + 1).to_bytes(4, "little"))
-    add("seventeen exceptions", OVER, Cause.OVERSIZED, lambda: opening_with(17))
 
     add("a member of the roster twice", "duplicate indices", Cause.MALFORMED, lambda: patched(roster(), b"\x08member-1", b"\x08member-0"))
     add("two members with one key", "Sybil", Cause.DUPLICATE,
@@ -99,13 +94,15 @@ def attacks() -> list[Attack]:
     add("a nominee whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER,
         lambda: replace(roster(), decryptors=("sybil",)).to_bytes(), "sybil")
     add("a reader whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER, lambda: replace(roster(), readers=("sybil",)).to_bytes(), "sybil")
-    add("rare classes withheld by half", "indicator abuse", Cause.MALFORMED, lambda: replace(roster(), withhold=2).to_bytes(), "admin")
-    add("a set without a survivor", "padded S", Cause.MALFORMED, lambda: ledger(OTHER + b"\x04none" + b"\1\0\0\0" + bytes(4)))
-    add("a sum without a set", "two attempts, two sets", Cause.MALFORMED, lambda: ledger(past("none", 0)))
-    add("VOID with a set", "two attempts, two sets", Cause.MALFORMED, lambda: ledger(past("cancelled", 1)))
-    add("LOST with a set", "LOST abuse", Cause.MALFORMED, lambda: ledger(past("lost", 1)))
-    add("VOID by erasure with a set", "erasure abuse", Cause.MALFORMED, lambda: ledger(past("erased", 1)))
-    add("a link of a family that the ledger would count nowhere", "overlapping rounds, three rounds", Cause.MALFORMED, lambda: linked(family="none"), "coordinator")
+    add("a set without a survivor", "padded S", Cause.MALFORMED,
+        lambda: bytes((3, 8)) + OTHER + bytes(4) + b"\1\0\0\0" + bytes(4))
+    add("two sets that a proposal rests on", OVER, Cause.OVERSIZED, lambda: bytes((3, 8)) + OTHER + bytes(4) + b"\2\0\0\0")
+    add("a sum without a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("none", bytes(32)))
+    add("VOID with a set in the chain", "two attempts, two sets", Cause.MALFORMED, lambda: linked("cancelled"))
+    add("LOST with a set in the chain", "LOST abuse", Cause.MALFORMED, lambda: linked("lost"))
+    add("VOID by erasure with a set in the chain", "erasure abuse", Cause.MALFORMED, lambda: linked("erased"))
+    add("a study longer than may be", "study abuse", Cause.OVERSIZED, lambda: bytes((3, 25)) + OTHER + (2**20 + 1).to_bytes(4, "little"))
+    add("a period that is a path", PATHS, Cause.MALFORMED, lambda: patched(Forger("complete", 0).federation.manifest, b"\x08period-0", b"\x08../../p0"))
     add("a link to a ninth attempt", "two attempts, two sets", Cause.WRONG_SEQUENCE, lambda: linked(attempt=8))
     add("a certificate of nothing, for no reason", "both secrets of one member", Cause.MALFORMED,
         lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x04none" + bytes(4))
@@ -115,28 +112,7 @@ def attacks() -> list[Attack]:
     return found
 
 
-def survivors() -> SurvivorSet:
-    """One that might have been."""
-    return SurvivorSet((Survivor("member-1", bytes(8), bytes(8), OTHER),))
-
-
-def past(reason: str, sets: int) -> bytes:
-    """A Past that holds so many sets, all alike."""
-    return Past(OTHER, reason, (survivors(),) * sets).encode_fields()
-
-
-def ledger(entry: bytes) -> bytes:
-    """A Ledger with this one Past."""
-    return bytes((3, 23)) + OTHER + bytes(4) + b"\1\0\0\0" + entry
-
-
-def linked(*, family: str = "exact", attempt: int = 0) -> bytes:
-    """A Ledger with this one Link."""
-    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + Link(OTHER, 0, attempt, family, 3, OTHER, OTHER).encode_fields() + bytes(4)
-
-
-def opening_with(exceptions: int) -> bytes:
-    """An opening that counts so many exceptions."""
-    opening = said(Opening, "coordinator", "member-1")
-    whole = opening.to_bytes()
-    return whole[:-68] + exceptions.to_bytes(4, "little") + whole[-64:]
+def linked(reason: str = "none", survivors: bytes = OTHER, *, attempt: int = 0) -> bytes:
+    """A Chain with this one Link."""
+    link = Link(OTHER, 0, attempt, OTHER, "period-0", "sum", bytes(32), OTHER, reason, survivors)
+    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + link.encode_fields()

@@ -17,8 +17,8 @@ from protocol.messages import (
     KeyCard,
     Lost,
     Opening,
-    Past,
     Shown,
+    Survivor,
     SurvivorSet,
     UploadHeader,
     VoidRequest,
@@ -40,7 +40,6 @@ REPLAY = "replay across attempts, rounds, cohorts, federations"
 LOW = "t, a, n_min too low"
 TERMS = "terms changed mid-cohort"
 MODEL = "different model per member"
-EXCEPTIONS = "exceptions abuse"
 SHARES = "wrong, short, non-canonical shares"
 FRAMING = "a dealer framing a decryptor and the reverse"
 
@@ -71,7 +70,7 @@ def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
 
 def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
     """A cohort without this member, by the rules."""
-    enrolling = Enrolling(forger.federation.roster, 0, forger.federation.cap)
+    enrolling = Enrolling(forger.federation.roster, forger.federation.study, 0, "period-0")
     for shown in cards.shown:
         if shown.member != gone:
             enrolling = enrolling.receive(shown.card, forger.federation.now_s)
@@ -87,6 +86,17 @@ def keyed(point: str) -> Any:
 def stated(**numbers: Any) -> Any:
     """The manifest with other numbers."""
     return lambda m, _: replace(m, manifest=replace(m.manifest, **numbers))
+
+
+def elsewhere(counter: int, period: str, repeats: bytes) -> Any:
+    """The manifest of another cohort of roster and study."""
+
+    def make(cards: Cards, forger: Forger) -> Cards:
+        federation = forger.federation
+        cohort = cohort_id(federation.roster.hash, counter, federation.study.hash, period, repeats)
+        return replace(cards, manifest=replace(cards.manifest, cohort=cohort, counter=counter, period=period, repeats=repeats))
+
+    return make
 
 
 def cards() -> list[Attack]:
@@ -106,13 +116,15 @@ def cards() -> list[Attack]:
         lambda m, _: replace(m, shown=(replace(m.shown[0], path=(OTHER,)), *m.shown[1:])), "coordinator")
     add("a manifest of another roster", "§4.2.1", CARDS, Cause.WRONG_COHORT, stated(roster_hash=OTHER))
     add("a manifest under another counter", "§4.2.1", REPLAY, Cause.WRONG_COHORT, stated(counter=1))
-    add("a manifest of another cohort of the roster", "§4.2.1", REPLAY, Cause.WRONG_COHORT,
-        lambda m, f: replace(m, manifest=replace(m.manifest, counter=1, cohort=cohort_id(f.federation.roster.hash, 1))))
+    add("a manifest of another study", "§4.2.1", "study abuse", Cause.WRONG_COHORT, stated(study=OTHER))
+    add("a manifest of another period", "§4.2.1", "study abuse", Cause.WRONG_COHORT, stated(period="period-1"))
+    add("a manifest that repeats an attempt", "§4.2.1", "repeat abuse", Cause.WRONG_COHORT, stated(repeats=OTHER))
+    for name, counter, period, repeats in (("cohort", 1, "period-0", bytes(32)), ("period's cohort", 0, "period-1", bytes(32)), ("attempt's repetition", 0, "period-0", OTHER)):
+        add(f"a manifest of another {name}", "§4.2.1", REPLAY, Cause.WRONG_COHORT, elsewhere(counter, period, repeats))
     add("a card of another cohort", "§4.2.3", REPLAY, Cause.WRONG_COHORT,
         lambda m, f: recarded(m, f, "member-5", cohort=OTHER), "coordinator")
     add("a member whom the roster does not list", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER,
-        lambda m, _: replace(m, manifest=replace(m.manifest, members=(*m.manifest.members, "sybil"),
-                                                 caps=(*m.manifest.caps, 1))), "sybil")
+        lambda m, _: replace(m, manifest=replace(m.manifest, members=(*m.manifest.members, "sybil"))), "sybil")
     add("a cohort without the victim", "§4.2.5", "shrunk cohort", Cause.MANIFEST_MISMATCH, lambda m, f: shrunk(m, f, VICTIM))
     add("a cohort without an honest member, stated as if it were whole", "§4.2.2", "shrunk cohort", Cause.WEAK_PARAMETERS,
         lambda m, f: replace(shrunk(m, f, "member-1"), manifest=replace(shrunk(m, f, "member-1").manifest, survivors_min=3)))
@@ -121,11 +133,8 @@ def cards() -> list[Attack]:
         ("a threshold of shares above the rules'", {"threshold": 6}),
         ("fewer survivors than the rules demand", {"survivors_min": 3}),
         ("fewer colluders assumed among decryptors", {"decryptor_colluders": 0}),
-        ("fewer colluders assumed, the other numbers kept", {"colluders": 0}),
-        ("two honest members to hide among", {"honest_min": 2}),
         ("fewer neighbours than the rules give", {"degree": 2}),
         ("windows that may lose more", {"window_dropped_max": 3}),
-        ("more losses than can be survived", {"loss": 375}),
     ):
         add(name, "§4.2.2", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
     add("a committee the coordinator chose", "§4.2.2", "grinding", Cause.WEAK_PARAMETERS,
@@ -145,8 +154,6 @@ def cards() -> list[Attack]:
         lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-1\x08member-0"))
     add("a member twice", "§3", "duplicate indices", Cause.MALFORMED,
         lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-0\x08member-0"))
-    add("a cap too few", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
-        lambda m, _: replace(m, manifest=replace(m.manifest, caps=m.manifest.caps[1:])))
     return c.attacks
 
 
@@ -162,58 +169,42 @@ def openings() -> list[Attack]:
     def link(**changes: Any) -> Any:
         return lambda m, f: f.again(m, "coordinator", links=(replace(m.links[0], **changes),))
 
-    add("an opening of another cohort", "§4.3.1", REPLAY, Cause.WRONG_COHORT, signed(cohort=OTHER))
+    add("an opening of another cohort", "§4.3.1", REPLAY, Cause.WRONG_COHORT, signed(cohort=OTHER), "coordinator")
     add("an opening that a colluder signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "member-5"), "coordinator")
     add("terms changed after they were signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE,
-        lambda m, _: replace(m, terms=replace(m.terms, lattice="features")), "coordinator")
+        lambda m, _: replace(m, terms=replace(m.terms, latest_end_s=m.terms.latest_end_s + 1)), "coordinator")
     add("the first round's opening again", "§4.3.3", REPLAY, Cause.WRONG_SEQUENCE, lambda _, f: f.said(Opening, "coordinator", VICTIM, attempt=0))
     add("an attempt behind the member", "§4.3.3", "mask or box key reuse after a rollback", Cause.WRONG_SEQUENCE, signed(sequence=0, attempt=1))
     add("a ninth attempt", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
         lambda m, _: patched(m, b"\1\0\0\0\0\0\0\0\0", b"\1\0\0\0\0\0\0\0\x08"))
     add("a member's clock behind the end of its card", "§4.3.2", "clock skew", Cause.CARD_EXPIRED, terms(latest_end_s=12_000_000), now_s=11_000_000.0)
-    add("a history without the round that the member knows", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, signed(links=()))
-    add("a history that ends a round otherwise", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(closing=OTHER))
-    add("a history that names another context", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(context=OTHER))
-    add("a history that counts an exact round as noisy", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(family="noisy"))
-    add("a history that counts a round as of another cohort", "§4.3.5", REPLAY, Cause.CHAIN_BROKEN, link(cohort=OTHER))
+    add("a history without the round that the member knows", "§4.3.5", "overlapping rounds, three rounds", Cause.OUTCOME_MISSING, signed(links=()), "coordinator")
+    changes: dict[str, Any]
+    for name, changes in (("ends a round with another set", {"survivors": OTHER}), ("says VOID of a sum", {"reason": "cancelled", "survivors": bytes(32)}),
+                          ("says that a sum was erased", {"reason": "erased", "survivors": bytes(32)}), ("names another context", {"context": OTHER})):
+        add(f"a history that {name}", "§4.3.5", "overlapping rounds, three rounds", Cause.OUTCOME_MISSING, link(**changes), "coordinator")
+    for name, changes in (("question", {"question": OTHER}), ("period", {"period": "period-9"}), ("step", {"step": "sum"}), ("repetition", {"repeats": OTHER}), ("cohort", {"cohort": OTHER})):
+        add(f"a history that counts a round as of another {name}", "§4.3.5", REPLAY, Cause.OUTCOME_MISSING, link(**changes), "coordinator")
     add("a sequence skipped", "§4.3.5", "mask or box key reuse after a rollback", Cause.CHAIN_BROKEN, signed(sequence=2), "coordinator")
     add("an attempt skipped", "§4.3.5", "two attempts, two sets", Cause.CHAIN_BROKEN, signed(attempt=1), "coordinator")
     add("a round of this cohort twice in the history", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
         lambda m, f: f.again(m, "coordinator", links=(m.links[0], m.links[0])), "coordinator")
-    add("an extractor that the admin did not approve", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(extractor=OTHER), "coordinator")
-    add("room for fewer records than the caps allow", "§4.3.6", "overflow", Cause.TERMS_REFUSED, terms(records_max=1), "coordinator")
-    add("a ring of 7 bits", "§3, §10", "overflow", Cause.TERMS_REFUSED, terms(ring_bits=7))
-    add("a ring of 65 bits", "§3, §10", "overflow", Cause.TERMS_REFUSED, terms(ring_bits=65))
-    add("a vector of no elements", "§3", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(elements=0))
-    add("chunks of 12 elements", "§10", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(chunk_elements=12))
-    add("more chunks than can be", "§3", "oversized anything", Cause.TERMS_REFUSED, terms(elements=1 << 32))
-    add("a ridge of nothing", "§3", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(ridges=(0.0,)))
-    half = bytes.fromhex("000000000000e03f")
-    add("a ridge that is no number", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
-        lambda m, _: patched(m, half, bytes.fromhex("000000000000f87f")))
-    add("a ridge without end", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
-        lambda m, _: patched(m, half, bytes.fromhex("000000000000f07f")))
-    add("classes withheld without an indicator round", "§9", "indicator abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
-    add("an indicator round that the member has not recounted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(indicator=OTHER), "coordinator")
-
-    def excused(who: str, **changes: Any) -> Any:
-        return lambda m, f: f.again(m, "coordinator", exceptions=(f.again(m.exceptions[0], who, **changes),))
-
-    add("an exception for another sequence", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", sequence=2), "coordinator")
-    add("an exception for another cohort", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", cohort=OTHER), "coordinator")
-    add("an exception of another federation", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", federation=OTHER), "coordinator")
-    add("an exception that the coordinator signed", "§4.3.7", EXCEPTIONS, Cause.BAD_SIGNATURE, excused("coordinator"), "admin")
-    add("an exception that names the victim since", "§4.3.7", EXCEPTIONS, Cause.BAD_SIGNATURE,
-        lambda m, f: f.again(m, "coordinator", exceptions=(replace(m.exceptions[0], members=(VICTIM,)),)), "admin")
-    add("an exception with a line break in its reason", "§3", EXCEPTIONS, Cause.MALFORMED,
-        lambda m, _: patched(m, b"member-4 knows", b"member-4\nknows"))
+    add("a latest end in 31 days", "§4.3.2", "clock skew", Cause.TERMS_REFUSED, terms(latest_end_s=1_000_000 + 31 * 86_400), "coordinator")
+    add("a step that the study does not have", "§4.3.6", TERMS, Cause.TERMS_REFUSED, terms(step="refinement-1"), "coordinator")
+    add("a step without its material", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(material=bytes(32)), "coordinator")
+    add("the first step with material", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(step="mean"), "coordinator")
+    add("the second step before the first", "§4.3.6", TERMS, Cause.TERMS_REFUSED, terms(step="sum", material=OTHER), "coordinator", attempt=0)
+    add("the first step again", "§4.3.7", "overlapping rounds, three rounds", Cause.ALREADY_SUMMED, terms(step="mean", material=bytes(32)), "coordinator")
+    add("an indicator of a study that has none", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator")
+    add("classes withheld without an indicator", "§8.3", "indicator abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
     main = {"round": "indicator", "attempt": 1}
-    add("a rare class that is not withheld", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
-    add("somebody named evicted whom the indicator round counted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH,
+    add("a rare class that is not withheld", "§8.3", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
+    add("somebody named evicted whom the indicator round counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH,
         terms(evicted=("member-0",)), "coordinator", **main)
-    add("a class withheld that nobody counted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(99,)), "coordinator", **main)
-    add("no indicator round where the admin demands one", "§9", "indicator abuse", Cause.TERMS_REFUSED,
-        terms(indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("a class withheld that nobody counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(0, 1, 4)), "coordinator", **main)
+    add("no indicator where the study withholds", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("an indicator that nobody certified", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator", **main)
+    add("the indicator again", "§4.3.7", "indicator abuse", Cause.ALREADY_SUMMED, terms(step="indicator", indicator=bytes(32), withheld=()), "coordinator", **main)
     add("another opening before the last one has ended", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
         signed(attempt=1), "coordinator", after=True)
     return c.attacks
@@ -281,27 +272,20 @@ def proposals() -> list[Attack]:
     add("as many survivors as shares recover a secret, and fewer than n_min", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW,
         headers(lambda h, _: h[:3]), round="nominated")
     add("no survivor at all", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW, headers(lambda _h, _f: []))
-    add("the decryptor's own upload with other records", "§4.6.5", split, Cause.OWN_UPLOAD_CHANGED,
-        headers(lambda h, f: [h[0], forged(h[1], f, "member-1", records=b"\x66" * 8), *h[2:]]))
+    add("another upload of the decryptor's own", "§4.6.5", split, Cause.OWN_UPLOAD_CHANGED,
+        headers(lambda h, f: [h[0], forged(h[1], f, "member-1", chunk_root=OTHER), *h[2:]]))
     add("a second upload of a colluder, which this decryptor was not shown", "§4.6.6", split, Cause.SURVIVORS_INVALID,
         headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", salt=OTHER)]))
-    add("a colluder's upload under another lineage", "§4.6.6", "overlapping rounds, three rounds", Cause.SURVIVORS_INVALID,
-        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", lineage=b"\x66" * 8)]))
     add("survivors before any box was shown", "§4.6", split, Cause.WRONG_PHASE,
         lambda _, f: f.said(Freeze, "coordinator", "member-1"), form=Deliveries)
-    add("a history left out", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
-        lambda m, _: replace(m, history=()), attempt=1)
-    add("a history whose set lacks a member", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
-        lambda m, _: replace(m, history=(Past(m.history[0].context, "none", (SurvivorSet(m.history[0].sets[0].survivors[1:]),)),)),
-        attempt=1)
-    add("a history that says VOID of a sum", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
-        lambda m, _: replace(m, history=(Past(m.history[0].context, "cancelled", ()),)), attempt=1)
-    add("the same records without the victim", "§4.6.4", "overlapping rounds, three rounds", Cause.LEDGER_REFUSED,
-        headers(lambda h, _: h[1:]), VICTIM, attempt=1)
-    add("more members excused than the exception names", "§4.6.4", EXCEPTIONS, Cause.LEDGER_REFUSED,
-        headers(lambda h, _: [h[0], *h[2:]]), "member-1", attempt=1, to="member-2")
-    add("survivors who were not in the indicator round with these records", "§4.6.6", "indicator abuse", Cause.SURVIVORS_INVALID,
-        headers(lambda h, f: [*h[:3], forged(h[3], f, "member-3", records=b"\x66" * 8)]), round="indicator", attempt=1)
+    rests = {"round": "indicator", "attempt": 1}
+    add("a set shown where the attempt rests on none", "§4.6.3", "repeat abuse", Cause.MALFORMED,
+        lambda m, _: replace(m, earlier=(SurvivorSet((Survivor("member-1", OTHER),)),)))
+    add("the indicator's set left out", "§4.6.3", "indicator abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=()), **rests)
+    add("the indicator's set without a member", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]),)), **rests)
+    add("this attempt's set as the indicator's", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.of, m.headers))),)), **rests)
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), after=True)
@@ -356,7 +340,7 @@ def certificates() -> list[Attack]:
     add("survivors and a reason for VOID", "§3", "both secrets of one member", Cause.MALFORMED, lambda m, _: patched(m, b"\x04none", b"\x04nope"))
     add("a certificate of the first round in the second", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
         lambda _, f: f.said(Certificate, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
-    add("disclosure of a round that is none of the indicator", "§9", "indicator abuse", Cause.WRONG_PHASE,
+    add("disclosure of a round that is none of the indicator", "§8.2", "indicator abuse", Cause.WRONG_PHASE,
         lambda m, _: Disclosure(m.context, ()), after=True)
     add("another opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_SEQUENCE,
         lambda _, f: f.again(f.said(Opening, "coordinator", "member-1"), "coordinator", sequence=1), "coordinator")
@@ -426,7 +410,7 @@ def disclosures() -> list[Attack]:
         return lambda m, _: replace(m, entries=(replace(m.entries[0], **changes), *m.entries[1:]))
 
     def add_false(name: str, make: Any, survives: str = "indicator abuse") -> None:
-        add(name, "§9", survives, Cause.DISCLOSURE_INVALID, make, "coordinator")
+        add(name, "§8.2", survives, Cause.DISCLOSURE_INVALID, make, "coordinator")
 
     add("a disclosure of another context", "§9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
     add_false("a survivor left out", lambda m, _: replace(m, entries=m.entries[1:]))

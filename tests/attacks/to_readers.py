@@ -40,21 +40,19 @@ def misnamed(body: Json) -> Json:
     return body | {"survivors": [first | {"digest": OTHER}, *others]}
 
 
-def rare(**changes: Any) -> Callable[[Json], Json]:
-    return lambda body: body | {"rare": body["rare"] | changes}
-
-
 DISPUTED = {"cause": "edge-disagreement", "parties": ["member-1", "member-4"]}
 DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
     ("under another round's name", "complete", 0, changed(round=OTHER[:16])),
     ("of another federation", "complete", 0, changed(federation=OTHER)),
     ("of another cohort", "complete", 0, changed(cohort=OTHER)),
     ("of another context", "complete", 0, changed(context=OTHER)),
-    ("with another end", "complete", 0, changed(closing=OTHER)),
+    ("of another study", "complete", 0, changed(study=OTHER)),
+    ("of a study of another name", "complete", 0, changed(name="another")),
+    ("of another version of the study", "complete", 0, changed(version=2)),
+    ("of another period", "complete", 0, changed(period="period-9")),
+    ("of another step", "complete", 0, changed(step="sum")),
     ("of other terms", "complete", 0, changed(terms=OTHER)),
-    ("of another extractor", "complete", 0, changed(extractor=OTHER)),
-    ("of another statistic", "complete", 0, changed(statistic="ffc")),
-    ("of a larger cohort", "complete", 0, changed(members=7)),
+    ("with another set of survivors", "complete", 0, changed(survivors_hash=OTHER)),
     ("with a survivor less", "complete", 0, fewer),
     ("with another upload of a survivor", "complete", 0, misnamed),
     ("that drops whom no dispute costs its place", "complete", 0, changed(dropped=["member-4"])),
@@ -63,13 +61,10 @@ DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
     ("that keeps who was proved false", "evicted", 0, changed(evicted=[])),
     ("that withholds what the terms do not", "complete", 0, changed(withheld=[1])),
     ("that publishes what the terms withhold", "indicator", 1, changed(withheld=[])),
-    ("without counts", "indicator", 1, changed(rare=None)),
-    ("of counts that leave other classes below the floor", "indicator", 1, rare(holders=[4, 4, 4, 4, 4])),
-    ("with another floor", "indicator", 1, rare(floor=1)),
-    ("of another indicator round", "indicator", 1, rare(indicator=OTHER)),
-    ("of more records than the terms admit", "complete", 0, changed(records=10**12)),
-    ("of weights that are none", "complete", 0, changed(weights_sha256=OTHER)),
-    ("of a document that is none", "complete", 0, changed(documents=[{"name": "lda", "sha256": OTHER}])),
+    ("without counts", "indicator", 1, changed(holders=[])),
+    ("of counts that leave other classes below the floor", "indicator", 1, changed(holders=[4, 4, 4, 4, 4])),
+    ("of an exact sum of a noisy study", "complete", 0, changed(noise=None)),
+    ("of more rows than the study admits", "evicted", 0, changed(rows=10**12)),
 )  # fmt: skip
 
 

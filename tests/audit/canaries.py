@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from calibration import FeaturesLattice
-from calibration.moments import IntegerMoments
-from calibration.privacy import Mechanism, ffc_sensitivity, noisy_layout
+from calibration import SymmetricBlock
+from calibration.privacy import Mechanism
 from calibration.privacy.audit import Estimate, estimate_mu
-from calibration.privacy.mechanism import diagonal_of
-from tests.audit.pipeline import COLLUDERS, MEMBERS, MU, Bug, masked_sums, unchanged
+from protocol.round_spec import RoundSpec
+from tests.audit.pipeline import MEMBERS, Bug, exact, masked_sums, spec_of, unchanged
+from veilsum.study.promise import mechanism_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -39,18 +39,13 @@ class Canaries:
     count: int = 512
     bug: Bug = unchanged
 
+    @property
+    def spec(self) -> RoundSpec:
+        return spec_of(self.dim, self.classes)
+
     @cached_property
     def mechanism(self) -> Mechanism:
-        return Mechanism(
-            noisy_layout(self.dim, self.classes),
-            FeaturesLattice(10),
-            1.0,
-            ffc_sensitivity(1.0),
-            MU,
-            members=MEMBERS,
-            survivors_min=MEMBERS,
-            colluders=COLLUDERS,
-        )
+        return mechanism_of(self.spec)
 
     @cached_property
     def rows(self) -> Floats:
@@ -68,25 +63,21 @@ class Canaries:
         """Each member's exact vector without canaries."""
         rng, found = np.random.default_rng(2), []
         for _ in range(MEMBERS):
-            own = self._statistics
-            own.update(rng.standard_normal((RECORDS, self.dim)), rng.integers(0, self.classes, RECORDS))
-            found.append(own.flat)
+            rows, labels = rng.standard_normal((RECORDS, self.dim)), rng.integers(0, self.classes, RECORDS)
+            found.append(exact(self.spec, rows, labels))
         return tuple(found)
-
-    @property
-    def _statistics(self) -> IntegerMoments:
-        return IntegerMoments(self.mechanism.layout, self.mechanism.lattice)
 
     @cached_property
     def _variances(self) -> Floats:
         """(elements,) of the noise on the sum as it is: an attacker knows it, bug and all."""
-        layout, found = self.mechanism.layout, np.zeros(self.mechanism.layout.elements)
+        release = self.mechanism.release
+        found = np.zeros(release.layout.elements)
         for own in self.bug([self.mechanism.shares] * self.mechanism.honest):
-            for share in own:
-                part = found[layout.slices[share.block]]
-                part += share.variance
-                if share.diagonal is not None:
-                    part[diagonal_of(self.dim)] += share.diagonal - share.variance
+            for part, place, share in zip(release.parts, release.layout.slices.values(), own, strict=True):
+                block = found[place]
+                block += share.variance
+                if isinstance(part.block, SymmetricBlock):
+                    block[part.diagonal] += share.diagonal - share.variance
         floor: Floats = np.maximum(found, 1.0)  # where there is no noise at all
         return floor
 
@@ -94,12 +85,11 @@ class Canaries:
         """Of one release: (count/2,) scores of the canaries that are out of it, and of those that are in."""
         chosen = np.random.default_rng([seed, release]).permutation(self.count)
         out, inside = chosen[: self.count // 2], chosen[self.count // 2 :]
-        own = self._statistics
-        own.update(self.rows[inside], self.labels[inside])
-        vectors = [self.others[0] + own.flat, *self.others[1:]]
+        own = exact(self.spec, self.rows[inside], self.labels[inside])
+        vectors = [self.others[0] + own, *self.others[1:]]
         total = masked_sums(self.mechanism, self.bug, vectors, 1, seed, release)[0]
         # What the attacker knows is taken off: all but which canaries there are.
-        known = self.mechanism.layout.unflatten((total - sum(self.others)) / self._variances)
+        known = self.mechanism.release.layout.unflatten((total - sum(self.others)) / self._variances)
         V, lattice = known["V"], self.mechanism.lattice
         A = (V + np.diag(V.diagonal())) / 2  # zᵀAz takes each element of the triangle once
         found = np.einsum("il,il->i", self.rows @ A, self.rows) * lattice.unit(2)

@@ -1,6 +1,6 @@
 """A noisy sum from feature rows to the lifted total, thousands of times, with a canary in it or not.
 
-Everything between is what a member and the coordinator do: integer statistics, each member's share of the noise, the ring,
+Everything between is what a member and the coordinator do: the vector of a noisy study, each member's share of the noise, the ring,
 pairwise masks, the sum, the centred lift. Vectors of many releases stand one after the other, so that one pass
 over members serves them all.
 """
@@ -10,24 +10,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
-from calibration import DenseBlock, FeaturesLattice, Layout, SymmetricBlock
-from calibration.moments import IntegerMoments
-from calibration.privacy import Mechanism, MemberNoise, Share, ffc_sensitivity, noisy_layout
-from calibration.privacy.mechanism import diagonal_of
+from calibration.privacy import Mechanism, Part, Release, Share
 from protocol.keystream import Keystream, Masks
 from protocol.ring import Ring
+from protocol.round_spec import RoundSpec
+from protocol.simulator import simulated_content, simulated_question
+from veilsum.study.promise import mechanism_of
+from veilsum.study.vectors import vector
 
 DIM, CLASSES = 16, 2
 MEMBERS, COLLUDERS = 4, 1
-MU = 1.0
 RECORDS = 6  # of each member
-RECORDS_MAX = 1_000  # of all, which the ring holds
 RELEASES = 200  # at a time
 PILOT = 100
+NOISE = {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
+V, U = 0, 1
+"""Parts of the vector."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -35,18 +39,41 @@ Shares = list[tuple[Share, ...]]
 Bug = Callable[[Shares], Shares]
 
 
-def variances(block: str, factor: float, diagonal_factor: float | None = None) -> Bug:
-    """Scale the variances of one block in everybody's shares."""
+@cache
+def spec_of(
+    dim: int = DIM, classes: int = CLASSES, kind: str = "ffc", recipe: str = "sum", step: str = "sum"
+) -> RoundSpec:
+    """A step of a noisy study of four members, all of whom must survive, and of whom one colludes."""
+    statistic: dict[str, Any] = {"kind": kind, **({"bias": False} if kind == "ffc" else {})}
+    question = simulated_question(MEMBERS, colluders=COLLUDERS) | {
+        "dim": dim,
+        "classes": [f"class-{label}" for label in range(classes)],
+        "statistics": [statistic],
+        "noise": {**NOISE, "recipe": recipe, **({} if recipe == "sum" else {"epsilon": 10.0})},
+        "ring_bits": 48,
+    }
+    content = simulated_content(question, 2_000_000_000)
+    return RoundSpec(content, bytes(32), "p", step, (), MEMBERS, MEMBERS, 1 << 20)
 
-    def changed(share: Share) -> Share:
-        if share.block != block:
-            return share
-        diagonal = None
-        if share.diagonal is not None:
-            diagonal = int(share.diagonal * (factor if diagonal_factor is None else diagonal_factor))
-        return replace(share, variance=int(share.variance * factor), diagonal=diagonal)
 
-    return lambda shares: [tuple(changed(share) for share in own) for own in shares]
+def exact(spec: RoundSpec, rows: Any, labels: Any, material: Any = None) -> Integers:
+    """A member's vector before noise is added."""
+    with patch.object(Mechanism, "add_noise", lambda *_: None):
+        return vector(spec, rows, labels, material)
+
+
+def variances(part: int, factor: float, diagonal_factor: float | None = None) -> Bug:
+    """Scale the variances of one part in everybody's shares."""
+    on = factor if diagonal_factor is None else diagonal_factor
+
+    def changed(place: int, share: Share) -> Share:
+        return Share(int(share.variance * factor), int(share.diagonal * on)) if place == part else share
+
+    return lambda shares: [tuple(changed(*each) for each in enumerate(own)) for own in shares]
+
+
+def silent(shares: Shares) -> Shares:
+    return [tuple(Share(0, 0) for _ in own) for own in shares]
 
 
 def unchanged(shares: Shares) -> Shares:
@@ -58,14 +85,11 @@ def both(first: Bug, second: Bug) -> Bug:
 
 
 BUGS: dict[str, Bug] = {
-    "half of sigma": both(variances("V", 1 / 4), variances("U", 1 / 4)),
-    "a forgotten root of 2": both(variances("V", 1 / 2), variances("U", 1 / 2)),
-    "off the diagonal halved": variances("V", 1 / 2, diagonal_factor=1),
-    "a member without its share": lambda shares: [
-        variances("V", 0)(variances("U", 0)(shares[:1]))[0],
-        *shares[1:],
-    ],
-    "no noise on U": variances("U", 0),
+    "half of sigma": both(variances(V, 1 / 4), variances(U, 1 / 4)),
+    "a forgotten root of 2": both(variances(V, 1 / 2), variances(U, 1 / 2)),
+    "off the diagonal halved": variances(V, 1 / 2, diagonal_factor=1),
+    "a member without its share": lambda shares: [*silent(shares[:1]), *shares[1:]],
+    "no noise on U": variances(U, 0),
 }
 """What went wrong with the shares, five times, as it has gone wrong elsewhere."""
 
@@ -80,32 +104,20 @@ class Pipeline:
 
     bug: Bug = unchanged
 
-    @cached_property
+    @property
     def mechanism(self) -> Mechanism:
-        return Mechanism(
-            noisy_layout(DIM, CLASSES),
-            FeaturesLattice(10),
-            1.0,
-            ffc_sensitivity(1.0),
-            MU,
-            members=MEMBERS,
-            survivors_min=MEMBERS,
-            colluders=COLLUDERS,
-        )
-
-    @cached_property
-    def canary(self) -> Floats:
-        """A row that the lattice holds exactly, with as much off the diagonal of zzᵀ as can be."""
-        return np.full((1, DIM), DIM**-0.5)
+        return mechanism_of(spec_of())
 
     def member(self, index: int, *, canary: bool) -> Integers:
-        """A member's exact vector; the first honest one may hold the canary, of class 1."""
+        """A member's exact vector; the first honest one may hold the canary, of class 1.
+
+        The canary is a row that the lattice holds exactly, with as much off the diagonal of zzᵀ as can be.
+        """
         rng = np.random.default_rng(index)
-        statistics = IntegerMoments(self.mechanism.layout, self.mechanism.lattice)
-        statistics.update(rng.standard_normal((RECORDS, DIM)), rng.integers(0, CLASSES, RECORDS))
+        rows, labels = rng.standard_normal((RECORDS, DIM)), rng.integers(0, CLASSES, RECORDS)
         if canary and index == 0:
-            statistics.update(self.canary, np.array([1]))
-        return statistics.flat
+            rows, labels = np.vstack([rows, np.ones((1, DIM))]), np.append(labels, 1)
+        return exact(spec_of(), rows, labels)
 
     def sums(self, releases: int, *, canary: bool, seed: int, batch: int = 0) -> Integers:
         """(releases, elements): the lifted totals."""
@@ -126,11 +138,11 @@ class Pipeline:
     def variances(self) -> Floats:
         """(elements,) of the noise on the sum as it is, from releases that are used for nothing else."""
         sums = self.sums(PILOT, canary=False, seed=0, batch=-1)
-        parts = np.zeros(
-            self.mechanism.layout.elements, np.int64
-        )  # one variance each: off the diagonal, on it, U
-        parts[diagonal_of(DIM)] = 1
-        parts[self.mechanism.layout.slices["U"]] = 2
+        release = self.mechanism.release
+        # One variance each: off the diagonal, on it, U.
+        parts = np.zeros(release.layout.elements, np.int64)
+        parts[release.parts[V].diagonal] = 1
+        parts[release.layout.slices["U"]] = 2
         found = np.array([sums[:, parts == part].var(axis=0).mean() for part in range(3)])
         floor: Floats = np.maximum(found, 1.0)  # where there is no noise at all
         return floor[parts]
@@ -148,16 +160,14 @@ def masked_sums(
         releases: of the same vectors, each with noise of its own.
         words: what noise and masks follow from.
     """
-    honest: Shares = bug([mechanism.shares] * mechanism.honest)
-    shares: Shares = honest + variances("V", 0)(variances("U", 0)([mechanism.shares] * COLLUDERS))
-    ring = Ring(mechanism.lattice.required_bits(RECORDS_MAX, MEMBERS, mechanism.noise_tail))
-    total = np.zeros(releases * mechanism.layout.elements, ring.dtype)
+    shares = [*bug([mechanism.shares] * mechanism.honest), *silent([mechanism.shares] * COLLUDERS)]
+    ring = Ring(48)
+    total = np.zeros(releases * mechanism.release.layout.elements, ring.dtype)
     pairs = {pair: _seed(*words, 1, *pair) for pair in combinations(range(MEMBERS), 2)}
-    for index, (own, exact) in enumerate(zip(shares, vectors, strict=True)):
-        vector = np.tile(exact, releases)
-        source = Keystream(_seed(*words, 2, index))
-        MemberNoise(*_repeated(mechanism.layout, own, releases), source).add_to(vector)
-        masked = ring.to_ring(vector)
+    for index, (own, values) in enumerate(zip(shares, vectors, strict=True)):
+        noisy = np.tile(values, releases)
+        add_noise(mechanism, own, noisy, releases, Keystream(_seed(*words, 2, index)))
+        masked = ring.to_ring(noisy)
         added = [mask for (first, _), mask in pairs.items() if first == index]
         subtracted = [mask for (_, second), mask in pairs.items() if second == index]
         Masks(ring, added=added, subtracted=subtracted).apply(masked)
@@ -165,17 +175,29 @@ def masked_sums(
     return ring.lift(total).reshape(releases, -1)
 
 
+def add_noise(
+    mechanism: Mechanism, shares: tuple[Share, ...], values: Integers, releases: int, source: Keystream
+) -> None:
+    """Add a member's noise to its vector of so many releases, one after the other, with these shares instead of its own."""
+    if not any(share.variance or share.diagonal for share in shares):
+        return
+    # The sampler draws some noise at least: a step, among thousands.
+    drawn = tuple(Share(max(1, share.variance), max(1, share.diagonal)) for share in shares)
+    many = _repeated(mechanism, releases)
+    vars(many)["shares"] = drawn * releases  # a cached property, which a bug changes
+    many.add_noise(values, source)
+
+
 def _seed(*words: int) -> bytes:
     return hashlib.sha256(repr(words).encode()).digest()
 
 
 @cache
-def _repeated(layout: Layout, shares: tuple[Share, ...], times: int) -> tuple[Layout, tuple[Share, ...]]:
+def _repeated(mechanism: Mechanism, times: int) -> Mechanism:
     """The same blocks over and over, under names of their own."""
-    blocks: list[SymmetricBlock | DenseBlock] = []
-    renamed = []
-    for number in range(times):
-        for block, share in zip(layout.blocks, shares, strict=True):
-            blocks.append(replace(block, name=f"{block.name}.{number}"))
-            renamed.append(replace(share, block=f"{block.name}.{number}"))
-    return Layout(tuple(blocks)), tuple(renamed)
+    parts = tuple(
+        Part(replace(part.block, name=f"{part.block.name}.{number}"), part.degree, part.weight)
+        for number in range(times)
+        for part in mechanism.release.parts
+    )
+    return replace(mechanism, release=Release(parts, mechanism.release.row_sensitivity))

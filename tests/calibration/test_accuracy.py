@@ -9,9 +9,7 @@ import pytest
 
 from calibration import (
     FFCStatistics,
-    RidgeTooSmall,
     SumsLattice,
-    check_ridge,
     smallest_ridge,
     solve_ffc,
     weights_error_bound,
@@ -22,7 +20,7 @@ def pooled_and_plain(
     rows: Any, labels: Any, members: int, lattice: SumsLattice, *, bias: bool = False
 ) -> Any:
     dim, classes = rows.shape[1], int(labels.max()) + 1
-    parts = [FFCStatistics(dim, classes, bias=bias, track_records=False) for _ in range(members)]
+    parts = [FFCStatistics(dim, classes, bias=bias) for _ in range(members)]
     for index, part in enumerate(parts):
         part.update(rows[index::members], labels[index::members])
     total = np.sum([part.vector(lattice) for part in parts], axis=0)
@@ -32,16 +30,6 @@ def pooled_and_plain(
 
 def test_the_protocols_figure() -> None:
     assert smallest_ridge(1280, 10, 31) == pytest.approx(0.0304, abs=1e-4)
-
-
-@pytest.mark.parametrize("ridge", [0.0, -1.0, 0.0303, math.nan])
-def test_a_ridge_below_it_is_refused_with_the_figures(ridge: float) -> None:
-    check_ridge(0.0305, dim=1280, members=10, scale_bits=31)
-    with pytest.raises(
-        RidgeTooSmall, match=r"below 0\.0304.*l=1280, 10 roundings a number and steps of 2\^-31"
-    ) as caught:
-        check_ridge(ridge, dim=1280, members=10, scale_bits=31)
-    assert caught.value.smallest == smallest_ridge(1280, 10, 31)
 
 
 @pytest.mark.parametrize("relu", [False, True])

@@ -87,24 +87,25 @@ def test_batches_and_merges_are_concatenation() -> None:
     assert repr(parts) == "<CCVRStatistics 100 records, dim 5, classes 3, norm ≤ 4>"
 
 
-@pytest.mark.parametrize("elements", [1, 17, 1000])
-def test_what_is_encoded_in_pieces_and_summed_is_the_plain_sum(elements: int) -> None:
+def test_what_is_encoded_and_summed_is_the_plain_sum() -> None:
     rows, labels = records(120, 6, 3)
     lattice = SumsLattice(31)
     members = [statistics_of(rows[i::4], labels[i::4], 3) for i in range(4)]
-    pooled, start = CCVRStatistics(6, 3, norm_bound=4.0), 0
-    for pieces in zip(*(member.pieces(lattice, elements) for member in members), strict=True):
-        pooled.add_sums(lattice, np.sum(pieces, axis=0), start=start)
-        start += len(pieces[0])
-    assert start == pooled.layout.elements == ccvr_layout(6, 3).elements == 3 + 3 * 6 + 3 * 21
-    at_once = CCVRStatistics(6, 3, norm_bound=4.0)
-    at_once.add_sums(lattice, np.sum([member.vector(lattice) for member in members], axis=0))
+    pooled = CCVRStatistics(6, 3, norm_bound=4.0)
+    assert pooled.layout.elements == ccvr_layout(6, 3).elements == 3 + 3 * 6 + 3 * 21
+    pooled.add_sums(lattice, np.sum([member.vector(lattice) for member in members], axis=0))
     plain = statistics_of(rows, labels, 3)
     assert (pooled.counts == plain.counts).all()
     for label in range(3):
-        assert (pooled.mean(label) == at_once.mean(label)).all()
         np.testing.assert_allclose(pooled.mean(label), plain.mean(label), atol=1e-9)
         np.testing.assert_allclose(pooled.covariance(label), plain.covariance(label), atol=1e-8)
+    together = FFCStatistics(6, 3, normalise=True)
+    together.update(rows, labels)
+    units = CCVRStatistics(6, 3)
+    units.update(rows / np.linalg.norm(rows, axis=1, keepdims=True), labels)
+    np.testing.assert_allclose(units.pooled.V, together.V, atol=1e-9)
+    np.testing.assert_allclose(units.pooled.U, together.U, atol=1e-9)
+    assert (units.pooled.counts == together.counts).all()
 
 
 def test_no_record_adds_more_than_one() -> None:
@@ -115,18 +116,16 @@ def test_no_record_adds_more_than_one() -> None:
     assert statistics_of(np.zeros((1, 2)), [0], 2).records == 1
 
 
-def test_a_member_and_a_coordinator_hold_one_array_and_a_piece() -> None:
+def test_encoding_and_decoding_hold_no_second_array() -> None:
     rows, labels = records(600, 250, 40)
     lattice, statistics = SumsLattice(31), CCVRStatistics(250, 40, norm_bound=16.0)
     pooled = CCVRStatistics(250, 40, norm_bound=16.0)
     accumulator = 8 * statistics.layout.elements
+    out = np.empty(statistics.layout.elements, np.int64)
     tracemalloc.start()
     try:
         statistics.update(rows, labels)
-        start = 0
-        for piece in statistics.pieces(lattice, 2**16):
-            pooled.add_sums(lattice, piece, start=start)
-            start += len(piece)
+        pooled.add_sums(lattice, statistics.vector(lattice, out))
         for label in range(40):
             pooled.covariance(label)
         # Neither array was made inside: what was is less than either.
@@ -186,12 +185,12 @@ def test_sums_that_can_not_be() -> None:
         statistics.merge(CCVRStatistics(3, 2, norm_bound=2.0))
     with pytest.raises(NoRecords, match="leave no covariance"):
         statistics.shared_covariance()
-    for size, start in ((21, 0), (1, 20), (1, -1)):
-        with pytest.raises(LayoutMismatch, match="of a vector of 20"):
-            statistics.add_sums(lattice, np.zeros(size, np.int64), start=start)
+    for size in (21, 1):
+        with pytest.raises(LayoutMismatch, match=r"these statistics need \(20,\)"):
+            statistics.add_sums(lattice, np.zeros(size, np.int64))
     for count in (8, -16):
         wrong = CCVRStatistics(3, 2)
-        wrong.add_sums(lattice, np.array([count]))
+        wrong.add_sums(lattice, np.array([count] + 19 * [0]))
         with pytest.raises(SumCheckFailed) as caught:
             _ = wrong.records
         assert caught.value.identity == "counts"

@@ -6,7 +6,7 @@ from calibration import errors
 
 def test_every_error_is_a_calibration_error_and_a_value_error_and_is_exported() -> None:
     found = {name: thing for name, thing in vars(errors).items() if isinstance(thing, type)}
-    assert len(found) == 22
+    assert len(found) == 18
     for name, error in found.items():
         assert issubclass(error, errors.CalibrationError)
         assert issubclass(error, ValueError)

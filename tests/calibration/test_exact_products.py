@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, FeaturesLattice, LayoutMismatch
-from calibration.collected import Collected
 from calibration.exact_products import exact_products
-from calibration.privacy import NoiseTerms, noisy_layout
-from calibration.privacy.mechanism import gradient_layout
-from calibration.questions import question
-
-DIM, CLASSES, SIZE = 64, 4, 32
-LATTICE, NOISE = FeaturesLattice(12), NoiseTerms(0.1, 1.0)
 
 
 @pytest.mark.parametrize("width", [1, 2, 64, 1280])
@@ -62,35 +53,3 @@ def test_functions_of_one_number_do_not_know_its_place(each: Any) -> None:
             np.testing.assert_array_equal(each(values[start : start + count]), whole[start : start + count])
     squares = (values**2).sum(axis=1)
     assert [(row[None] ** 2).sum(axis=1)[0] for row in values] == squares.tolist()
-
-
-def test_features_map_records_alike_whatever_stands_beside_them() -> None:
-    layout = noisy_layout(SIZE, CLASSES).having(dim=DIM, classes=CLASSES, size=SIZE, bandwidth=0.05)
-    posed = question("rff", layout, b"\1" * 32)
-    mechanism = NOISE.mechanism(posed, LATTICE, members=12, survivors_min=8, colluders=3)
-    for seed, count in enumerate((2, 39, 75, 156)):
-        rng = np.random.default_rng(seed)
-        rows, labels = rng.standard_normal((count + 1, DIM)), rng.integers(0, CLASSES, count + 1)
-        sums = []
-        for features in (rows[:count], rows):
-            own = Collected(posed, LATTICE, noise=NOISE)
-            own.update(features, labels[: len(features)])
-            sums.append(own.vector(LATTICE))
-        moved = np.linalg.norm((sums[1] - sums[0]) * mechanism.weights())
-        assert moved <= mechanism.sensitivity * (1 + 1e-12)
-
-
-def test_a_head_that_records_could_make_overflow_is_refused_before_any_record() -> None:
-    layout = gradient_layout(DIM, CLASSES).having(
-        dim=DIM, classes=CLASSES, head=json.dumps({"kind": "linear"}), number=1, rounds=1, clip=1.0, step=2.0
-    )
-    material = {"weights": np.full((DIM, CLASSES), 2e6), "empty_classes": np.zeros(0, np.int64)}
-    with pytest.raises(CalibrationError, match="weights are 1e\\+06 at most"):
-        Collected(question("refine", layout, b"\1" * 32, material), LATTICE, noise=NOISE)
-
-
-def test_material_of_reals_is_finite_float64() -> None:
-    layout = noisy_layout(4, 2).having(centre=True)
-    for centre in (np.full(4, np.nan, np.float32), np.zeros(4, np.float32), np.full(4, np.inf)):
-        with pytest.raises(LayoutMismatch, match="centre is not finite float64"):
-            Collected(question("ffc", layout, b"\1" * 32, {"centre": centre}), LATTICE, noise=NOISE)

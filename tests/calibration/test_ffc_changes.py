@@ -17,7 +17,7 @@ from calibration import (
 
 
 def statistics_of(rows: Any, labels: Any, classes: int, **settings: Any) -> FFCStatistics:
-    statistics = FFCStatistics(rows.shape[1], classes, track_records=False, **settings)
+    statistics = FFCStatistics(rows.shape[1], classes, **settings)
     statistics.update(rows, labels)
     return statistics
 
@@ -33,7 +33,7 @@ def test_what_was_removed_was_never_there(clouds: Any, pool: Any) -> None:
     rest = FFCStatistics.from_sums(layout, lattice, pool(members, lattice) - gone, bias=False, members=3)
     never = FFCStatistics.from_sums(layout, lattice, pool(members[:3], lattice), bias=False, members=3)
     assert (rest.vector(lattice) == never.vector(lattice)).all()
-    removed = FFCStatistics(6, 3)  # it may name its records
+    removed = FFCStatistics(6, 3)
     removed.update(rows[3::4], labels[3::4])
     total.remove(removed)
     np.testing.assert_allclose(total.V, never.V, rtol=0, atol=1e-8)
@@ -43,9 +43,6 @@ def test_what_was_removed_was_never_there(clouds: Any, pool: Any) -> None:
 
 def test_what_can_not_be_removed(clouds: Any) -> None:
     rows, labels = clouds(20, 4, 2)
-    tracked = FFCStatistics(4, 2)
-    with pytest.raises(ConfigMismatch, match="only grow"):
-        tracked.remove(FFCStatistics(4, 2))
     with pytest.raises(ConfigMismatch, match="classes is 2 here and 3"):
         statistics_of(rows, labels, 2).remove(FFCStatistics(4, 3))
     with pytest.raises(SumCheckFailed, match="would be left with -") as caught:
@@ -56,20 +53,18 @@ def test_what_can_not_be_removed(clouds: Any) -> None:
 def test_a_class_that_comes_later_is_as_if_it_always_was(clouds: Any) -> None:
     rows, labels = clouds(200, 6, 4)
     early = labels < 3
-    first = FFCStatistics(6, 3, bias=True, withheld=[1])
+    first = FFCStatistics(6, 3, bias=True)
     first.update(rows[early], labels[early])
     first.add_classes(4)
-    second = FFCStatistics(6, 4, bias=True, withheld=[1])
+    second = FFCStatistics(6, 4, bias=True)
     second.update(rows[~early], labels[~early])
     first.merge(second)
-    whole = FFCStatistics(6, 4, bias=True, withheld=[1])
+    whole = FFCStatistics(6, 4, bias=True)
     whole.update(rows, labels)
     np.testing.assert_allclose(first.V, whole.V, atol=1e-12)
     np.testing.assert_allclose(first.U, whole.U, atol=1e-12)
     assert first.counts.tolist() == whole.counts.tolist()
-    assert first.records_digest == whole.records_digest
     assert first.layout == whole.layout
-    assert first.indicator().holds.tolist() == [1, 1, 1, 1]
     first.update(rows, labels)
     assert first.records == 2 * whole.records
 

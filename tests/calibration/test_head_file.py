@@ -10,12 +10,19 @@ import pytest
 
 from calibration import Head, KernelHead, RandomFeatures, TukeyHead
 from calibration.errors import ShapeMismatch
-from calibration.head_file import Calibrated, arrays_of, notes_in
+from calibration.head_file import Calibrated, notes_in
 
 RNG = np.random.default_rng(0)
 HEADS = {
     "linear": Head(RNG.normal(size=(3, 2)), None, ()),
     "linear with a bias": Head(RNG.normal(size=(3, 2)), RNG.normal(size=2), (1,)),
+    "centred": Head(RNG.normal(size=(3, 2)), None, (), centre=np.array([0.1, -0.2, 0.3])),
+    "centred random features": KernelHead(
+        RNG.normal(size=(4, 2)), None, (), RandomFeatures(3, 4, 0.5, b"x"), centre=np.array([0.1, -0.2, 0.3])
+    ),
+    "centred tukey": TukeyHead(
+        RNG.normal(size=(3, 2)), None, (), None, unit=True, centre=np.array([0.1, -0.2, 0.3])
+    ),
     "tukey": TukeyHead(RNG.normal(size=(3, 2)), RNG.normal(size=2), (), 0.5),
     "tukey of unit features": TukeyHead(RNG.normal(size=(3, 2)), RNG.normal(size=2), (), None, unit=True),
     "random features": KernelHead(RNG.normal(size=(4, 2)), None, (), RandomFeatures(3, 4, 0.5, b"x")),
@@ -45,6 +52,7 @@ FALSE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"weights": np.ones((3, 2), np.float32)}, {}, "a head has float64"),
     ({"weights": np.full((3, 2), np.inf)}, {}, "not finite"),
     ({"weights": np.ones((3, 2)), "bias": np.ones(3)}, {}, "a bias of"),
+    ({"weights": np.ones((3, 2)), "centre": np.zeros(2)}, {}, "the centre has shape"),
     ({"weights": np.ones((3, 2)), "other": np.eye(3)}, {}, "a head has float64"),
     ({"weights": np.ones((3, 2))}, {"classes_without_records": [2]}, "are not among"),
     ({"weights": np.ones((3, 2))}, {"classes_without_records": [True]}, "whole numbers"),
@@ -55,7 +63,7 @@ FALSE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"weights": np.ones((3, 2))}, {"form": {"kind": "tukey", "unit": True, "power": 2.0}}, "not known here"),
     (
         {"weights": np.ones((4, 2))},
-        {"form": {"kind": "random-features", "mapped": 2, "size": 4, "bandwidth": -1.0, "context": "00"}},
+        {"form": {"kind": "random-features", "mapped": 2, "size": 4, "bandwidth": -1.0, "seed": "00"}},
         "no random features",
     ),
     *(
@@ -67,7 +75,7 @@ FALSE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
                     "mapped": mapped,
                     "size": 2,
                     "bandwidth": 1.0,
-                    "context": "00",
+                    "seed": "00",
                 }
             },
             words,
@@ -92,4 +100,4 @@ def test_notes_are_read_from_the_files_header() -> None:
     for content, entry in ((file, "list"), (b"", "entry"), (file[:20], "entry")):
         with pytest.raises(ShapeMismatch):
             notes_in(content, entry)
-    assert list(arrays_of(HEADS["linear"])) == ["weights"]
+    assert list(HEADS["linear"].tensors) == ["weights"]

@@ -21,7 +21,7 @@ from calibration import (
 
 
 def statistics_of(rows: Any, labels: Any, classes: int, **settings: Any) -> FFCStatistics:
-    statistics = FFCStatistics(rows.shape[1], classes, track_records=False, **settings)
+    statistics = FFCStatistics(rows.shape[1], classes, **settings)
     statistics.update(rows, labels)
     return statistics
 
@@ -34,7 +34,7 @@ def test_products_estimate_the_gaussian_kernel(clouds: Any) -> None:
     np.testing.assert_allclose(np.linalg.norm(phi, axis=1), 1, atol=1e-12)
 
 
-def test_a_context_fixes_the_map_and_sizes_are_nested() -> None:
+def test_a_seed_fixes_the_map_and_sizes_are_nested() -> None:
     large, small = RandomFeatures(3, 8, 0.5, b"a"), RandomFeatures(3, 4, 0.5, b"a")
     assert (large.directions[:2] == small.directions).all()
     assert (RandomFeatures(3, 8, 0.5, b"b").directions != large.directions).all()

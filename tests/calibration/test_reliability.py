@@ -23,7 +23,7 @@ LABELS = DIGITS.target
 
 
 def fitted(stop: int = 1000) -> FFCStatistics:
-    statistics = FFCStatistics(64, 10, bias=True, track_records=False)
+    statistics = FFCStatistics(64, 10, bias=True)
     statistics.update(ROWS[:stop], LABELS[:stop])
     return statistics
 

@@ -21,7 +21,7 @@ from calibration import (
 
 
 def statistics_of(rows: Any, labels: Any, classes: int, **settings: Any) -> FFCStatistics:
-    statistics = FFCStatistics(rows.shape[1], classes, track_records=False, **settings)
+    statistics = FFCStatistics(rows.shape[1], classes, **settings)
     statistics.update(rows, labels)
     return statistics
 

@@ -1,4 +1,4 @@
-"""Rounds of real members through the proxy: the sum is held against plain sums, and each member's records stand in a cell of their own.
+"""Rounds of real members through the proxy: the sum is held against plain sums.
 
 a round ──▶ enrol ──▶ contribute, one of them killed and started again, or gone for good ──▶ the coordinator's sum
 """
@@ -10,28 +10,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load
 
-from calibration import FFCStatistics, SumsLattice
-from client_sdk import AsyncMember, Identity, Policy, Result
+from client_sdk import AsyncMember, Identity, Policy, Records, Result
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver
 from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster
-from protocol.rest import CohortRequest, RoundRequest, WindowsModel
+from protocol.messages import Entry, Roster, Study
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import DAY_S
 from tests.chaos.proxy import Proxy
 from tests.service.serving import TOKEN
+from veilsum.study.vectors import vector
 
-DIM, CLASSES = 4, 3
-EXTRACTOR = hashlib.sha256(b"an extractor").digest()
+DIM, CLASSES, ROWS = 4, 3, 50
 PAUSE_S = 0.1
 """Longest that a member waits before it tries again; its own patience would make rounds of minutes."""
 WITHIN_S = 300.0
-SHORT = WindowsModel(upload_s=10.0, check_s=10.0, freeze_s=10.0, grace_s=1.0)
-"""Where somebody stays away for good; the operator extends a phase that waits for others, too."""
+SHORT = {"enrol": 3600, "upload": 10, "answer": 10}
+"""Windows where somebody stays away for good; the operator extends a phase that waits for others, too."""
 LOOK_S, EXTEND_S = 1.0, 10.0
 
 
@@ -50,11 +51,10 @@ class Played:
     gone: str
 
 
-def one_hot(index: int) -> FFCStatistics:
-    """One record, of a feature and a class that together are this member's alone (the two sizes have no common divisor)."""
-    statistics = FFCStatistics(DIM, CLASSES, normalise=True)
-    statistics.update(np.eye(DIM)[[index % DIM]], np.array([index % CLASSES]))
-    return statistics
+def records_of(index: int) -> Records:
+    """A member's own."""
+    rng = np.random.default_rng(index)
+    return Records(rng.normal(size=(ROWS, DIM)), rng.integers(CLASSES, size=ROWS))
 
 
 class Federation:
@@ -85,14 +85,9 @@ class Federation:
         async with asyncio.timeout(WITHIN_S):
             gone = self.chance.choice(self.ids) if self.chance.random() < 0.25 else ""
             restarted = self.chance.choice(self.ids) if self.chance.random() < 0.5 else ""
-            cohort = await asyncio.to_thread(self._cohort)
+            cohort = await asyncio.to_thread(self._cohort, {"windows": SHORT} if gone else {})
             await asyncio.gather(*(self._enrol(member, cohort) for member in self.ids))
-            request = RoundRequest(
-                dim=DIM, classes=CLASSES, extractor=EXTRACTOR.hex(), chunk_elements=8, ridges=(1.0,)
-            )
-            if gone:
-                request = request.model_copy(update={"windows": SHORT})
-            opened = await asyncio.to_thread(self.operator.open_round, cohort, request)
+            opened = await asyncio.to_thread(self.operator.open_round, cohort)
             restarted = "" if restarted == gone else restarted
             extending = asyncio.create_task(self._extend(opened.round, gone))
             try:
@@ -108,30 +103,42 @@ class Federation:
                 extending.cancel()
             return await asyncio.to_thread(self._check, opened.round, results, restarted, gone)
 
-    def _cohort(self) -> str:
+    def _cohort(self, changes: dict[str, Any]) -> str:
         roster = Roster.make(
             self.admin,
-            version_number=1,
+            number=1,
+            name="chaos",
             federation=self.admin.public,
             coordinator=bytes.fromhex(self.operator.coordinator().public_key),
+            study_key=self.admin.public,
             members=tuple(Entry(member, key) for member, key in zip(self.ids, self.keys, strict=True)),
             decryptors=(),
-            extractors=(EXTRACTOR,),
             readers=(),
-            withhold=0,
+            revoked=(),
         )
-        name = self.operator.publish(roster).federation
-        return self.operator.open_cohort(name, CohortRequest(records_cap=10)).cohort
+        self.operator.publish_roster(roster)
+        question = {
+            **simulated_question(len(self.ids)),
+            "dim": DIM,
+            "classes": [f"class-{label}" for label in range(CLASSES)],
+            "records": {"least": ROWS, "most": ROWS, "least_per_class": 1, "rows_per_id": 1},
+            **changes,
+        }
+        content = simulated_content(question, int(time.time()) + 80 * DAY_S)
+        study = Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+        self.operator.publish_study(study)
+        return self.operator.open_cohort(self.admin.public.hex(), study.hash.hex(), "period-0").cohort
 
     def _member(self, member: str) -> AsyncMember:
         url = self.proxy.url
         driver = AsyncDriver(url, sleep=lambda seconds: asyncio.sleep(min(seconds, PAUSE_S)))
         identity = Identity.load(self.folder / member)
-        return AsyncMember(url, identity, None, Policy(self.admin.public), lanes=2, driver=driver)
+        policy = Policy(self.admin.public, approved={"simulated"})
+        return AsyncMember(url, identity, policy, lanes=2, driver=driver)
 
     async def _enrol(self, member: str, cohort: str) -> None:
         async with self._member(member) as live:
-            await live.enrol(cohort)
+            await live.enrol(cohort, records_of(self.ids.index(member)))
 
     async def _extend(self, round_id: str, gone: str) -> None:
         """Until the end: nobody who is there is left behind because the machine is busy."""
@@ -145,7 +152,7 @@ class Federation:
     async def _contribute(self, member: str, round_id: str) -> Result | None:
         async with self._member(member) as live:
             try:
-                return await live.contribute(round_id, one_hot(self.ids.index(member)))
+                return await live.contribute(round_id)
             except NoResult as end:
                 if end.state != "missed":
                     raise
@@ -166,9 +173,9 @@ class Federation:
         assert view.state == "done", (view.state, view.fault)
         found = [result for result in results if result is not None]
         [summed] = {result.summed for result in found}
-        terms = self.operator.opening(round_id).terms
-        lattice = SumsLattice(terms.lattice_bits)
-        plain = np.sum([one_hot(self.ids.index(member)).vector(lattice) for member in summed], axis=0)
+        own = [records_of(self.ids.index(member)) for member in summed]
+        spec = found[0].spec
+        plain = np.sum([vector(spec, each.features, each.labels) for each in own], axis=0)
         np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
         assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"
         return Played(summed, restarted, gone)

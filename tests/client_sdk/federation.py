@@ -1,27 +1,38 @@
 """Members' folders, an admin and a coordinator; flows run step by step, and may be killed at any of them."""
 
-import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from calibration import FFCStatistics, SumsLattice
+from client_sdk.agent import Agent
 from client_sdk.conversations import Conversations
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
 from client_sdk.identity import Identity
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
+from client_sdk.records import Records
 from client_sdk.surroundings import Surroundings
 from protocol.identity import SigningKey
-from protocol.messages import Entry, LedgerException, Roster
-from tests.client_sdk.local_coordinator import CLASSES, DIM, LocalCoordinator
+from protocol.messages import Entry, Roster, Study
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import DAY_S, Content, as_tuples
+from tests.client_sdk.local_coordinator import LocalCoordinator
+from veilsum.study.vectors import vector
 
 T = TypeVar("T")
 
-EXTRACTOR = hashlib.sha256(b"an extractor").digest()
+DIM, CLASSES = 3, ("left", "right")
+LEAST = 17
+"""Rows of a member, so that three of them are enough."""
+WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 0}, "thin_classes": False}
+NOISY: dict[str, Any] = {
+    "noise": {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
+    "withhold": None,
+}
 
 
 def tensor(dtype: str, shape: Sequence[int], size: int) -> bytes:
@@ -47,37 +58,69 @@ class Clock:
 
 
 class Federation:
-    def __init__(self, folder: Path, members: int = 3, *, readers: Sequence[str] = ()) -> None:
+    """Three members and a study of the sums of their features; `question` and `after` change the study's fields."""
+
+    def __init__(
+        self,
+        folder: Path,
+        members: int = 3,
+        *,
+        readers: Sequence[str] = (),
+        question: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
         self.folder, self.clock = folder, Clock()
         self.admin, self.coordinator_key = SigningKey(b"A" * 32), SigningKey(b"C" * 32)
         self.ids = tuple(f"member-{index}" for index in range(members))
+        self.question, self.after = dict(question or {}), dict(after or {})
         for member in self.ids:
             Identity.create(folder / member, member)
-        self.roster = self.make_roster(1)
-        self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.clock)
-        self.policy = Policy(admin_key=self.admin.public)
+        self.roster = self.make_roster(1, readers=tuple(readers))
+        self.study = self.make_study()
+        self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.study, self.clock)
+        self.policy = Policy(admin_key=self.admin.public, approved={"study"}, mu_budget=1e3)
         self.events: list[tuple[str, Progress]] = []
         self.open: dict[str, Conversations] = {}
 
-    def make_roster(self, version: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
+    def make_roster(self, number: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
         values = {
-            "version_number": version,
+            "number": number,
+            "name": "tests",
             "federation": self.admin.public,
             "coordinator": self.coordinator_key.public,
+            "study_key": self.admin.public,
             "members": tuple(Entry(m, Identity.load(self.folder / m).public) for m in self.ids),
             "decryptors": (),
-            "extractors": (EXTRACTOR,),
             "readers": (),
-            "withhold": 0,
+            "revoked": (),
         }
         return Roster.make(admin or self.admin, **{**values, **changes})
+
+    def content(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Content:
+        """A study's content: all classes published, unless the federation or the caller says otherwise."""
+        values = {
+            **simulated_question(len(self.ids)),
+            "dim": DIM,
+            "classes": list(CLASSES),
+            "ring_bits": 48,
+            "records": {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1},
+            **self.question,
+            **question,
+        }
+        found = simulated_content(values, int(self.clock.now_s) + 80 * DAY_S).model_dump(mode="json")
+        found["notes"] |= {"name": "study", **(notes or {})}
+        found["after"] |= self.after
+        return Content.model_validate(as_tuples(found))
+
+    def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
+        content = self.content(notes, **question).to_bytes()
+        return Study.make(self.admin, federation=self.admin.public, content=content)
 
     def member(self, member: str, **changes: Any) -> Conversations:
         """A fresh process of this member: the one before is gone."""
         if member in self.open:
             self.open.pop(member).close()
         values: dict[str, Any] = {
-            "roster": None,
             "policy": self.policy,
             "progress": lambda event: self.events.append((member, event)),
             "patience_s": 60.0,
@@ -92,40 +135,38 @@ class Federation:
         while self.open:
             self.open.popitem()[1].close()
 
-    def statistics(self, member: str, lineage: str = "main", **settings: Any) -> FFCStatistics:
-        """A member's records under this lineage: other ones under another."""
+    def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """A member's features and labels, other ones in each period."""
         index = self.ids.index(member)
-        rng = np.random.default_rng([index, *lineage.encode()])
-        statistics = FFCStatistics(DIM, CLASSES, normalise=True, **settings)
-        statistics.update(rng.standard_normal((5 + index, DIM)), rng.integers(0, CLASSES, 5 + index))
-        return statistics
+        rng = np.random.default_rng([index, *period.encode()])
+        rows = LEAST + 3 + index
+        labels = rng.integers(0, len(CLASSES), rows)
+        labels[:10] = np.arange(10) % len(CLASSES)
+        return rng.standard_normal((rows, DIM)) + labels[:, None], labels
 
-    def enrol(self, **cohort: Any) -> str:
+    def records(self, member: str, period: str = "p1") -> Records:
+        """The same with an id a row."""
+        features, labels = self.data(member, period)
+        return Records(features, labels, [f"{period}-{row}" for row in range(len(labels))])
+
+    def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
         """Form a cohort of everybody."""
-        name = self.coordinator.open_cohort(**cohort)
-        self.together({m: self.member(m).enrol(name) for m in self.ids})
-        return name
+        cohort = self.coordinator.open_cohort(period, repeats)
+        self.together({m: self.member(m).enrol(cohort, self.records(m, period)) for m in self.ids})
+        return cohort
 
-    def contributions(
-        self, round_id: str, members: Sequence[str] | None = None, lineage: str = "main"
-    ) -> dict[str, Flow[Any]]:
-        return {
-            m: self.member(m).contribute(round_id, self.statistics(m, lineage), lineage)
-            for m in members or self.ids
-        }
+    def contributions(self, round_id: str, members: Sequence[str] | None = None) -> dict[str, Flow[Any]]:
+        return {m: self.member(m).contribute(round_id) for m in members or self.ids}
 
-    def exception(
-        self, cohort: str, sequence: int, members: Sequence[str], **changes: Any
-    ) -> LedgerException:
-        """The admin's leave to expose these members' groups in one round."""
-        values: dict[str, Any] = {
-            "federation": self.admin.public,
-            "cohort": bytes.fromhex(cohort),
-            "sequence": sequence,
-            "members": tuple(members),
-            "reason": "a test",
-        }
-        return LedgerException.make(self.admin, **{**values, **changes})
+    def agents(self, of: str = "p1", **changes: Any) -> dict[str, Agent]:
+        """Everybody's agent, ready to run once."""
+        values: dict[str, Any] = {"once": True, **changes}
+        return {m: self.member(m).agent(self.records(m, of), **values) for m in self.ids}
+
+    def run(self, cohort: str, **changes: Any) -> dict[str, Any]:
+        """Open a round of a cohort and let everybody take part until it ends."""
+        round_id = self.coordinator.open_round(cohort, **changes)
+        return self.together(self.contributions(round_id), stuck=self.expiring(round_id))
 
     def total(self, round_id: str) -> list[int]:
         total = self.coordinator.rounds[round_id].total
@@ -133,10 +174,25 @@ class Federation:
         values: list[int] = total.tolist()
         return values
 
-    def expected(self, members: Sequence[str], **settings: Any) -> list[int]:
-        vectors = [self.statistics(m, **settings).vector(SumsLattice(31)) for m in members]
+    def expected(self, round_id: str, members: Sequence[str] | None = None, period: str = "p1") -> list[int]:
+        """The sum of the vectors that these members should have sent."""
+        spec = self.coordinator.rounds[round_id].phase.attempt.spec
+        vectors = [vector(spec, *self.data(m, period)) for m in members or self.ids]
         values: list[int] = np.sum(vectors, axis=0).tolist()
         return values
+
+    def leading_on(self, cohort: str) -> Callable[[], bool]:
+        """Where everybody waits, the operator opens the run's next step."""
+
+        def stuck() -> bool:
+            entry = self.coordinator.cohorts[cohort]
+            running = entry.rounds and not self.coordinator.view(entry.rounds[-1]).ended
+            if running or entry.manifest is None or self.coordinator.next_step(cohort) is None:
+                return False
+            self.coordinator.open_round(cohort)
+            return True
+
+        return stuck
 
     # Running flows
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from calibration import FFCStatistics, SumsLattice, ffc_layout, solve_ffc
+from calibration.answer import Answer
 from client_sdk.effects import Request, Response
 from protocol import published, rest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import (
+    Certified,
     Collecting,
     CoordinatorPhase,
     Ended,
@@ -22,33 +23,38 @@ from protocol.coordinator import (
     Erasing,
     Recovered,
     Voided,
-    Windows,
+    disclose,
 )
 from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.ledger import LedgerFault
 from protocol.messages import (
-    NO_INDICATOR,
+    NO_CONTEXT,
     Evictions,
     KeyCard,
-    Ledger,
-    LedgerException,
     Link,
     Manifest,
     Message,
     Opening,
-    Past,
     Roster,
+    Study,
+    Survivor,
+    SurvivorSet,
     Terms,
     Upload,
     parse,
 )
 from protocol.messages import Lost as LostMessage
+from protocol.opening_rules import earlier_context, link_of
+from protocol.rare_classes import withheld_classes
 from protocol.record import sign_record
+from protocol.round_spec import RoundSpec
+from protocol.study import SUM_STEP, Content, read_content
 from protocol.transcript import Transcript
-
-DIM, CLASSES = 3, 2
+from veilsum.study.answers import answer, pooled
+from veilsum.study.materials import read_material
+from veilsum.study.promise import promise
+from veilsum.study.result_files import Files, files
 
 
 @dataclass
@@ -58,6 +64,7 @@ class Cohort:
     manifest: Manifest | None = None
     fault: PeerFault | None = None
     place: tuple[int, int] = (0, 0)
+    rounds: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -69,81 +76,137 @@ class Round:
     version: int = 1
     spool: dict[tuple[str, int], bytes] = field(default_factory=dict)
     record: published.ResultRecord | None = None
-    weights: bytes = b""
+    published: Files | None = None
     sums: bytes = b""
     total: np.ndarray[Any, Any] | None = None
     fault: PeerFault | None = None
+    material: bytes | None = None
+    holders: tuple[int, ...] = ()
+    disclosure: bytes = b""
 
 
 class LocalCoordinator:
     """Answers requests at once: whoever waits for news asks `has_news` first."""
 
-    def __init__(self, key: SigningKey, roster: Roster, now_s: Callable[[], float]) -> None:
+    def __init__(self, key: SigningKey, roster: Roster, study: Study, now_s: Callable[[], float]) -> None:
         self.key, self.roster, self.now_s = key, roster, now_s
+        self.studies: dict[str, Study] = {study.hash.hex(): study}
+        self.study = study
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
         self.links: tuple[Link, ...] = ()
-        self.history: tuple[Past, ...] = ()
+        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
+        self.revision = 1
         self.wire: dict[tuple[str, str], list[bytes]] = {}
         self.requests: list[Request] = []
 
     # The operator's side
 
-    def open_cohort(self, cap: int = 1000, colluders: int | None = None) -> str:
-        enrolling = Enrolling(self.roster, len(self.cohorts), cap, colluders)
+    def publish(self, study: Study) -> None:
+        """Take a study for the cohorts that are opened from now on."""
+        self.study = self.studies[study.hash.hex()] = study
+
+    def open_cohort(self, period: str = "p1", repeats: str | None = None) -> str:
+        context = NO_CONTEXT if repeats is None else bytes.fromhex(repeats)
+        enrolling = Enrolling(
+            self.roster, self.study, len(self.cohorts), period, context, self.sets.get(context, ())
+        )
         self.cohorts[enrolling.cohort.hex()] = Cohort(enrolling)
+        self.revision += 1
         return enrolling.cohort.hex()
 
     def close_cohort(self, cohort: str) -> None:
         entry = self.cohorts[cohort]
         entry.version += 1
+        self.revision += 1
         try:
             entry.manifest = entry.enrolling.manifest()
         except PeerFault as fault:
             entry.fault = fault
 
+    def next_step(self, cohort: str) -> str | None:
+        """The step of the cohort's run that is opened next; None once the run is over."""
+        enrolling = self.cohorts[cohort].enrolling
+        run = (enrolling.content.question.digest, enrolling.period)
+        spent = {
+            link.step
+            for link in self.links
+            if (link.question, link.period) == run and link.repeats == enrolling.repeats and link.spends
+        }
+        repeated = link_of(self.links, enrolling.repeats)
+        steps = enrolling.content.question.steps if repeated is None else (repeated.step,)
+        return next((step for step in steps if step not in spent), None)
+
     def terms(self, cohort: str, **changes: Any) -> Terms:
-        manifest = self.cohorts[cohort].manifest
-        bias = changes.pop("bias", False)
-        layout = ffc_layout(DIM, CLASSES, bias=bias)
-        assert manifest is not None
-        values = {
-            "statistic": "ffc-bias" if bias else "ffc",
-            "layout": layout.to_bytes(),
-            "elements": layout.elements,
-            "ring_bits": 48,
-            "lattice": "sums",
-            "lattice_bits": 31,
-            "chunk_elements": 8,
-            "records_max": sum(manifest.caps),
-            "extractor": self.roster.extractors[0],
-            "ridges": (0.1,),
-            "noise": b"",
-            "indicator": NO_INDICATOR,
-            "margin": 0,
+        enrolling = self.cohorts[cohort].enrolling
+        question, period = enrolling.content.question, enrolling.period
+        step = changes.pop("step", None) or self.next_step(cohort) or question.steps[-1]
+        values: dict[str, Any] = {
+            "step": step,
+            "indicator": NO_CONTEXT,
             "withheld": (),
             "evicted": (),
+            "material": NO_CONTEXT,
             "latest_end_s": int(self.now_s()) + 86_400,
         }
+        if question.takes_material(step):
+            before = question.steps[question.steps.index(step) - 1]
+            values["material"] = hashlib.sha256(self.material_after(before, period)).digest()
+        for entry in self.rounds.values():
+            attempt = entry.phase.attempt
+            if attempt.context == enrolling.repeats:
+                named_by = attempt.terms
+                values |= {
+                    "indicator": named_by.indicator,
+                    "withheld": named_by.withheld,
+                    "evicted": named_by.evicted,
+                }
+            named = (attempt.question.digest, attempt.manifest.period) == (question.digest, period)
+            if entry.holders and step == SUM_STEP and named:
+                assert isinstance(entry.phase, Recovered)
+                values |= {
+                    "indicator": attempt.context,
+                    "withheld": withheld_classes(question, entry.holders),
+                    "evicted": entry.phase.evicted,
+                }
         return Terms(**{**values, **changes})
 
-    def open_round(self, cohort: str, exceptions: tuple[LedgerException, ...] = (), **changes: Any) -> str:
+    def material_after(self, step: str, period: str) -> bytes:
+        """What the step published for the next one."""
+        for entry in self.rounds.values():
+            named = (entry.phase.attempt.terms.step, entry.phase.attempt.manifest.period) == (step, period)
+            if named and entry.published is not None:
+                assert entry.published.material is not None
+                return entry.published.material
+        raise AssertionError(step)
+
+    def open_round(self, cohort: str, **changes: Any) -> str:
         entry = self.cohorts[cohort]
         assert entry.manifest is not None
+        material = changes.pop("shown_material", None)
+        terms = self.terms(cohort, **changes)
         opening = Opening.make(
             self.key,
             cohort=entry.manifest.cohort,
             sequence=entry.place[0],
             attempt=entry.place[1],
             links=self.links,
-            terms=self.terms(cohort, **changes),
-            exceptions=exceptions,
+            terms=terms,
         )
-        attempt = Attempt(entry.enrolling.roster, entry.manifest, opening)
+        attempt = Attempt(entry.enrolling.roster, entry.enrolling.study, entry.manifest, opening)
         round_id = rest.round_name(attempt.context)
-        collecting = Collecting.begin(attempt, Windows(), self.now_s(), self.history)
+        rests_on = self.sets.get(earlier_context(attempt))
+        earlier = () if rests_on is None else (SurvivorSet(rests_on),)
+        collecting = Collecting.begin(attempt, self.now_s(), earlier)
         cards = entry.enrolling.cards_for(entry.manifest, entry.manifest.decryptors[0])
         self.rounds[round_id] = Round(round_id, entry, collecting, Transcript.begin(attempt, cards))
+        if terms.material != NO_CONTEXT:
+            steps = attempt.question.steps
+            before = steps[steps.index(terms.step) - 1]
+            shown = material or self.material_after(before, attempt.manifest.period)
+            self.rounds[round_id].material = shown
+        entry.rounds.append(round_id)
+        entry.version += 1
         return round_id
 
     def lose(self, round_id: str, admin: SigningKey) -> None:
@@ -167,6 +230,8 @@ class LocalCoordinator:
         if after is None:
             return True
         kind, name = request.path.split("/")[2:4]
+        if kind == "federations":
+            return self.revision > int(after)
         version = self.cohorts[name].version if kind == "cohorts" else self.rounds[name].version
         return version > int(after)
 
@@ -195,7 +260,13 @@ class LocalCoordinator:
             ("PUT", pattern(rest.CARD), self._card),
             ("GET", pattern(rest.COHORT), self._cohort),
             ("GET", pattern(rest.CARDS), self._cards),
-            ("GET", pattern(rest.LEDGER), self._ledger),
+            ("GET", pattern(rest.STUDY), self._study),
+            ("GET", pattern(rest.STUDIES), self._studies),
+            ("GET", pattern(rest.RUNS), self._runs),
+            ("GET", pattern(rest.MATERIAL), self._material),
+            ("GET", pattern(rest.DOCUMENT), self._document),
+            ("GET", pattern(rest.SUMS), self._sums),
+            ("GET", pattern(rest.DISCLOSURE), self._disclosure),
             ("GET", pattern(rest.CLOSING), self._closing),
             ("GET", pattern(rest.EVICTIONS), self._evictions),
             ("GET", pattern(rest.ROUND), self._round),
@@ -213,6 +284,60 @@ class LocalCoordinator:
         del federation
         return Response(200, {}, self.roster.to_bytes())
 
+    def _study(self, _request: Request, federation: str, study: str) -> Response:
+        del federation
+        if study not in self.studies:
+            raise PeerFault(Cause.NOT_FOUND, f"no study {study}")
+        return Response(200, {}, self.studies[study].to_bytes())
+
+    def _studies(self, _request: Request, federation: str) -> Response:
+        del federation
+        views = [study_view(study, read_content(study.content)) for study in self.studies.values()]
+        return Response(200, {}, f"[{','.join(view.model_dump_json() for view in views)}]".encode())
+
+    def _runs(self, _request: Request, federation: str) -> Response:
+        del federation
+        runs = []
+        for name, entry in self.cohorts.items():
+            enrolling = entry.enrolling
+            runs.append(
+                rest.RunView(
+                    cohort=name,
+                    study=enrolling.study.hash.hex(),
+                    name=enrolling.content.notes.name,
+                    version=enrolling.content.notes.version,
+                    period=enrolling.period,
+                    counter=enrolling.counter,
+                    repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
+                    state=self._state(entry),  # type: ignore[arg-type]  # one of the three
+                    over=self.next_step(name) is None,
+                )
+            )
+        return model(rest.RunsView(revision=self.revision, runs=tuple(runs)))
+
+    def _state(self, entry: Cohort) -> str:
+        return "formed" if entry.manifest else "failed" if entry.fault else "enrolling"
+
+    def _material(self, _request: Request, round_id: str) -> Response:
+        return Response(200, {}, self.rounds[round_id].material or b"")
+
+    def _document(self, _request: Request, round_id: str, name: str) -> Response:
+        made = self.rounds[round_id].published
+        assert made is not None
+        return Response(200, {}, made.documents[name])
+
+    def _sums(self, _request: Request, round_id: str) -> Response:
+        return Response(200, {}, self.rounds[round_id].sums)
+
+    def _disclosure(self, request: Request, round_id: str, member: str) -> Response:
+        entry = self.rounds[round_id]
+        assert request.signer is not None
+        if request.signer.key.public != entry.phase.attempt.roster.key_of(member):
+            raise PeerFault(Cause.FORBIDDEN, f"this is {member}'s alone")
+        if not entry.disclosure:
+            raise PeerFault(Cause.WRONG_PHASE, f"round {round_id} keeps no disclosure")
+        return Response(200, {}, entry.disclosure)
+
     def _card(self, request: Request, cohort: str, member: str) -> Response:
         entry = self.cohorts[cohort]
         if entry.manifest is not None or entry.fault is not None:
@@ -227,14 +352,22 @@ class LocalCoordinator:
 
     def _cohort(self, _request: Request, cohort: str) -> Response:
         entry = self.cohorts[cohort]
-        state = "formed" if entry.manifest else "failed" if entry.fault else "enrolling"
+        enrolling = entry.enrolling
         return model(
             rest.CohortView(
                 cohort=cohort,
                 federation=self.roster.federation.hex(),
-                state=state,  # type: ignore[arg-type]  # one of the three
+                study=enrolling.study.hash.hex(),
+                name=enrolling.content.notes.name,
+                study_version=enrolling.content.notes.version,
+                period=enrolling.period,
+                counter=enrolling.counter,
+                repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
+                state=self._state(entry),  # type: ignore[arg-type]  # one of the three
                 version=entry.version,
-                members=tuple(e.member for e in self.roster.members),
+                members=enrolling.invited,
+                rounds=tuple(entry.rounds),
+                step=self.next_step(cohort),
                 cards=tuple(sorted(entry.enrolling.cards)),
                 deadline_s=None,
                 quorum=None,
@@ -249,16 +382,11 @@ class LocalCoordinator:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"formed without {member}", [member])
         return Response(200, {}, entry.enrolling.cards_for(entry.manifest, member).to_bytes())
 
-    def _ledger(self, _request: Request, federation: str) -> Response:
-        return Response(200, {}, Ledger(bytes.fromhex(federation), self.links, self.history).to_bytes())
-
     def _closing(self, _request: Request, context: str) -> Response:
         phase = self.rounds[context[:16]].phase
-        if not isinstance(phase, Ended) or phase.past is None:
+        if not isinstance(phase, Ended):
             raise PeerFault(Cause.WRONG_PHASE, f"the round is {phase.name}")
-        document = phase.request_for("")
-        assert document is not None
-        return Response(200, {}, document.to_bytes())
+        return Response(200, {}, phase.closing.to_bytes())
 
     def _evictions(self, _request: Request, round_id: str) -> Response:
         phase = self.rounds[round_id].phase
@@ -291,6 +419,8 @@ class LocalCoordinator:
             survivors=(),
             fault=problem(fault) if fault else None,
             phase_seconds={},
+            holders=entry.holders,
+            spec=spec_view(attempt),
         )
 
     def _round(self, _request: Request, round_id: str) -> Response:
@@ -341,7 +471,10 @@ class LocalCoordinator:
         return model(record)
 
     def _weights(self, _request: Request, round_id: str) -> Response:
-        return Response(200, {}, self.rounds[round_id].weights)
+        made = self.rounds[round_id].published
+        assert made is not None
+        assert made.head is not None
+        return Response(200, {}, made.head)
 
     def _transcript(self, _request: Request, round_id: str) -> Response:
         entry = self.rounds[round_id]
@@ -363,45 +496,69 @@ class LocalCoordinator:
         entry.version += 1
         if isinstance(phase, Ended) and phase.name != before.name:
             sequence, attempt = phase.attempt.opening.place
-            self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
+            self.links = (*self.links, phase.link)
+            self.revision += 1
+            entry.cohort.version += 1
+            if isinstance(phase, Certified):
+                self.sets[phase.attempt.context] = phase.certificate.survivors
             entry.cohort.place = (sequence, attempt + 1) if isinstance(phase, Voided) else (sequence + 1, 0)
         if isinstance(phase, Recovered):
             self._solve(entry, phase)
 
     def _solve(self, entry: Round, phase: Recovered) -> None:
         unmasking, attempt = phase.unmasking(), phase.attempt
-        names = unmasking.survivors
+        names, spec = unmasking.survivors, attempt.spec
         total = np.concatenate(
             [
                 unmasking.chunk(index, ((m, entry.spool[m, index]) for m in names))
                 for index in range(attempt.chunks)
             ]
         )
-        terms = attempt.opening.terms
-        bias = terms.statistic == "ffc-bias"
-        lattice = SumsLattice(terms.lattice_bits)
-        layout = ffc_layout(DIM, CLASSES, bias=bias)
-        pooled = FFCStatistics.from_sums(layout, lattice, total, bias=bias, members=len(names))
-        solution = solve_ffc(pooled, ridge=terms.ridges[0])
-        tensors = {"weights": solution.weights}
-        if solution.bias is not None:
-            tensors["bias"] = solution.bias
-        entry.total, entry.weights, entry.sums = total, save(tensors), save({"sum": total})
-        entry.record = self.sign(entry, solution.ridge, pooled.records)
+        entry.total, entry.sums = total, save({"sum": total})
+        if spec.indicator:
+            entry.holders = tuple(int(count) for count in total)
+            shown = disclose(phase, lambda member, index: entry.spool[member, index])
+            entry.disclosure = shown.to_bytes()
+            return
+        try:
+            material = read_material(spec, entry.material)
+            found = answer(spec, pooled(spec, total, len(names)), len(names), material)
+        except PeerFault as fault:
+            entry.fault = fault
+            return
+        entry.published = files(spec, found)
+        entry.record = self.sign(entry, found)
 
-    def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> published.ResultRecord:
+    def sign(self, entry: Round, found: Answer | None = None, **changes: Any) -> published.ResultRecord:
+        """The record of a round, with other values where given."""
         assert isinstance(entry.phase, Recovered)
+        if found is None:
+            assert entry.record is not None
+            return sign_record(entry.record.model_copy(update={**changes, "signature": ""}), self.key)
+        assert entry.published is not None
         attempt, certificate = entry.phase.attempt, entry.phase.certificate
+        head = entry.published.head
+        counted = next(
+            (
+                each.holders
+                for each in self.rounds.values()
+                if each.phase.attempt.context == attempt.terms.indicator
+            ),
+            (),
+        )
+        documents = sorted(entry.published.documents.items())
         values = {
             "round": entry.round_id,
-            "federation": attempt.roster.federation.hex(),
-            "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "closing": certificate.past.closing.hex(),
-            "terms": attempt.opening.terms.hash.hex(),
-            "extractor": attempt.opening.terms.extractor.hex(),
-            "statistic": attempt.opening.terms.statistic,
-            "members": len(attempt.members),
+            "federation": attempt.roster.federation.hex(),
+            "study": attempt.study.hash.hex(),
+            "name": attempt.content.notes.name,
+            "version": attempt.content.notes.version,
+            "period": attempt.manifest.period,
+            "step": attempt.terms.step,
+            "cohort": attempt.manifest.cohort.hex(),
+            "terms": attempt.terms.hash.hex(),
+            "survivors_hash": certificate.survivors_hash.hex(),
             "survivors": tuple(
                 published.SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
             ),
@@ -413,27 +570,65 @@ class LocalCoordinator:
                 sorted(vertex_cover(attempt.context, entry.phase.disputes, attempt.quorum.colluders))
             ),
             "evicted": entry.phase.evicted,
-            "records": records,
-            "weights_sha256": hashlib.sha256(entry.weights).hexdigest(),
-            "sums_sha256": hashlib.sha256(entry.sums).hexdigest(),
+            "withheld": attempt.terms.withheld,
+            "holders": counted,
+            "rows": found.records,
+            "noise": noise_view(attempt.spec),
+            "head": None if head is None else hashlib.sha256(head).hexdigest(),
+            "sums": hashlib.sha256(entry.sums).hexdigest(),
+            "documents": tuple(
+                published.DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
+                for name, content in documents
+            ),
             "transcript": entry.transcript.head.hex(),
-            "weights_error_bound": None,
+            "error_bound": found.error_bound,
             "solution": published.SolutionView(
-                ridge=ridge,
-                grid=(ridge,),
-                errors=(0.5,),
-                dof=1.0,
-                condition=2.0,
-                residual=1e-16,
-                rank=DIM,
-                empty_classes=(),
+                chosen_by=found.chosen_by,
+                ridge=found.ridge,
+                empty_classes=() if found.head is None else found.head.empty_classes,
             ),
         }
         return sign_record(published.ResultRecord(**{**values, **changes}), self.key)
 
 
+def noise_view(spec: RoundSpec) -> rest.NoiseView | None:
+    return rest.NoiseView(**vars(promise(spec))) if spec.noisy else None
+
+
+def spec_view(attempt: Attempt) -> rest.SpecView:
+    spec = attempt.spec
+    indicator = attempt.terms.indicator
+    return rest.SpecView(
+        study=spec.study.hex(),
+        name=spec.content.notes.name,
+        version=spec.content.notes.version,
+        period=spec.period,
+        step=spec.step,
+        statistics=tuple(each.kind for each in spec.question.statistics),
+        dim=spec.question.dim,
+        classes=len(spec.question.classes),
+        elements=spec.elements,
+        ring_bits=spec.ring_bits,
+        withheld=spec.withheld,
+        indicator=None if indicator == NO_CONTEXT else indicator.hex(),
+        latest_end_s=attempt.terms.latest_end_s,
+        noise=noise_view(spec),
+    )
+
+
+def study_view(study: Study, content: Content) -> rest.StudyView:
+    return rest.StudyView(
+        study=study.hash.hex(),
+        name=content.notes.name,
+        version=content.notes.version,
+        question=content.question.digest.hex(),
+        approval=content.approval.hex(),
+        expires_s=content.notes.expires,
+        revoked=False,
+    )
+
+
 def problem(fault: PeerFault) -> rest.Problem:
-    exposed = fault.group if isinstance(fault, LedgerFault) else None
     return rest.Problem(
         type=rest.PROBLEM_BASE + fault.cause.value,
         title=fault.cause.summary,
@@ -441,8 +636,6 @@ def problem(fault: PeerFault) -> rest.Problem:
         detail=fault.detail,
         cause=fault.cause.value,
         parties=fault.parties,
-        group=exposed.members if exposed else (),
-        rounds=tuple(map(rest.round_name, exposed.rounds)) if exposed else (),
     )
 
 

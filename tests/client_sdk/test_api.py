@@ -7,13 +7,11 @@ import pytest
 from client_sdk.api import Coordinator
 from client_sdk.effects import Compute, Flow, Request, Response
 from client_sdk.errors import PeerFault
-from client_sdk.offer import Offer
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import Caller
 from client_sdk.surroundings import Surroundings
 from protocol.causes import Cause
 from protocol.rest import VERSION_HEADER
-from tests.client_sdk.federation import Federation
 
 API = Coordinator(Caller(0.0, Surroundings(), Reporter(None)))
 
@@ -74,20 +72,3 @@ def test_events_are_not_repeated() -> None:
     for event in (Progress(Step.WAITING), Progress(Step.WAITING), Progress(Step.DONE)):
         report(event)
     assert [event.step for event in events] == [Step.WAITING, Step.DONE]
-
-
-def test_tags_tell_lineages_and_records_apart_and_nothing_without_the_key(federation: Federation) -> None:
-    def tags(member: str, lineage: str, key: bytes) -> tuple[bytes, bytes]:
-        offer = Offer.of(federation.statistics(member), lineage, key)
-        assert repr(offer).startswith("<")
-        return offer.lineage, offer.records
-
-    key = b"k" * 32
-    one = tags("member-0", "ct-2026", key)
-    assert one == tags("member-0", "ct-2026", key)
-    assert [len(tag) for tag in one] == [8, 8]
-    other_records, other_name = tags("member-1", "ct-2026", key), tags("member-0", "ct-2027", key)
-    assert other_records[0] == one[0]
-    assert other_records[1] != one[1]
-    assert not set(other_name) & set(one)
-    assert not set(tags("member-0", "ct-2026", b"l" * 32)) & set(one)

@@ -3,61 +3,61 @@
 import hashlib
 from typing import Any
 
+import numpy as np
 import pytest
-from safetensors.numpy import save
+from safetensors.numpy import load
 
-from calibration import solve_ffc
 from client_sdk.combined import Combined
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from protocol.causes import Cause
-from protocol.published import CombinedRecord, PartView
+from protocol.published import CombinedRecord, PartView, SolutionView
 from protocol.record import sign_record
-from tests.client_sdk.federation import Federation
+from tests.client_sdk.federation import DIM, Federation
+from veilsum.study.answers import answer, pooled
+from veilsum.study.result_files import files
 
 
 def made(consortium: Federation, results: list[Result], **changes: Any) -> Combined:
     """What an honest coordinator would have made of them, but for the changes."""
-    pooled = consortium.statistics("member-0", "a")
-    for lineage in ("a", "b"):
-        for member in consortium.ids:
-            if (lineage, member) != ("a", "member-0"):
-                pooled.merge(consortium.statistics(member, lineage))
-    file = save({"weights": solve_ffc(pooled, ridge=0.1).weights})
-    records = [result.record for result in results]
+    spec, records = results[-1].spec, [result.record for result in results]
+    sums = [load(consortium.coordinator.rounds[each.round].sums)["sum"] for each in records]
+    vectors = 3 * len(results)
+    found = answer(spec, pooled(spec, np.sum(sums, axis=0), vectors), vectors)
+    file = files(spec, found).head
+    assert file is not None
     values = {
         "combination": "0" * 16,
-        "federation": records[0].federation,
+        "federation": records[-1].federation,
+        "study": records[-1].study,
+        "name": records[-1].name,
+        "version": records[-1].version,
+        "question": spec.question.digest.hex(),
         "parts": tuple(
             PartView.model_validate({name: getattr(each, name) for name in PartView.model_fields})
             for each in records
         ),
-        "statistic": "ffc",
-        "extractor": records[0].extractor,
-        "vectors": 6,
-        "records": pooled.records,
-        "weights_sha256": hashlib.sha256(file).hexdigest(),
-        "sums_sha256": "5a" * 32,
-        "weights_error_bound": None,
-        "solution": records[0].solution,
+        "vectors": vectors,
+        "rows": found.records,
+        "head": hashlib.sha256(file).hexdigest(),
+        "sums": "5a" * 32,
+        "error_bound": None,
+        "solution": SolutionView(),
     }
     return Combined(sign_record(CombinedRecord(**{**values, **changes}), consortium.coordinator_key), file)
 
 
-def results_of(federation: Federation, *lineages: str, **terms: Any) -> list[Result]:
-    cohort, results = federation.enrol(), []
-    for lineage in lineages:
-        round_id = federation.coordinator.open_round(cohort, **terms)
-        results.append(federation.together(federation.contributions(round_id, lineage=lineage))["member-0"])
+def results_of(federation: Federation, *periods: str) -> list[Result]:
+    results = [federation.run(federation.enrol(period))["member-0"] for period in periods]
     assert all(isinstance(result, Result) for result in results), results
     return results
 
 
 def test_a_combination_follows_from_its_rounds(federation: Federation) -> None:
-    results = results_of(federation, "a", "b")
+    results = results_of(federation, "p1", "p2")
     combined = made(federation, results)
     combined.verify(results, federation.admin.public)
-    assert combined.weights.shape == (3, 2)
+    assert combined.weights.shape == (DIM, 2)
     assert combined.bias is None
     for shown in (results[:1], [], [*results[:1], *results[:1]]):
         with pytest.raises(PeerFault, match="not those of the rounds that were combined"):
@@ -68,47 +68,41 @@ def test_a_combination_follows_from_its_rounds(federation: Federation) -> None:
     ("changes", "match"),
     [
         ({"federation": "ab" * 32}, "federation is"),
-        ({"statistic": "ffc-bias"}, "statistic is"),
-        ({"extractor": "ab" * 32}, "extractor is"),
+        ({"study": "ab" * 32}, "a study that none of its parts had"),
+        ({"name": "other"}, "name is other"),
+        ({"version": 2}, "version is 2"),
+        ({"question": "ab" * 32}, "question is"),
+        ({"withheld": (1,)}, "withheld is"),
         ({"vectors": 5}, "vectors is 5 in the record, 6 follows"),
-        ({"records": 1}, "records is 1 in the record"),
-        ({"weights_sha256": "ab" * 32}, "not the one that the record names"),
+        ({"rows": 1}, "rows is 1 in the record"),
+        ({"head": "ab" * 32}, "not the one that the record names"),
     ],
 )
 def test_a_record_that_says_something_else_is_refused(
     federation: Federation, changes: dict[str, Any], match: str
 ) -> None:
-    results = results_of(federation, "a", "b")
+    results = results_of(federation, "p1", "p2")
     with pytest.raises(PeerFault, match=match) as caught:
         made(federation, results, **changes).verify(results)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
 def test_parts_that_are_not_the_rounds_are_refused(federation: Federation) -> None:
-    results = results_of(federation, "a", "b")
+    results = results_of(federation, "p1", "p2")
     parts = made(federation, results).record.parts
-    forged = (parts[0].model_copy(update={"sums_sha256": "ab" * 32}), parts[1])
-    with pytest.raises(PeerFault, match="has another sums_sha256 than the round itself"):
+    forged = (parts[0].model_copy(update={"sums": "ab" * 32}), parts[1])
+    with pytest.raises(PeerFault, match="has another sums than the round itself"):
         made(federation, results, parts=forged).verify(results)
     unsigned = made(federation, results)
-    bare = Combined(unsigned.record.model_copy(update={"signature": ""}), unsigned.weights_file)
+    bare = Combined(unsigned.record.model_copy(update={"signature": ""}), unsigned.head_file)
     with pytest.raises(PeerFault) as caught:
         bare.verify(results)
     assert caught.value.cause is Cause.BAD_SIGNATURE
 
 
-def test_a_lineage_in_two_rounds_is_refused(federation: Federation) -> None:
-    results = results_of(federation, "a", "a")
-    record = made(federation, results, records=2 * results[0].record.records)
-    with pytest.raises(PeerFault, match="a lineage stands in two of the rounds"):
-        record.verify(results)
-
-
-def test_rounds_of_another_kind_do_not_add_up(federation: Federation) -> None:
-    cohort = federation.enrol()
-    results = []
-    for lineage, bits in (("a", 31), ("b", 30)):
-        round_id = federation.coordinator.open_round(cohort, lattice_bits=bits)
-        results.append(federation.together(federation.contributions(round_id, lineage=lineage))["member-0"])
-    with pytest.raises(PeerFault, match="do not sum the same thing"):
+def test_rounds_of_another_question_do_not_add_up(federation: Federation) -> None:
+    results = results_of(federation, "p1")
+    federation.coordinator.publish(federation.make_study({"version": 2}, loss=90))
+    results += results_of(federation, "p2")
+    with pytest.raises(PeerFault, match="not exact sums of one question over different periods"):
         made(federation, results).verify(results)

@@ -7,46 +7,55 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration import solve_ffc
+from calibration import FFCStatistics, solve_ffc
 from client_sdk.effects import Flow, Request, Response
-from client_sdk.errors import Misuse, NotEnrolled, PeerFault, StateError
+from client_sdk.errors import NotEnrolled, PeerFault, StateError
 from client_sdk.identity import Identity
 from client_sdk.progress import Step
+from client_sdk.reservations import State
 from client_sdk.result import Result
 from protocol.causes import Cause
 from protocol.member import Closed
 from protocol.messages import Receipt, parse
 from protocol.record import sign_record
 from protocol.shamir import share_secrets
-from tests.client_sdk.federation import Federation, Kill
+from tests.client_sdk.federation import CLASSES, DIM, Federation, Kill
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federation: Federation) -> None:
     round_id = federation.coordinator.open_round(federation.enrol())
     results = federation.together(federation.contributions(round_id))
-    pooled = federation.statistics("member-0")
-    for member in federation.ids[1:]:
-        pooled.merge(federation.statistics(member))
-    for result in results.values():
+    pooled = FFCStatistics(DIM, len(CLASSES), normalise=True)
+    for member in federation.ids:
+        pooled.update(*federation.data(member))
+    for member, result in results.items():
         assert isinstance(result, Result)
         assert result.counted
         assert result.survivors == federation.ids
-        assert np.allclose(result.weights, solve_ffc(pooled, ridge=0.1).weights, atol=1e-6)
+        ridge = result.record.solution.ridge
+        assert ridge is not None
+        assert np.allclose(result.weights, solve_ffc(pooled, ridge=ridge).weights, atol=1e-6)
         assert result.bias is None
         result.verify(federation.admin.public)
-    assert federation.total(round_id) == federation.expected(federation.ids)
+        assert result.evaluate(*federation.data(member)) > 0.4
+        [run] = federation.open[member].ledger()
+        assert (run.state, run.summed) == (State.SPENT, result.evidence.attempt.context)
+    assert federation.total(round_id) == federation.expected(round_id)
 
 
-def test_a_bias(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol(), bias=True)
-    flows = {
-        m: federation.member(m).contribute(round_id, federation.statistics(m, bias=True), "main")
-        for m in federation.ids
-    }
-    results = federation.together(flows)
-    assert {type(result) for result in results.values()} == {Result}
-    assert results["member-0"].bias is not None
-    assert federation.total(round_id) == federation.expected(federation.ids, bias=True)
+def test_a_study_of_several_statistics_has_a_head_of_each(tmp_path: Path) -> None:
+    statistics = [
+        {"kind": "ffc", "bias": True},
+        {"kind": "random-features", "size": 4, "bandwidth": 1.0},
+    ]
+    federation = Federation(tmp_path, question={"statistics": statistics}, after={"publish": ["lda", "ncm"]})
+    round_id = federation.coordinator.open_round(federation.enrol())
+    result = federation.together(federation.contributions(round_id))["member-0"]
+    assert result.bias is not None
+    assert set(result.heads) == {"random-features", "lda", "ncm"}
+    assert federation.total(round_id) == federation.expected(round_id)
+    assert result.heads["random-features"].predict(federation.data("member-0")[0]).shape == (20,)
+    federation.close()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -64,7 +73,7 @@ def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Pat
         federation.close()
         assert {type(result) for result in results.values()} == {Result}, (number, kill.struck, results)
         assert all(result.counted for result in results.values())
-        assert federation.total(round_id) == federation.expected(federation.ids)
+        assert federation.total(round_id) == federation.expected(round_id)
         for place, bodies in federation.coordinator.wire.items():
             assert len(set(bodies)) == 1, (number, kill.struck, place)
         if kill.struck is None:
@@ -103,7 +112,7 @@ def test_a_member_whose_machine_stops_at_any_disk_write_goes_on(
         results = federation.together(federation.contributions(round_id))
         federation.close()
         assert {type(result) for result in results.values()} == {Result}, (number, results)
-        assert federation.total(round_id) == federation.expected(federation.ids)
+        assert federation.total(round_id) == federation.expected(round_id)
         for place, bodies in federation.coordinator.wire.items():
             assert len(set(bodies)) == 1, (number, place)
         if 0 < writes < number:
@@ -128,7 +137,7 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
     results = federation.together(flows)
     assert {type(result) for result in results.values()} == {Result}, results
     honest = [member for member in federation.ids if member != "member-3"]
-    assert federation.total(round_id) == federation.expected(honest)
+    assert federation.total(round_id) == federation.expected(round_id, honest)
     assert [results[member].counted for member in federation.ids] == [True, True, True, False, True]
     result = results["member-0"]
     assert (result.record.evicted, result.summed) == (("member-3",), tuple(honest))
@@ -193,7 +202,7 @@ def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -
     federation.run_until(flows.pop("member-4"), "chunks/1")
     results = federation.together(flows, stuck=federation.expiring(round_id))
     assert {type(result) for result in results.values()} == {Result}, results
-    assert federation.total(round_id) == federation.expected(federation.ids)
+    assert federation.total(round_id) == federation.expected(round_id)
     late = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     assert late.counted
     federation.close()
@@ -210,7 +219,7 @@ def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) ->
     assert federation.coordinator.view(round_id).state == "checking"
     results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
     assert {type(result) for result in results.values()} == {Result}, results
-    assert federation.total(round_id) == federation.expected(federation.ids[:4])
+    assert federation.total(round_id) == federation.expected(round_id, federation.ids[:4])
     assert [results[m].counted for m in federation.ids] == [True] * 4 + [False]
     results["member-4"].verify(federation.admin.public)
     federation.close()
@@ -232,18 +241,6 @@ def test_an_upload_that_comes_too_late_ends_in_helping(tmp_path: Path) -> None:
     federation.close()
 
 
-def test_statistics_none_only_helps(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=5)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    flows = federation.contributions(round_id)
-    flows["member-2"] = federation.member("member-2").contribute(round_id, None, "main")
-    results = federation.together(flows, stuck=federation.expiring(round_id))
-    assert {type(result) for result in results.values()} == {Result}, results
-    assert not results["member-2"].counted
-    assert "member-2" not in results["member-2"].survivors
-    federation.close()
-
-
 def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordinator(
     federation: Federation,
 ) -> None:
@@ -255,15 +252,14 @@ def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordin
     assert np.array_equal(again.weights, first.weights)
     weights = federation.folder / "member-0/state/results" / round_id / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
-    with pytest.raises(StateError, match="the weights file is not the one that the record names"):
+    with pytest.raises(StateError, match="the head's file is not the one that the record names"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
 
 
-def test_rounds_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(federation: Federation) -> None:
-    cohort = federation.enrol()
-    for _ in range(3):
-        round_id = federation.coordinator.open_round(cohort)
-        results = federation.together(federation.contributions(round_id))
+def test_runs_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(federation: Federation) -> None:
+    for period in ("p1", "p2", "p3"):
+        cohort = federation.enrol(period)
+        results = federation.run(cohort)
         assert all(isinstance(result, Result) for result in results.values()), results
         for member in federation.ids:
             assert list((federation.folder / member / "state/spool").iterdir()) == []
@@ -282,26 +278,11 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(tmp_pa
         federation.contributions(first), stuck=federation.expiring(first), vanish={"member-4": part}
     )
     assert federation.coordinator.view(first).state == "done"
-    second = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(second, lineage="other"))
+    results = federation.run(federation.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
     # The result of the round it missed the end of is still to be had, from the evidence kept.
     assert isinstance(federation.alone(federation.contributions(first, ["member-4"])["member-4"]), Result)
     federation.close()
-
-
-def test_other_statistics_after_a_crash_are_refused(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
-    member = federation.member("member-0")
-    with pytest.raises(Misuse, match="pass the same statistics"):
-        federation.alone(member.contribute(round_id, federation.statistics("member-1"), "main"))
-    member = federation.member("member-0")
-    with pytest.raises(Misuse, match="another lineage"):
-        federation.alone(member.contribute(round_id, federation.statistics("member-0"), "else"))
-    flows = federation.contributions(round_id, ["member-1", "member-2"])
-    flows["member-0"] = federation.member("member-0").contribute(round_id, None, "main")
-    assert federation.together(flows)["member-0"].counted
 
 
 def test_a_damaged_spool_is_named(federation: Federation) -> None:
@@ -310,7 +291,7 @@ def test_a_damaged_spool_is_named(federation: Federation) -> None:
     (chunk,) = (federation.folder / "member-0/state/spool").glob("*/0000001")
     for damage in (lambda: chunk.write_bytes(b"x"), chunk.unlink):
         damage()
-        with pytest.raises(StateError, match="statistics=None"):
+        with pytest.raises(StateError, match="can't be completed"):
             federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
 
 
@@ -324,7 +305,7 @@ def test_a_member_must_enrol_first(federation: Federation) -> None:
 
 def test_an_enrolment_cut_short_is_finished_by_contribute(federation: Federation) -> None:
     cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
     federation.run_until(flows.pop("member-0"), "cards")
     federation.together(flows)
     round_id = federation.coordinator.open_round(cohort)

@@ -6,6 +6,7 @@ import pytest
 
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.identity import Identity
+from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
@@ -18,7 +19,7 @@ def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> No
     cohort = federation.enrol()
     first = federation.coordinator.open_round(cohort)
     federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/0")
-    second = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    second = federation.coordinator.open_round(cohort, latest_end_s=int(federation.clock.now_s) + 9_999)
     with pytest.raises(PeerFault, match=f"finish it by contribute.'{first}'"):
         federation.alone(federation.contributions(second, ["member-0"])["member-0"])
 
@@ -53,14 +54,15 @@ def overdue(federation: Federation, cohort: str) -> str:
     return round_id
 
 
-def test_an_overdue_round_ends_by_reports_and_its_lineages_are_free(federation: Federation) -> None:
+def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(federation: Federation) -> None:
     cohort = federation.enrol()
     round_id = overdue(federation, cohort)
     with pytest.raises(NoResult) as caught:
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert (caught.value.state, "waits for reports" in str(caught.value)) == ("erasing", True)
-    lineages = federation.member("member-0").session.store.lineages
-    assert lineages.all()
+    assert (caught.value.state, "waits for erasure reports" in str(caught.value)) == ("erasing", True)
+    federation.alone(federation.member("member-0").give_up("study", "p1"))
+    ledger = federation.open["member-0"].session.store.ledger
+    assert ledger.runs()[0].records == 20
     for member in ("member-1", "member-2"):
         with pytest.raises(NoResult):
             federation.alone(federation.contributions(round_id, [member])[member])
@@ -68,13 +70,16 @@ def test_an_overdue_round_ends_by_reports_and_its_lineages_are_free(federation: 
     with pytest.raises(NoResult, match="nothing was opened") as caught:
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
     assert caught.value.state == "erased"
-    assert lineages.all() == ()
+    # What was given up is free once the end is known, and the others go on with the same records.
+    [run] = ledger.runs()
+    assert (run.state, run.records, run.given_up) == (State.DECLINED, 0, True)
     following = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(following))
-    assert all(isinstance(result, Result) for result in results.values()), results
+    results = federation.together(federation.contributions(following), stuck=federation.expiring(following))
+    assert results["member-0"].cause is Cause.POLICY_REFUSED
+    assert "gave up" in str(results["member-0"])
 
 
-def test_a_lost_round_is_closed_by_the_admin_and_its_lineages_are_spent(federation: Federation) -> None:
+def test_a_lost_round_is_closed_by_the_admin_and_its_records_are_spent(federation: Federation) -> None:
     cohort = federation.enrol()
     lost = overdue(federation, cohort)
     with pytest.raises(NoResult):
@@ -82,10 +87,11 @@ def test_a_lost_round_is_closed_by_the_admin_and_its_lineages_are_spent(federati
     federation.coordinator.lose(lost, federation.admin)
     results = federation.together(federation.contributions(lost))
     assert {result.state for result in results.values()} == {"lost"}
+    assert {federation.open[m].ledger()[0].state for m in federation.ids} == {State.SPENT}
     following = federation.coordinator.open_round(cohort)
     results = federation.together(federation.contributions(following))
-    assert {result.cause for result in results.values()} == {Cause.LINEAGE_SPENT}
-    results = federation.together(federation.contributions(following, lineage="new"))
+    assert {result.cause for result in results.values()} == {Cause.ALREADY_SUMMED}
+    results = federation.run(federation.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
@@ -167,10 +173,9 @@ def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) ->
     present = federation.contributions(round_id, federation.ids[:4])
     results = federation.together(present, stuck=federation.expiring(round_id))
     assert isinstance(results["member-0"], Result)
-    with pytest.raises(NoResult, match="join the next one"):
+    with pytest.raises(NoResult, match="join the next round"):
         federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
-    second = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(second, lineage="other"))
+    results = federation.run(federation.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
     federation.close()
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from client_sdk.effects import Request, Response
-from client_sdk.errors import Misuse, NoResult, PeerFault
+from client_sdk.errors import NoResult, PeerFault
+from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
@@ -17,15 +19,16 @@ from protocol.coordinator import Collecting, Recovered
 from protocol.member import Opened
 from protocol.messages import parse
 from protocol.published import DocumentView, ResultRecord
-from tests.client_sdk.federation import Federation
+from tests.client_sdk.federation import DIM, NOISY, Federation
 from tests.client_sdk.local_coordinator import Round, refusal
+from veilsum.study.materials import material_file
 
 
 def test_another_opening_for_the_same_round_is_refused(federation: Federation) -> None:
     cohort = federation.enrol()
     round_id = federation.coordinator.open_round(cohort)
     federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "PUT")
-    other = federation.coordinator.open_round(cohort, ridges=(0.7,))
+    other = federation.coordinator.open_round(cohort, latest_end_s=int(federation.clock.now_s) + 9_999)
     rounds = federation.coordinator.rounds
     rounds[round_id].phase = rounds[other].phase
     with pytest.raises(PeerFault, match="another opening"):
@@ -33,15 +36,17 @@ def test_another_opening_for_the_same_round_is_refused(federation: Federation) -
 
 
 @pytest.mark.parametrize(
-    ("policy", "version", "cause"),
+    ("policy", "number", "cause"),
     [
         ({"members_min": 4}, 1, Cause.POLICY_REFUSED),
-        ({"sigma_min": 1.0}, 1, Cause.POLICY_REFUSED),
+        ({"epsilon_max": 1.0}, 1, Cause.POLICY_REFUSED),
+        ({"lifetime_max_s": 60.0}, 1, Cause.POLICY_REFUSED),
+        ({"approved": {"other"}}, 1, Cause.STUDY_REFUSED),
         ({}, 2, Cause.ROSTER_ROLLBACK),
     ],
 )
 def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
-    federation: Federation, policy: dict[str, Any], version: int, cause: Cause
+    federation: Federation, policy: dict[str, Any], number: int, cause: Cause
 ) -> None:
     cohort = federation.enrol()
     round_id = federation.coordinator.open_round(cohort)
@@ -51,7 +56,7 @@ def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
         next(steps)
     steps.close()
     federation.policy = replace(federation.policy, **policy)
-    federation.coordinator.roster = federation.make_roster(version)
+    federation.coordinator.roster = federation.make_roster(number)
     with pytest.raises(PeerFault) as caught:
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
     assert caught.value.cause is cause
@@ -133,13 +138,13 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(
 ) -> None:
     cohort = federation.coordinator.open_cohort()
     monkeypatch.setattr(federation.coordinator, "has_news", lambda _request: True)
-    steps = federation.steps(federation.member("member-0").enrol(cohort))
+    steps = federation.steps(federation.member("member-0").enrol(cohort, federation.records("member-0")))
     while len(federation.clock.pauses) < 3:
         next(steps)
     steps.close()
     assert federation.clock.pauses == [1.0, 1.0, 1.0]
     for member in federation.ids[1:]:
-        federation.until(federation.member(member).enrol(cohort), "PUT").close()
+        federation.until(federation.member(member).enrol(cohort, federation.records(member)), "PUT").close()
     federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids})
     round_id = federation.coordinator.open_round(cohort)
     federation.clock.pauses.clear()
@@ -149,25 +154,6 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(
     assert federation.clock.pauses == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "match"),
-    [
-        ((8,), "has none for the 6 elements from 8"),
-        ((8, 5), r"has \(5,\)"),
-        ((8, 6, 1), "goes on after the 14"),
-    ],
-)
-def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], match: str
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    statistics = federation.statistics("member-0")
-    pieces = [np.zeros(size, np.int64) for size in sizes]
-    monkeypatch.setattr(statistics, "pieces", lambda _lattice, _elements: iter(pieces))
-    with pytest.raises(Misuse, match=match):
-        federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
-
-
 def test_nothing_is_fetched_that_a_record_names_without_a_signature(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,8 +161,8 @@ def test_nothing_is_fetched_that_a_record_names_without_a_signature(
     sign = federation.coordinator.sign
     document = DocumentView(name="other", sha256="ab" * 32)
 
-    def forged(*words: Any) -> ResultRecord:
-        return sign(*words).model_copy(update={"documents": (document,)})
+    def forged(*words: Any, **changes: Any) -> ResultRecord:
+        return sign(*words, **changes).model_copy(update={"documents": (document,)})
 
     monkeypatch.setattr(federation.coordinator, "sign", forged)
     results = federation.together(federation.contributions(round_id))
@@ -249,18 +235,90 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federat
     keys = [bytes(pair.key) for pair in (*ready.masks, *ready.boxes)]
     assert len(list((state / "spool" / cohort).iterdir())) == 2
     federation.clock.now_s += 2 * 86_400
-    coordinator, other = federation.coordinator, federation.enrol()
-    flows = federation.contributions(coordinator.open_round(other, ridges=(0.2,)), ["member-0"])
+    coordinator, other = federation.coordinator, federation.enrol("p2")
+    flows = federation.contributions(coordinator.open_round(other), ["member-0"])
     with pytest.raises(PeerFault, match=f"round {abandoned} and is not shown how it ended"):
         federation.alone(flows["member-0"])
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
     assert list((state / "spool").iterdir()) == []
-    # Too few report; the admin closes it, and its lineage is spent.
+    # Too few report; the admin closes it, and its records are spent. Those of the other run are not.
     coordinator.expire(abandoned)
     coordinator.lose(abandoned, federation.admin)
     round_id = coordinator.open_round(other)
-    results = federation.together(federation.contributions(round_id))
-    assert results["member-0"].cause is Cause.LINEAGE_SPENT
-    flows = federation.contributions(round_id, lineage="other")
+    flows = federation.contributions(round_id)
     assert all(isinstance(result, Result) for result in federation.together(flows).values())
+    states = {run.period: run.state for run in federation.open["member-0"].ledger()}
+    assert states == {"p1": State.SPENT, "p2": State.SPENT}
+
+
+def test_a_run_goes_on_in_a_new_cohort_with_the_reservation_that_was_made(federation: Federation) -> None:
+    cohort = federation.enrol()
+    results = federation.run(cohort)
+    assert all(isinstance(result, Result) for result in results.values())
+    # Nothing is summed twice, whatever cohort the coordinator forms for it.
+    again = federation.enrol()
+    results = federation.run(again, step="sum")
+    assert {fault.cause for fault in results.values()} == {Cause.ALREADY_SUMMED}
+
+
+def test_a_second_sum_is_refused_even_where_the_chain_hides_the_first(federation: Federation) -> None:
+    """The ledger of §7.3 does not rest on the links: a member that lost its history alone would refuse as well."""
+    federation.run(federation.enrol())
+    again = federation.enrol()
+    round_id = federation.coordinator.open_round(again, step="sum")
+    attempt = federation.coordinator.rounds[round_id].phase.attempt
+    ledger = federation.open["member-0"].session.store.ledger
+    with pytest.raises(PeerFault) as caught:
+        ledger.check(attempt)
+    assert caught.value.cause is Cause.ALREADY_SUMMED
+
+
+@pytest.mark.parametrize("how", ["other bytes", "other arrays"])
+def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refused(
+    tmp_path: Path, how: str
+) -> None:
+    federation = Federation(tmp_path, question=NOISY)
+    cohort = federation.enrol()
+    federation.run(cohort)
+    other = material_file({"centre": np.zeros(DIM + (how == "other arrays"))})
+    changes = {"material": sha256(other).digest()} if how == "other arrays" else {}
+    results = federation.run(cohort, shown_material=other, **changes)
+    assert {fault.cause for fault in results.values()} == {Cause.TERMS_REFUSED}
+    said = {fault.detail for fault in results.values()}
+    expected = "float64 arrays" if how == "other arrays" else "does not match the SHA-256 in the signed terms"
+    assert all(expected in each for each in said), said
+    assert not any(
+        "uploads" in request.path
+        for request in federation.coordinator.requests
+        if round_of(federation) in request.path
+    )
+    federation.close()
+
+
+def round_of(federation: Federation) -> str:
+    return list(federation.coordinator.rounds)[-1]
+
+
+def test_a_step_of_a_noisy_chain_is_summed_once_and_a_cohort_is_checked_for_all_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path, question=NOISY)
+    checked = list[str]()
+    monkeypatch.setattr("client_sdk.enrolment.check_cohort", lambda spec: checked.append(spec.step))
+    federation.run(federation.enrol())
+    assert checked == ["mean"] * 3
+    again = federation.enrol()
+    results = federation.run(again, step="mean")
+    assert {fault.cause for fault in results.values()} == {Cause.ALREADY_SUMMED}
+    federation.close()
+
+
+def test_a_noisy_chain_goes_on_in_another_cohort(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, question=NOISY)
+    federation.run(federation.enrol())
+    results = federation.run(federation.enrol())
+    assert {result.record.step for result in results.values()} == {"sum"}
+    [run] = federation.open["member-0"].ledger()
+    assert run.mu == pytest.approx(1.5315, abs=1e-3)
+    federation.close()

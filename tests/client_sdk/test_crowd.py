@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,13 @@ from client_sdk import Identity, Member
 from client_sdk.operator import Operator
 from protocol.causes import Cause
 from protocol.messages import Roster
-from protocol.rest import CohortRequest, RoundRequest
 from service.access.callers import Caller
 from service.access.connections import Connection
 from service.access.limits import Limits
 from service.app import create_app
 from service.settings import Settings
 from service.telemetry.metrics import REFUSALS
-from tests.client_sdk.federation import EXTRACTOR, Federation
-from tests.client_sdk.local_coordinator import CLASSES, DIM
-from tests.threads import together
+from tests.client_sdk.federation import Federation
 
 MEMBERS = 40
 
@@ -62,7 +60,7 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
     settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"))
     config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none", http=Connection)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
@@ -70,27 +68,26 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
     crowd = Crowd(tmp_path / "crowd", MEMBERS)
 
     def enrolled(member: str) -> None:
-        with Member(url, Identity.load(crowd.folder / member), None, crowd.policy) as live:
-            live.enrol(cohort)
+        with Member(url, Identity.load(crowd.folder / member), crowd.policy) as live:
+            live.enrol(cohort, crowd.records(member))
 
     def contributed(member: str) -> bool:
-        with Member(url, Identity.load(crowd.folder / member), None, crowd.policy) as live:
-            return live.contribute(round_id, crowd.statistics(member, bias=True), lineage="ct").counted
+        with Member(url, Identity.load(crowd.folder / member), crowd.policy) as live:
+            return live.contribute(round_id).counted
 
     refused = REFUSALS.labels(Cause.TOO_MANY_REQUESTS.value)._value
     before = refused.get()
-    with Operator(url, "token") as operator:
+    crowd.clock.now_s = time.time()
+    with Operator(url, "token") as operator, ThreadPoolExecutor(MEMBERS) as pool:
         roster = crowd.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
-        federation = operator.publish(roster).federation
-        cohort = operator.open_cohort(federation, CohortRequest(records_cap=1000)).cohort
-        together(enrolled, crowd.ids)
-        terms = RoundRequest(
-            dim=DIM, classes=CLASSES, bias=True, extractor=EXTRACTOR.hex(), chunk_elements=8, ridges=(0.1,)
-        )
-        round_id = operator.open_round(cohort, terms).round
-        assert together(contributed, crowd.ids) == [True] * MEMBERS
+        federation = operator.publish_roster(roster).federation
+        study = operator.publish_study(crowd.make_study()).study
+        cohort = operator.open_cohort(federation, study, "p1").cohort
+        list(pool.map(enrolled, crowd.ids))
+        round_id = operator.open_round(cohort).round
+        assert list(pool.map(contributed, crowd.ids)) == [True] * MEMBERS
     server.should_exit = True
-    thread.join(120)
+    thread.join(10)
     crowd.close()
     assert refused.get() == before
     # Not even if the whole round had come in one moment.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.effects import Flow
-from client_sdk.errors import Misuse, PeerFault
+from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
 from protocol.causes import Cause
 from protocol.identity import SigningKey
@@ -16,7 +16,7 @@ from tests.client_sdk.federation import Federation, Kill
 
 
 def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:
-    return federation.member("member-0").enrol(cohort)
+    return federation.member("member-0").enrol(cohort, federation.records("member-0"))
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -26,7 +26,9 @@ def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path
         federation = Federation(tmp_path / str(number))
         cohort = federation.coordinator.open_cohort()
         kill = Kill("member-0", moment, number, partial(_enrol, federation, cohort))
-        results = federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids}, kill)
+        results = federation.together(
+            {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}, kill
+        )
         assert {quorum.threshold for quorum in results.values()} == {2}, results
         assert all(len(set(bodies)) == 1 for bodies in federation.coordinator.wire.values())
         federation.close()
@@ -38,7 +40,7 @@ def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path
 
 def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federation) -> None:
     cohort = bytes.fromhex(federation.coordinator.open_cohort())
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
     federation.run_until(flows.pop("member-0"), "PUT")
     enrolled = federation.open["member-0"].session.store.held(cohort)
     assert enrolled is not None
@@ -60,7 +62,7 @@ def test_enrolling_again_only_says_what_holds(federation: Federation) -> None:
     federation.coordinator.requests.clear()
     quorum = federation.alone(federation.member("member-0").enrol(cohort))
     assert (quorum.members, quorum.threshold, quorum.survivors_min) == (3, 2, 3)
-    assert [request.method for request in federation.coordinator.requests] == ["GET"]
+    assert {request.method for request in federation.coordinator.requests} == {"GET"}
     federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
     assert federation.alone(federation.member("member-0").enrol(cohort)) == quorum
 
@@ -73,7 +75,7 @@ def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
         federation.coordinator.close_cohort(cohort)
         return True
 
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:2]}
+    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids[:2]}
     results = federation.together(flows, stuck=stuck)
     assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
     federation.close()
@@ -82,20 +84,31 @@ def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
 def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> None:
     federation = Federation(tmp_path, members=5)
     cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:4]}
+    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids[:4]}
 
     def stuck() -> bool:
         federation.coordinator.close_cohort(cohort)
         return True
 
+    flow = federation.member("member-4").enrol(cohort, federation.records("member-4"))
+    late = federation.until(flow, cohort)
     federation.together(flows, stuck=stuck)
     with pytest.raises(PeerFault) as caught:
-        federation.alone(federation.member("member-4").enrol(cohort))
+        for _ in late:
+            pass
     assert caught.value.cause is Cause.WRONG_PHASE
     with pytest.raises(PeerFault, match="formed without member-4") as caught:
         federation.alone(federation.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.UNKNOWN_MEMBER
     federation.close()
+
+
+def test_a_cohort_that_takes_no_cards_is_not_answered(federation: Federation) -> None:
+    cohort = federation.coordinator.open_cohort()
+    federation.coordinator.close_cohort(cohort)
+    with pytest.raises(NotEnrolled, match=r"takes no cards any more \(failed\)"):
+        federation.alone(federation.member("member-0").enrol(cohort, federation.records("member-0")))
+    assert federation.open["member-0"].ledger() == ()
 
 
 def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(federation: Federation) -> None:
@@ -108,16 +121,16 @@ def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(federation:
         assert fault.cause is Cause.ROSTER_ROLLBACK
         assert "enrol in a new cohort" in fault.detail
     federation.coordinator.roster = federation.roster
-    with pytest.raises(PeerFault, match="version 1 is shown, version 2 was seen"):
+    with pytest.raises(PeerFault, match="roster 1 is shown, and roster 2 was seen"):
         federation.alone(federation.member("member-0").enrol(cohort))
     federation.coordinator.roster = federation.make_roster(2, readers=("member-0",))
-    with pytest.raises(PeerFault, match="two rosters of version 2"):
+    with pytest.raises(PeerFault, match="two rosters of number 2"):
         federation.alone(federation.member("member-0").enrol(cohort))
 
 
 def test_a_cohort_is_not_entered_under_an_older_roster(federation: Federation) -> None:
     cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
     federation.run_until(flows.pop("member-0"), "PUT")
     federation.together(flows)
     federation.coordinator.roster = federation.make_roster(2)

@@ -7,11 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.files import make_private
 from client_sdk.identity import Identity
+from client_sdk.ledger import carry_over
+from client_sdk.store import Store
+from tests.client_sdk.federation import Federation
 
 
 def mode(path: Path) -> int:
@@ -70,7 +74,7 @@ def test_new_folders_are_durable_with_their_names(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("member", ["", "UPPER", "a/b", "../x", "x" * 65, "ü"])
 def test_only_ids_name_members(tmp_path: Path, member: str) -> None:
-    with pytest.raises(Misuse, match="no member id"):
+    with pytest.raises(Misuse, match="invalid member id"):
         Identity.create(tmp_path, member)
     assert list(tmp_path.iterdir()) == []
 
@@ -132,3 +136,24 @@ def test_one_user_at_a_time(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     identity.lock().release()
+
+
+def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federation, tmp_path: Path) -> None:
+    federation.run(federation.enrol())
+    federation.enrol("p2")
+    federation.close()
+    old, new = federation.folder / "member-0", tmp_path / "new"
+    Identity.create(new, "member-0", ledger=old)
+    before, after = Store(old).ledger, Store(new).ledger
+    assert after.runs() == before.runs()
+    assert after.secret == before.secret
+    assert after.history() == before.history()
+    for run in after.runs():
+        assert np.array_equal(after.rows(run)[0], before.rows(run)[0])
+    assert after.vector(after.runs()[0], "sum") is not None
+    assert {path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()} == {0o600}
+    for ledger in (tmp_path / "nothing", new):
+        with pytest.raises(Misuse, match="exist"):
+            carry_over(ledger, new)
+    with pytest.raises(Misuse, match="does not exist"):
+        Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")

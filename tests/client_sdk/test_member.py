@@ -1,35 +1,33 @@
 """The front door: threads and event loops against the coordinator in memory, and the real one."""
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 import uvicorn
 from pydantic import SecretStr
 
 import client_sdk
-from calibration import FFCStatistics
-from client_sdk import AsyncMember, Identity, Member, Policy, Records, Result
+from client_sdk import AsyncMember, Identity, Member, Records, Result
 from client_sdk.conversations import Conversations
 from client_sdk.effects import Pause, Request
 from client_sdk.errors import IdentityError, Misuse, PeerFault
 from client_sdk.operator import Operator
+from client_sdk.records import Marks
 from client_sdk.transport import AsyncDriver, BlockingDriver
 from protocol.causes import Cause
-from protocol.rest import CohortRequest, RoundRequest
 from service.app import create_app
 from service.settings import Settings
-from tests.client_sdk.federation import EXTRACTOR, Federation
-from tests.client_sdk.local_coordinator import CLASSES, DIM
-from tests.threads import together
+from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
 
 URL = "https://sum.example.org"
 
@@ -76,46 +74,53 @@ class Wire:
         )
 
 
+def now(federation: Federation) -> None:
+    """On this machine's clock, with a study that has not expired by it."""
+    federation.clock.now_s = time.time()
+    federation.coordinator.publish(federation.make_study({"version": 2}))
+
+
 def test_blocking_members_in_threads(federation: Federation) -> None:
+    now(federation)
     cohort, wire, rounds = federation.coordinator.open_cohort(), Wire(federation), list[str]()
     opened = threading.Barrier(3, action=lambda: rounds.append(federation.coordinator.open_round(cohort)))
 
     def live(name: str) -> Result:
         driver = BlockingDriver(URL, transport=httpx.MockTransport(wire))
         identity = Identity.load(federation.folder / name)
-        with Member(URL, identity, federation.roster, federation.policy, driver=driver) as member:
+        with Member(URL, identity, federation.policy, roster=federation.roster, driver=driver) as member:
             assert repr(member) == f"<Member {name}>"
-            assert member.enrol(cohort).members == 3
-            opened.wait(120)
-            return member.contribute(rounds[0], federation.statistics(name), lineage="ct-2026")
+            assert member.enrol(cohort, federation.records(name)).members == 3
+            assert [run.rows for run in member.ledger()] == [len(federation.records(name))]
+            opened.wait(10)
+            return member.contribute(rounds[0])
 
-    federation.policy = Policy(federation.admin.public, lifetime_max_s=10**12)
-    federation.clock.now_s = time.time()
-    results = together(live, federation.ids)
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(live, federation.ids))
     assert all(result.counted for result in results)
-    assert federation.total(rounds[0]) == federation.expected(federation.ids)
+    assert federation.total(rounds[0]) == federation.expected(rounds[0])
 
 
 async def test_asynchronous_members_on_one_loop(federation: Federation, tmp_path: Path) -> None:
+    now(federation)
     cohort, wire = federation.coordinator.open_cohort(), Wire(federation)
-    federation.clock.now_s = time.time()
     path = tmp_path / "roster.bin"
     path.write_bytes(federation.roster.to_bytes())
     members = []
     for name in federation.ids:
         driver = AsyncDriver(URL, transport=httpx.MockTransport(wire.on_a_loop))
         identity = Identity.load(federation.folder / name)
-        members.append(AsyncMember(URL, identity, path, federation.policy, driver=driver))
-    await asyncio.gather(*(member.enrol(cohort) for member in members))
-    round_id = federation.coordinator.open_round(cohort)
-    results = await asyncio.gather(
+        members.append(AsyncMember(URL, identity, federation.policy, roster=path, driver=driver))
+    await asyncio.gather(
         *(
-            m.contribute(round_id, federation.statistics(name), lineage="ct-2026")
-            for m, name in zip(members, federation.ids, strict=True)
+            member.enrol(cohort, federation.records(name))
+            for member, name in zip(members, federation.ids, strict=True)
         )
     )
+    round_id = federation.coordinator.open_round(cohort)
+    results = await asyncio.gather(*(member.contribute(round_id) for member in members))
     assert all(result.counted for result in results)
-    assert federation.total(round_id) == federation.expected(federation.ids)
+    assert federation.total(round_id) == federation.expected(round_id)
     assert repr(members[0]) == "<AsyncMember member-0>"
     for member in members:
         async with member:
@@ -139,14 +144,14 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, busy = list[int](), [False]
-    begin, over = threading.Barrier(4), threading.Barrier(4)
+    together, over = threading.Barrier(4), threading.Barrier(4)
 
     def slowly(_: Conversations) -> bool:
         seen = busy[0]
         time.sleep(0.05)  # whatever another thread does meanwhile
         return seen
 
-    def flow(_session: Any, _cohort: bytes) -> Iterator[Any]:
+    def flow(_session: Any, _cohort: bytes, _records: Any) -> Iterator[Any]:
         begun.append(threading.get_ident())
         yield Pause(0.0)
 
@@ -157,60 +162,96 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
     monkeypatch.setattr("client_sdk.conversations.enrol", flow)
     conversations = federation.member("member-0")
 
-    def one(_: int) -> str:
+    def begin(_: int) -> str:
         conversation, refused = conversations.enrol("ab" * 32), ""
-        begin.wait(120)
+        together.wait(10)
         try:
             next(conversation)
         except Misuse as error:
             refused = str(error)
-        over.wait(120)
+        over.wait(10)
         conversation.close()
         return refused
 
-    outcomes = sorted(together(one, range(4)))
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = sorted(pool.map(begin, range(4)))
     assert outcomes == ["", *["this member is in another conversation: wait for it"] * 3]
     assert len(begun) == 1
 
 
-def unread(_self: Any) -> Any:
-    raise AssertionError("nothing was to be made")
-
-
-def test_a_closed_member_makes_nothing(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_member_makes_nothing(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
-    member = Member(URL, identity, None, federation.policy)
-    asynchronous = AsyncMember(URL, Identity.load(federation.folder / "member-1"), None, federation.policy)
+    member = Member(URL, identity, federation.policy)
+    asynchronous = AsyncMember(URL, Identity.load(federation.folder / "member-1"), federation.policy)
     member.close()
     asyncio.run(asynchronous.close())
     before = sorted(federation.folder.rglob("*"))
-    statistics = federation.statistics("member-0")
-    monkeypatch.setattr(FFCStatistics, "record_digests", property(unread))
+    records = federation.records("member-0")
+    for ask in (
+        lambda: member.contribute("0" * 16),
+        lambda: next(member.join(records)),
+        lambda: member.enrol("ab" * 32, records),
+    ):
+        with pytest.raises(Misuse, match="closed: make a new one"):
+            ask()
+
+    async def asked() -> None:
+        await asynchronous.contribute("0" * 16)
+
     with pytest.raises(Misuse, match="closed: make a new one"):
-        member.contribute("0" * 16, statistics)
-    with pytest.raises(Misuse, match="closed: make a new one"):
-        asyncio.run(asynchronous.contribute("0" * 16, statistics))
+        asyncio.run(asked())
     assert sorted(federation.folder.rglob("*")) == before
 
 
-async def test_records_are_tagged_off_the_event_loop(
+async def test_rows_are_selected_off_the_event_loop(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = set[int]()
-    digests = FFCStatistics.record_digests.fget  # type: ignore[attr-defined]  # a property
+    true = Marks.rows
 
-    def seen(self: FFCStatistics) -> bytes:
+    def seen(self: Marks, records: Records) -> Any:
         threads.add(threading.get_ident())
-        return bytes(digests(self))
+        return true(self, records)
 
-    monkeypatch.setattr(FFCStatistics, "record_digests", property(seen))
+    now(federation)
+    monkeypatch.setattr(Marks, "rows", seen)
+    cohort = federation.coordinator.open_cohort()
     driver = AsyncDriver(URL, transport=httpx.MockTransport(Wire(federation).on_a_loop))
     identity = Identity.load(federation.folder / "member-0")
-    async with AsyncMember(URL, identity, None, federation.policy, driver=driver) as member:
-        with pytest.raises(PeerFault, match="not-found"):
-            await member.contribute("0" * 16, federation.statistics("member-0"))
+    async with AsyncMember(URL, identity, federation.policy, driver=driver) as member:
+        task = asyncio.create_task(joined(member, cohort, federation.records("member-0")))
+        await asyncio.wait([task], timeout=0.5)  # it waits for the others' cards
+        task.cancel()
+        await asyncio.wait([task])
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def joined(member: AsyncMember, cohort: str, records: Records) -> None:
+    await member.enrol(cohort, records)
+
+
+def test_both_kinds_of_member_have_the_same_methods() -> None:
+    """One definition gives both, with its words."""
+    for name in (
+        "enrol",
+        "contribute",
+        "cohort",
+        "runs",
+        "studies",
+        "study",
+        "sums",
+        "give_up",
+        "join",
+        "ledger",
+        "close",
+    ):
+        assert getattr(Member, name).__doc__
+        assert (
+            inspect.signature(getattr(Member, name)).parameters.keys()
+            == inspect.signature(getattr(AsyncMember, name)).parameters.keys()
+        )
+    assert Member.enrol.__doc__ == AsyncMember.enrol.__doc__ == Conversations.enrol.__doc__
 
 
 def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(federation: Federation) -> None:
@@ -228,56 +269,44 @@ def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(federa
 def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
     with (
-        Member(URL, identity, None, federation.policy),
+        Member(URL, identity, federation.policy),
         pytest.raises(IdentityError, match="another process"),
     ):
-        Member(URL, identity, None, federation.policy)
-    Member(URL, identity, None, federation.policy).close()
+        Member(URL, identity, federation.policy)
+    Member(URL, identity, federation.policy).close()
 
 
 def test_a_failed_start_gives_the_folder_back(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
-    Member(URL, identity, federation.make_roster(2), federation.policy).close()
+    Member(URL, identity, federation.policy, roster=federation.make_roster(2)).close()
     with pytest.raises(PeerFault) as caught:
-        Member(URL, identity, federation.roster, federation.policy)
+        Member(URL, identity, federation.policy, roster=federation.roster)
     assert caught.value.cause is Cause.ROSTER_ROLLBACK
-    Member(URL, identity, None, federation.policy).close()
+    Member(URL, identity, federation.policy).close()
 
 
 @pytest.mark.parametrize("cohort", ["", "xy", "ab" * 31, b"short"])
 def test_what_is_no_cohort(federation: Federation, cohort: Any) -> None:
-    with pytest.raises(Misuse, match="no cohort's id"):
+    with pytest.raises(Misuse, match="invalid cohort id"):
         federation.member("member-0").enrol(cohort)
 
 
 @pytest.mark.parametrize("round_id", ["", "ab", "AB" * 8, "../../etc/passwd", "0" * 16 + "\n"])
 def test_what_is_no_round(federation: Federation, round_id: str) -> None:
-    with pytest.raises(Misuse, match="no round's id"):
-        federation.member("member-0").contribute(round_id, None, "main")
-
-
-@pytest.mark.parametrize(
-    ("lineage", "why"), [("", "a lineage needs a name.*pass lineage="), ("\udcff", "is not UTF-8")]
-)
-def test_a_lineage_has_a_name(federation: Federation, lineage: str, why: str) -> None:
-    statistics = federation.statistics("member-0")
-    with Member(URL, Identity.load(federation.folder / "member-0"), None, federation.policy) as member:
-        with pytest.raises(Misuse, match=why):
-            member.contribute("0" * 16, statistics, lineage=lineage)
-        with pytest.raises(Misuse, match=why):
-            member.contribute("0" * 16, Records(np.eye(DIM), np.zeros(DIM, int)), lineage=lineage)
+    with pytest.raises(Misuse, match="invalid round id"):
+        federation.member("member-0").contribute(round_id)
 
 
 @pytest.mark.parametrize("settings", [{"lanes": 0}, {"patience_s": -1.0}])
 def test_settings_that_mean_nothing(federation: Federation, settings: dict[str, Any]) -> None:
     with pytest.raises(Misuse, match="at least"):
-        Member(URL, Identity.load(federation.folder / "member-0"), None, federation.policy, **settings)
+        Member(URL, Identity.load(federation.folder / "member-0"), federation.policy, **settings)
 
 
 def test_the_package_shows_little_and_imports_late() -> None:
-    shown_names = {"AsyncMember", "Identity", "Member", "Policy", "Progress", "Records", "Result", "Wanted"}
+    shown_names = {"AsyncMember", "Declined", "Identity", "Member", "Policy", "Progress", "Records", "Result"}
     assert set(client_sdk.__all__) == shown_names
-    assert client_sdk.Records.__module__ == client_sdk.Wanted.__module__ == "client_sdk.supply"
+    assert client_sdk.Records.__module__ == "client_sdk.records"
     with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
         _ = client_sdk.Nobody
     heavy = ("httpx", "numpy", "pydantic", "cryptography", "safetensors")
@@ -306,43 +335,77 @@ def address(tmp_path: Path) -> Iterator[str]:
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(120)
+    thread.join(10)
 
 
-def test_a_round_over_http_with_the_service(federation: Federation, address: str) -> None:
+@pytest.mark.parametrize("question", [{}, WITHHOLDING, NOISY], ids=["exact", "withholding", "noisy"])
+def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question: dict[str, Any]) -> None:
+    federation = Federation(tmp_path / "federation", readers=("member-0",), question=question)
+    federation.clock.now_s = time.time()
     with Operator(address, "token") as operator:
         key = bytes.fromhex(operator.coordinator().public_key)
-        roster = federation.make_roster(1, coordinator=key)
-        name = operator.publish(roster).federation
+        roster = federation.make_roster(1, coordinator=key, readers=("member-0",))
+        name = operator.publish_roster(roster).federation
         assert operator.roster(name) == roster
-        cohort = operator.open_cohort(name, CohortRequest(records_cap=1000)).cohort
+        study = federation.make_study()
+        shown = operator.publish_study(study)
+        assert operator.studies(name) == (shown,)
+        assert operator.study(name, shown.study) == study
 
-        def enrolled(member: str) -> None:
+        def live(member: str) -> Result:
             identity = Identity.load(federation.folder / member)
-            with Member(address, identity, None, federation.policy) as live:
-                live.enrol(cohort)
+            with Member(address, identity, federation.policy, lanes=2) as agent:
+                [result] = agent.join(federation.records(member), once=True)
+                if member == "member-0":
+                    assert list(agent.sums(result)) == ["ffc"]
+                return result
 
-        def contributed(member: str) -> Result:
-            identity = Identity.load(federation.folder / member)
-            with Member(address, identity, None, federation.policy, lanes=2) as live:
-                return live.contribute(round_id, federation.statistics(member, bias=True), lineage="ct")
-
-        together(enrolled, federation.ids)
-        request = RoundRequest(
-            dim=DIM, classes=CLASSES, bias=True, extractor=EXTRACTOR.hex(), chunk_elements=8, ridges=(0.1,)
-        )
-        round_id = operator.open_round(cohort, request).round
-        results = together(contributed, federation.ids)
-        assert operator.round(round_id).state == "done"
+        with ThreadPoolExecutor(3) as pool:
+            running = [pool.submit(live, member) for member in federation.ids]
+            cohort = operator.open_cohort(name, shown.study, "p1").cohort
+            view = operator.cohort(cohort)
+            while view.state == "enrolling":
+                view = operator.cohort(cohort, view.version)
+            while (view := operator.cohort(cohort)).step is not None:
+                operator.preflight(cohort)
+                round_id = operator.open_round(cohort).round
+                round_view = operator.round(round_id)
+                while not round_view.ended:
+                    round_view = operator.round(round_id, round_view.version)
+                assert round_view.state == "done", round_view
+            results = [each.result(60) for each in running]
         assert operator.result(round_id) == results[0].record
-        assert operator.cohort(cohort, after=0).state == "formed"
-        second = operator.open_round(cohort, request).round
-        assert operator.round(second, after=0).state == "collecting"
-        assert operator.cancel(second, "a test").state == "voiding"
-        other = operator.open_cohort(name, CohortRequest(records_cap=1)).cohort
-        assert operator.close_cohort(other).state == "failed"
+        assert [run.over for run in operator.runs(name).runs] == [True]
+        assert operator.chain(name).links[-1].reason == "none"
         assert operator.federation(name).members == federation.ids
         assert len(operator.sums(round_id)) > 100
+        if not question.get("noise"):
+            again(federation, operator, address, results[0])
+        other = operator.open_cohort(name, shown.study, "p2").cohort
+        assert operator.close_cohort(other).state == "failed"
     assert all(result.counted for result in results)
-    assert results[0].bias is not None
     results[0].verify(federation.admin.public)
+
+
+def again(federation: Federation, operator: Operator, address: str, first: Result) -> None:
+    """Sum the same records once more, without data."""
+    record = first.record
+    cohort = operator.open_cohort(record.federation, record.study, record.period, record.context).cohort
+    rounds = threading.Barrier(4)
+    opened = list[str]()
+
+    def live(member: str) -> Result:
+        with Member(address, Identity.load(federation.folder / member), federation.policy) as live:
+            live.enrol(cohort)
+            rounds.wait(20)
+            rounds.wait(20)
+            return live.contribute(opened[0])
+
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(live, member) for member in federation.ids]
+        rounds.wait(20)
+        opened.append(operator.open_round(cohort).round)
+        rounds.wait(20)
+        results = [each.result(60) for each in running]
+    assert {each.record.rows for each in results} == {record.rows}
+    assert {each.record.sums for each in results} == {record.sums}

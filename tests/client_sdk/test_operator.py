@@ -10,12 +10,9 @@ from client_sdk.operator import Operator
 from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from protocol.access import Scope, TokenRequest
-from protocol.published import CombineRequest
-from protocol.rest import CohortRequest, RoundRequest
-from tests.client_sdk.federation import EXTRACTOR, Clock
+from tests.client_sdk.federation import Clock
 
 URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
-TERMS = RoundRequest(dim=3, classes=2, extractor=EXTRACTOR.hex())
 
 
 def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
@@ -43,8 +40,8 @@ def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
             lambda it: it.new_token(TokenRequest(name="night", scopes=frozenset({Scope.ROUNDS}))),
             "Operator.tokens",
         ),
-        (lambda it: it.open_cohort(NAME, CohortRequest(records_cap=1)), "Operator.federation"),
-        (lambda it: it.open_round(NAME, TERMS), "Operator.federation"),
+        (lambda it: it.open_cohort(NAME, NAME, "p1"), "Operator.federation"),
+        (lambda it: it.open_round(NAME), "Operator.federation"),
     ],
 )
 def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], where: str) -> None:
@@ -59,11 +56,11 @@ def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], 
     [
         lambda it: it.coordinator(),
         lambda it: it.close_cohort(NAME),
-        lambda it: it.preflight(NAME, TERMS),
+        lambda it: it.preflight(NAME),
         lambda it: it.cancel(ROUND, "late"),
         lambda it: it.extend(ROUND, 2e9),
         lambda it: it.revoke_token(ROUND),
-        lambda it: it.combine(NAME, CombineRequest(rounds=(ROUND, "cd" * 8))),
+        lambda it: it.combine(NAME, [ROUND, "cd" * 8]),
     ],
 )
 def test_what_comes_to_the_same_is_asked_again(ask: Callable[[Operator], object]) -> None:

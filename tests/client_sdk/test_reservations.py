@@ -1,5 +1,9 @@
+"""The ledger: answers, records held, attempts, vectors, and what a crash leaves of them (docs/protocol.md §7)."""
+
 import sqlite3
 from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +11,22 @@ import numpy as np
 import pytest
 
 from client_sdk import reservations
-from client_sdk.errors import Misuse, StateError
+from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.reservations import Reservations, State
+from client_sdk.records import Selection
+from client_sdk.reservations import Reservations, Run, State
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.member import History
+from protocol.messages import NO_CONTEXT, Link
+from protocol.simulator import Federation, simulated_content, simulated_question
+from protocol.study import Content
 
-ONE, OTHER = b"1" * 32, b"2" * 32
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
-CTX, CTX2 = b"x" * 32, b"y" * 32
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 LABELS = np.array([0, 1, 1])
+RANKS = np.arange(96, dtype=np.uint8).reshape(3, 32)
+EXPIRES = 2_000_000
 
 
 @pytest.fixture
@@ -23,75 +34,169 @@ def ledger(tmp_path: Path) -> Reservations:
     return Reservations(tmp_path / "ledger")
 
 
+def study(name: str = "study", *, least: int = 3, noisy: bool = False, **question: Any) -> Content:
+    """A study of three members; the rule of §4.1 about few rows is not what this is about."""
+    content = simulated_content({**simulated_question(3), **question}, EXPIRES)
+    noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "sum"} if noisy else None
+    limits = content.question.records.model_copy(update={"least": least})
+    changed = content.question.model_copy(update={"records": limits, "noise": noise and object()})
+    changed.__dict__["digest"] = (name.encode() + bytes(32))[:32]
+    notes = content.notes.model_copy(update={"name": name})
+    found = content.model_copy(update={"question": changed, "notes": notes})
+    found.__dict__["approval"] = b"p" * 32
+    return found
+
+
+def selection(*records: bytes, rows: int = 3) -> Selection:
+    return Selection(FEATURES[:rows], LABELS[:rows], RANKS[:rows], tuple(records), 1, 2, 3)
+
+
 def reserve(
-    ledger: Reservations,
-    records: tuple[bytes, ...] = (A, B),
-    question: bytes = ONE,
-    period: str = "p1",
-    **more: Any,
-) -> None:
-    ledger.reserve(question, period, records, FEATURES, LABELS, **more)
+    ledger: Reservations, *records: bytes, period: str = "p1", content: Content | None = None, **more: Any
+) -> Run:
+    return ledger.answer(content or study(), period, selection(*(records or (A, B))), **more)
+
+
+class Chain:
+    """The attempts of one member, which its history learns of."""
+
+    def __init__(self, ledger: Reservations, question: bytes) -> None:
+        self.ledger, self.question = ledger, question
+        with Federation(3) as federation:
+            federation.begin()
+            self.attempt = federation.phase.attempt
+        self.history = History()
+
+    def enter(self, context: bytes, step: str = "sum", period: str = "p1") -> None:
+        attempt = _Attempt(context, self.question, period, step)
+        self.learn(replace(self.history, unsettled=(*self.history.unsettled, attempt)))  # type: ignore[arg-type]  # a stand-in
+
+    def end(self, context: bytes, reason: str, step: str = "sum", period: str = "p1") -> None:
+        survivors = bytes([9] * 32) if reason == "none" else NO_CONTEXT
+        link = Link(bytes(32), 0, 0, self.question, period, step, NO_CONTEXT, context, reason, survivors)
+        others = tuple(each for each in self.history.settled if each.context != context)
+        unsettled = tuple(each for each in self.history.unsettled if each.context != context)
+        self.learn(replace(self.history, settled=(*others, link), unsettled=unsettled))
+
+    def learn(self, history: History) -> None:
+        self.ledger.remember(history, self.history)
+        self.history = history
+
+
+class _Attempt:
+    """As much of an attempt as the ledger reads; it is encoded as nothing."""
+
+    def __init__(
+        self, context: bytes, question: bytes, period: str, step: str, repeats: bytes = NO_CONTEXT
+    ) -> None:
+        self.context, self.repeats = context, repeats != NO_CONTEXT
+        self.question = type("Question", (), {"digest": question})
+        self.manifest = type("Manifest", (), {"period": period, "repeats": repeats})
+        self.terms = type("Terms", (), {"step": step})
+        self.spec = type("Spec", (), {"name": f"study, period {period}"})
+
+
+@pytest.fixture(autouse=True)
+def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of stand-ins cannot be encoded."""
+    monkeypatch.setattr(History, "encode_fields", lambda _history: b"history")
+    monkeypatch.setattr(reservations, "_history", lambda _ledger: KNOWN[-1])
+    true = Reservations.remember
+
+    def remember(self: Reservations, history: History, since: History) -> None:
+        KNOWN.append(since)
+        true(self, history, since)
+
+    monkeypatch.setattr(Reservations, "remember", remember)
+
+
+KNOWN = [History()]
 
 
 def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path) -> None:
-    assert ledger.run(ONE, "p1") is None
-    reserve(ledger)
+    assert ledger.run(study().question.digest, "p1") is None
+    run = reserve(ledger)
     again = Reservations(tmp_path / "ledger")
-    found = again.run(ONE, "p1")
-    assert found is not None
-    assert (found.state, found.records, found.noisy, found.summed, found.given_up) == (
+    assert again.run(study().question.digest, "p1") == run
+    assert (run.state, run.records, run.rows, run.noisy, run.summed, run.given_up) == (
         State.RESERVED,
         2,
+        3,
         False,
         None,
         False,
     )
-    features, labels = again.rows(ONE, "p1")
+    assert (run.study, run.period, run.least, run.unusable, run.taken, run.beyond) == (
+        "study",
+        "p1",
+        3,
+        1,
+        2,
+        3,
+    )
+    features, labels, ranks = again.rows(run)
     assert features.dtype == np.float32
     assert np.array_equal(features, FEATURES)
     assert np.array_equal(labels, LABELS)
+    assert np.array_equal(ranks, RANKS)
     files = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
+def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
+    assert len(ledger.secret) == 32
+    assert ledger.secret == Reservations(tmp_path / "ledger").secret
+    assert repr(ledger.secret) == "<SecretBytes 32 B>"
+    assert ledger.secret != Reservations(tmp_path / "other").secret
+    with sqlite3.connect(tmp_path / "ledger/ledger.sqlite") as database:
+        database.execute("UPDATE kept SET value = x'00' WHERE name = 'secret'")
+    with pytest.raises(StateError, match="secret is damaged"):
+        _ = Reservations(tmp_path / "ledger").secret
+
+
 def test_an_answer_is_final(ledger: Reservations) -> None:
-    ledger.decline(ONE, "p1", noisy=False)
-    ledger.decline(ONE, "p1", noisy=False)
+    few = ledger.answer(study(least=4), "p1", selection(A))
+    assert (few.state, few.records, few.rows, few.least) == (State.DECLINED, 0, 3, 4)
     with pytest.raises(Misuse, match="final"):
         reserve(ledger)
     with pytest.raises(Misuse, match="holds no reservation"):
-        ledger.rows(ONE, "p1")
+        ledger.rows(few)
     reserve(ledger, period="p2")
-    with pytest.raises(Misuse, match="answered yes"):
-        ledger.decline(ONE, "p2", noisy=False)
     with pytest.raises(Misuse, match="final"):
-        reserve(ledger, (C,), period="p2")
+        reserve(ledger, C, period="p2")
     assert [(run.period, run.state) for run in ledger.runs()] == [("p1", "declined"), ("p2", "reserved")]
+
+
+def test_a_noisy_study_is_answered_yes_however_few_rows_there_are(ledger: Reservations) -> None:
+    run = ledger.answer(study(least=4, noisy=True), "p1", selection(rows=0), mu=1.0)
+    assert (run.state, run.rows, run.records) == (State.RESERVED, 0, 0)
+    assert ledger.rows(run)[0].shape == (0, 2)
 
 
 def test_a_held_record_is_free_for_no_other_exact_run(ledger: Reservations) -> None:
     reserve(ledger)
     assert ledger.free([A, B, C], noisy=False) == {C}
     with pytest.raises(Misuse, match="1 of the records are held"):
-        reserve(ledger, (B, C), question=OTHER)
-    assert ledger.run(OTHER, "p1") is None
+        reserve(ledger, B, C, content=study("other"))
+    assert len(ledger.runs()) == 1
     assert ledger.free([A, B, C], noisy=False) == {C}
 
 
 def test_exact_or_noisy_for_life(ledger: Reservations) -> None:
-    reserve(ledger, (A,))
-    reserve(ledger, (B,), period="p2", noisy=True, mu=1.0)
+    noisy = study("noisy", noisy=True)
+    reserve(ledger, A)
+    reserve(ledger, B, period="p2", content=noisy, mu=1.0)
     assert ledger.free([A, B, C], noisy=False) == {C}
     assert ledger.free([A, B, C], noisy=True, mu=1.0, mu_budget=2.0) == {B, C}
     with pytest.raises(Misuse, match="held by other runs"):
-        reserve(ledger, (A,), period="p3", noisy=True, mu=1.0)
+        reserve(ledger, A, period="p3", content=noisy, mu=1.0)
     with pytest.raises(Misuse, match="held by other runs"):
-        reserve(ledger, (B,), period="p3")
+        reserve(ledger, B, period="p3")
 
 
 def test_a_records_budget_is_spent_over_all_studies(ledger: Reservations) -> None:
-    reserve(ledger, (A, B), noisy=True, mu=1.5)
-    reserve(ledger, (A,), question=OTHER, noisy=True, mu=1.0)
+    reserve(ledger, A, B, content=study("one", noisy=True), mu=1.5)
+    other = reserve(ledger, A, content=study("other", noisy=True), mu=1.0)
 
     def free(mu: float) -> set[bytes]:
         return ledger.free([A, B, C], noisy=True, mu=mu, mu_budget=2.0)
@@ -100,60 +205,68 @@ def test_a_records_budget_is_spent_over_all_studies(ledger: Reservations) -> Non
     assert free(1.0) == {B, C}
     assert free(1.4) == {C}
     assert free(2.1) == set()
-    ledger.give_up(OTHER, "p1")
+    ledger.give_up(other)
     assert free(1.0) == {A, B, C}
 
 
 @pytest.mark.parametrize("reason", ["none", "lost"])
 def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reason: str) -> None:
-    reserve(ledger)
-    ledger.opened(ONE, "p1", CTX, "sum")
-    ledger.ended(CTX, reason, spends=True)
-    found = ledger.run(ONE, "p1")
-    assert found is not None
-    assert (found.state, found.summed) == (State.SPENT, CTX)
-    ledger.give_up(ONE, "p1")
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, reason)
+    [run] = ledger.runs()
+    assert (run.state, run.summed) == (State.SPENT, C)
+    ledger.give_up(run)
     assert ledger.free([A, B], noisy=False) == set()
-    assert np.array_equal(ledger.rows(ONE, "p1")[0], FEATURES)
+    assert np.array_equal(ledger.rows(run)[0], FEATURES)
 
 
-def test_the_first_end_that_is_noted_stays(ledger: Reservations) -> None:
-    reserve(ledger)
-    ledger.opened(ONE, "p1", CTX, "sum")
-    ledger.ended(CTX, "erased", spends=False)
-    ledger.ended(CTX, "none", spends=True)
-    found = ledger.run(ONE, "p1")
-    assert found is not None
-    assert found.state is State.RESERVED
-    ledger.ended(CTX2, "none", spends=True)
-    assert ledger.free([A], noisy=False) == set()
+def test_an_erasure_takes_the_place_of_a_certificate(ledger: Reservations) -> None:
+    """A certificate of a set is not yet an end (§4.9); the history decides which end is accepted."""
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, "none")
+    assert ledger.runs()[0].state is State.SPENT
+    ledger.give_up(run)
+    chain.end(C, "erased")
+    assert ledger.runs()[0].state is State.DECLINED
+    assert ledger.free([A, B], noisy=False) == {A, B}
 
 
-def test_the_first_sum_is_remembered_and_an_indicator_is_none(ledger: Reservations) -> None:
-    reserve(ledger)
-    ledger.opened(ONE, "p1", C, "indicator")
-    ledger.ended(C, "none", spends=True)
-    found = ledger.run(ONE, "p1")
-    assert found is not None
-    assert (found.state, found.summed) == (State.SPENT, None)
-    for context in (CTX, CTX2):
-        ledger.opened(ONE, "p1", context, "sum")
-        ledger.ended(context, "none", spends=True)
-    found = ledger.run(ONE, "p1")
-    assert found is not None
-    assert found.summed == CTX
+def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C, "indicator")
+    chain.end(C, "none", "indicator")
+    [run] = ledger.runs()
+    assert (run.state, run.summed) == (State.SPENT, None)
+    for context in (A, B):
+        chain.enter(context)
+        chain.end(context, "none")
+    assert ledger.runs()[0].summed == A
+
+
+def test_an_attempt_of_no_reservation_changes_nothing(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, b"q" * 32)
+    chain.enter(C)
+    chain.end(C, "none")
+    assert ledger.runs() == (run,)
 
 
 def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservations, tmp_path: Path) -> None:
-    reserve(ledger)
-    ledger.keep_vector(ONE, "p1", "sum", np.arange(3))
-    ledger.opened(ONE, "p1", CTX, "indicator")
-    ledger.opened(ONE, "p1", CTX, "indicator")
-    ledger.give_up(ONE, "p1")
+    run = reserve(ledger)
+    ledger.keep_vector(run, "sum", np.arange(3))
+    chain = Chain(ledger, run.question)
+    chain.enter(C, "indicator")
+    ledger.give_up(run)
     assert ledger.free([A], noisy=False) == set()
-    with pytest.raises(Misuse, match="given up"):
-        ledger.opened(ONE, "p1", CTX2, "indicator")
-    ledger.ended(CTX, "survivors-too-few", spends=False)
+    with pytest.raises(PeerFault, match="gave up") as caught:
+        ledger.check(attempt(run))
+    assert caught.value.cause is Cause.POLICY_REFUSED
+    chain.end(C, "survivors-too-few", "indicator")
     assert ledger.free([A], noisy=False) == {A}
     assert not [
         path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and path.suffix != ".sqlite"
@@ -163,18 +276,84 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     reserve(ledger, period="p2")
 
 
-def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
+def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     reserve(ledger)
-    assert ledger.vector(ONE, "p1", "sum") is None
-    ledger.keep_vector(ONE, "p1", "sum", np.array([1, -2, 3]))
-    ledger.keep_vector(ONE, "p1", "sum", np.array([1, -2, 3]))
-    kept = ledger.vector(ONE, "p1", "sum")
+    later = reserve(ledger, C, period="p2")
+    ledger.renew(later, EXPIRES + 10)
+    ledger.renew(later, EXPIRES - 10)
+    ledger.give_up_expired(EXPIRES - 1)
+    assert {run.state for run in ledger.runs()} == {State.RESERVED}
+    ledger.give_up_expired(EXPIRES)
+    assert [(run.state, run.given_up) for run in ledger.runs()] == [("declined", True), ("reserved", False)]
+
+
+def attempt(run: Run, step: str = "sum", repeats: bytes = NO_CONTEXT) -> Attempt:
+    return _Attempt(D, run.question, run.period, step, repeats)  # type: ignore[return-value]  # as much of one as is read
+
+
+def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    assert ledger.check(attempt(run)) == run
+    with pytest.raises(PeerFault, match="another attempt"):
+        ledger.check(attempt(run, repeats=C))
+    for context, reason in ((A, "void"), (B, "none")):
+        chain.enter(context)
+        chain.end(context, reason)
+    with pytest.raises(PeerFault, match="step sum of study, period p1 was certified before") as caught:
+        ledger.check(attempt(run))
+    assert caught.value.cause is Cause.ALREADY_SUMMED
+    assert ledger.check(attempt(run, repeats=B)).state is State.SPENT
+    chain.enter(C)
+    chain.end(C, "none")
+    for other in (A, C):
+        with pytest.raises(PeerFault) as caught:
+            ledger.check(attempt(run, repeats=other))
+        assert caught.value.cause is Cause.REPEAT_MISMATCH
+    with pytest.raises(PeerFault, match="holds no reservation"):
+        ledger.check(attempt(replace(run, period="p9")))
+
+
+def test_a_lost_sum_is_not_repeated(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(B)
+    chain.end(B, "lost")
+    with pytest.raises(PeerFault, match="was lost before"):
+        ledger.check(attempt(run))
+    with pytest.raises(PeerFault) as caught:
+        ledger.check(attempt(run, repeats=B))
+    assert caught.value.cause is Cause.REPEAT_MISMATCH
+
+
+def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, "none")
+    base = ledger.under(C)
+    assert base is not None
+    assert base.number == run.number
+    other = study("other", extractor="ab" * 32)
+    derived = ledger.answer(other, "p1", selection(), base=base)
+    assert (derived.base, derived.state, derived.records, derived.summed) == (run.number, State.SPENT, 2, C)
+    for again in (study("third", extractor="ab" * 32), study("fourth")):
+        with pytest.raises(Misuse, match="summed under this extractor before"):
+            ledger.answer(again, "p1", selection(), base=base)
+    assert ledger.under(D) is None
+    assert ledger.free([A, B, C], noisy=False) == {C}
+
+
+def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    assert ledger.vector(run, "sum") is None
+    ledger.keep_vector(run, "sum", np.array([1, -2, 3]))
+    ledger.keep_vector(run, "sum", np.array([1, -2, 3]))
+    kept = ledger.vector(run, "sum")
     assert kept is not None
     assert kept.tolist() == [1, -2, 3]
     with pytest.raises(Misuse, match="one vector sum"):
-        ledger.keep_vector(ONE, "p1", "sum", np.array([1, -2, 4]))
-    with pytest.raises(Misuse, match="no reservation"):
-        ledger.keep_vector(ONE, "p2", "sum", np.array([1]))
+        ledger.keep_vector(run, "sum", np.array([1, -2, 4]))
 
 
 def damage_rows(folder: Path) -> None:
@@ -208,56 +387,79 @@ def age_ledger(folder: Path) -> None:
 def test_damage_is_refused_and_never_guessed_at(
     ledger: Reservations, tmp_path: Path, harm: Callable[[Path], None], said: str
 ) -> None:
-    reserve(ledger)
+    run = reserve(ledger)
     harm(tmp_path / "ledger")
     with pytest.raises(StateError, match=said):
-        ledger.rows(ONE, "p1")
+        ledger.rows(run)
 
 
 class Crash(BaseException):
     pass
 
 
+@pytest.mark.parametrize("early", [True, False])
 def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
-    """Reserve, keep a vector, open, end and give up, cut off at each write and run again: one reservation, one vector, no record lost."""
-    written = write_durably
+    """Reserve, keep a vector, enter and end, cut off at each write and run again: one reservation, one vector, no record lost."""
+    written, transaction = write_durably, Reservations._write
 
     def life(ledger: Reservations) -> None:
-        if ledger.run(ONE, "p1") is None:
-            reserve(ledger)
-        if ledger.vector(ONE, "p1", "sum") is None:
-            ledger.keep_vector(ONE, "p1", "sum", np.array([1, 2]))
-        ledger.opened(ONE, "p1", CTX, "sum")
-        ledger.ended(CTX, "void", spends=False)
-        ledger.opened(ONE, "p1", CTX2, "sum")
-        ledger.ended(CTX2, "none", spends=True)
+        run = ledger.run(study().question.digest, "p1") or reserve(ledger)
+        if ledger.vector(run, "sum") is None:
+            ledger.keep_vector(run, "sum", np.array([1, 2]))
+        chain = Chain(ledger, run.question)
+        chain.enter(C)
+        chain.end(C, "void")
+        chain.enter(D)
+        chain.end(D, "none")
 
-    for before in range(2):
-        for point in range(2):
-            folder = tmp_path / f"{before}-{point}"
-            left = point
+    point, crashed = 0, True
+    while crashed:
+        folder, left, crashed = tmp_path / str(point), point, False
 
-            def crashing(path: Path, data: bytes, *, early: bool = bool(before)) -> None:
-                nonlocal left
-                left -= 1
-                if left < 0 and early:
-                    raise Crash
-                written(path, data)
-                if left < 0:
-                    raise Crash
+        def strike() -> None:
+            nonlocal left, crashed
+            left -= 1
+            if left == -1:
+                crashed = True
+                raise Crash
 
-            monkeypatch.setattr(reservations, "write_durably", crashing)
-            with pytest.raises(Crash):
+        def crashing(path: Path, data: bytes) -> None:
+            if early:
+                strike()
+            written(path, data)
+            if not early:
+                strike()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(reservations, "write_durably", crashing)
+            patched.setattr(Reservations, "_write", _struck(transaction, strike, early=early))
+            with suppress(Crash):
                 life(Reservations(folder))
-            monkeypatch.setattr(reservations, "write_durably", written)
-            again = Reservations(folder)
-            # Nothing is half there: a run in the ledger has its rows, a vector in the ledger its file.
-            for run in again.runs():
-                again.rows(run.question, run.period)
-                again.vector(run.question, run.period, "sum")
-            life(again)
-            [run] = again.runs()
-            assert (run.state, run.records, run.summed) == (State.SPENT, 2, CTX2)
-            assert again.free([A, B, C, D], noisy=False) == {C, D}
+        again = Reservations(folder)
+        # Nothing is half there: a run in the ledger has its rows, a vector in the ledger its file.
+        for run in again.runs():
+            again.rows(run)
+            again.vector(run, "sum")
+        life(again)
+        [run] = again.runs()
+        assert (run.state, run.records, run.summed) == (State.SPENT, 2, D)
+        assert again.free([A, B, C, D], noisy=False) == {C, D}
+        point += 1
+    assert point > 8
+
+
+def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any:
+    """A transaction that the machine stops in, or right after."""
+
+    @contextmanager
+    def write(self: Reservations) -> Any:
+        with transaction(self) as ledger:
+            yield ledger
+            if early:
+                strike()
+        if not early:
+            strike()
+
+    return write

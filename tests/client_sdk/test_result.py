@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from client_sdk.errors import PeerFault, StateError
+from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.identity import Identity
+from client_sdk.records import Records
 from client_sdk.result import Result
 from protocol.causes import Cause
 from protocol.identity import SigningKey
@@ -21,8 +22,9 @@ from protocol.member import Closed
 from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
 from protocol.published import DisputeView, DocumentView, SurvivorView
 from protocol.record import sign_record
+from protocol.rest import NoiseView
 from protocol.transcript import Transcript
-from tests.client_sdk.federation import Federation, tensor
+from tests.client_sdk.federation import CLASSES, Federation, tensor
 from tests.protocol.forging import again
 
 
@@ -42,7 +44,7 @@ def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: P
     loaded.verify(federation.admin.public)
     loaded.verify()
     assert loaded.record == result.record
-    assert loaded.weights_file == result.weights_file
+    assert loaded.head_file == result.head_file
     assert np.array_equal(loaded.weights, result.weights)
     assert (loaded.counted, loaded.survivors) == (True, federation.ids)
     assert loaded.certificate == result.certificate
@@ -53,6 +55,7 @@ def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: P
     "name",
     [
         "roster.bin",
+        "study.bin",
         "manifest.bin",
         "opening.bin",
         "certificate.bin",
@@ -109,18 +112,23 @@ def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
     ("field", "value"),
     [
         ("round", "ab" * 8),
-        ("federation", "ab" * 32),
-        ("cohort", "ab" * 32),
         ("context", "ab" * 32),
-        ("closing", "ab" * 32),
+        ("federation", "ab" * 32),
+        ("study", "ab" * 32),
+        ("name", "other"),
+        ("version", 2),
+        ("period", "p2"),
+        ("step", "mean"),
+        ("cohort", "ab" * 32),
         ("terms", "ab" * 32),
-        ("extractor", "ab" * 32),
-        ("statistic", "other"),
-        ("members", 4),
+        ("survivors_hash", "ab" * 32),
+        ("withheld", (1,)),
+        ("holders", (3, 3)),
+        ("noise", NoiseView(mu=1.0, epsilon=1.0, spent_epsilon=1.0, study_epsilon=1.0, delta=1e-6)),
         ("survivors", ()),
         ("survivors", (SurvivorView(member="member-0", digest="ab" * 32),)),
-        ("records", 3001),
-        ("weights_sha256", "ab" * 32),
+        ("rows", 121),
+        ("head", "ab" * 32),
     ],
 )
 def test_a_signed_record_that_says_something_else_is_refused(
@@ -159,9 +167,9 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
 @pytest.mark.parametrize(
     ("tensors", "match"),
     [
-        ({"weights": np.zeros((3, 3))}, "terms ask for"),
-        ({"weights": np.zeros((3, 2)), "bias": np.zeros(2)}, "terms ask for"),
-        ({"other": np.zeros((3, 2))}, "holds no head: other"),
+        ({"weights": np.zeros((3, 3))}, "the study has 3 and 2"),
+        ({"weights": np.zeros((3, 2)), "bias": np.zeros(2)}, "the study's is"),
+        ({"other": np.zeros((3, 2))}, "no head: other"),
         ({"weights": np.zeros((0, 2))}, "a head has weights"),
         ({"weights": np.full((3, 2), np.nan)}, "not finite float64"),
         ({"weights": np.zeros((3, 2), np.float32)}, "a head has float64"),
@@ -175,8 +183,8 @@ def test_weights_that_are_none_are_refused_even_where_signed(
 ) -> None:
     federation, result = done
     file = tensors if isinstance(tensors, bytes) else save(tensors)
-    changed = result.record.model_copy(update={"weights_sha256": hashlib.sha256(file).hexdigest()})
-    forged = replace(result, weights_file=file, record=sign_record(changed, federation.coordinator_key))
+    changed = result.record.model_copy(update={"head": hashlib.sha256(file).hexdigest()})
+    forged = replace(result, head_file=file, record=sign_record(changed, federation.coordinator_key))
     with pytest.raises(PeerFault, match=match) as caught:
         forged.verify(federation.admin.public)
     assert caught.value.cause is Cause.RESULT_MISMATCH
@@ -190,8 +198,7 @@ def read(raw: bytes | None) -> Transcript:
 def reopened(evidence: Evidence, key: SigningKey, **changes: Any) -> Evidence:
     opening = evidence.opening
     values = {
-        name: getattr(opening, name)
-        for name in ("cohort", "sequence", "attempt", "links", "terms", "exceptions")
+        name: getattr(opening, name) for name in ("cohort", "sequence", "attempt", "links", "terms")
     } | changes
     return replace(evidence, opening=Opening.make(key, **values))
 
@@ -213,12 +220,20 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         Cause.CHAIN_BROKEN,
     ),
     "another opening": (
-        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, ridges=(0.2,))),
+        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, latest_end_s=7)),
         Cause.WRONG_CONTEXT,
     ),
-    "an opening whose extractor the admin has not approved": (
-        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, extractor=bytes(32))),
+    "an opening of a step that the study does not have": (
+        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, step="mean")),
         Cause.TERMS_REFUSED,
+    ),
+    "another study": (
+        lambda f, e: replace(e, study=f.make_study({"version": 2})),
+        Cause.WRONG_COHORT,
+    ),
+    "a study by somebody else": (
+        lambda f, e: replace(e, study=again(e.study, f.coordinator_key)),
+        Cause.BAD_SIGNATURE,
     ),
     "a vote too few": (
         lambda f, e: replace(e, certificate=replace(e.certificate, votes=e.certificate.votes[:1])),
@@ -229,7 +244,7 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         Cause.CERTIFICATE_INVALID,
     ),
     "another upload of its own": (
-        lambda f, e: replace(e, own=(Survivor(e.member, bytes(8), bytes(8), bytes(32)),)),
+        lambda f, e: replace(e, own=(Survivor(e.member, bytes(32)),)),
         Cause.OWN_UPLOAD_CHANGED,
     ),
     "a header that it did not sign": (
@@ -272,14 +287,6 @@ def test_a_void_certificate_has_no_result(done: tuple[Federation, Result]) -> No
         replace(result, evidence=evidence).verify()
 
 
-def test_terms_of_another_kind_of_statistic_have_no_weights(done: tuple[Federation, Result]) -> None:
-    federation, result = done
-    terms = replace(result.evidence.opening.terms, layout=b"{}")
-    evidence = reopened(result.evidence, federation.coordinator_key, terms=terms)
-    with pytest.raises(PeerFault, match="a layout has the keys"):
-        replace(result, evidence=evidence)._check_tensors()
-
-
 def test_who_only_decrypts_has_evidence_without_an_upload(
     done: tuple[Federation, Result], tmp_path: Path
 ) -> None:
@@ -304,12 +311,15 @@ def test_nothing_of_an_earlier_round_lies_beside_a_result(
         record = result.record.model_copy(update={"documents": names, **changes})
         documents = {view.name: document for view in names}
         return replace(
-            result, record=sign_record(record, federation.coordinator_key), documents=documents, material=b"m"
+            result,
+            record=sign_record(record, federation.coordinator_key),
+            document_files=documents,
+            material_file=b"m",
         )
 
     naming(*views).save(tmp_path)
     assert len([*tmp_path.glob("*.document.safetensors")]) == 2
-    headless = replace(naming(views[0], weights_sha256=None), weights_file=None, material=None)
+    headless = replace(naming(views[0], head=None), head_file=None, material_file=None)
     replace(headless, transcript_file=None).save(tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.suffix in {".safetensors", ".json"}} == {
         "a.document.safetensors",
@@ -317,7 +327,7 @@ def test_nothing_of_an_earlier_round_lies_beside_a_result(
         "record.json",
     }
     assert not (tmp_path / "material.bin").exists()
-    assert Result.load(tmp_path).documents == {"a": document}
+    assert Result.load(tmp_path).document_files == {"a": document}
 
 
 def test_evidence_comes_from_a_closed_phase(done: tuple[Federation, Result]) -> None:
@@ -330,3 +340,27 @@ def test_evidence_comes_from_a_closed_phase(done: tuple[Federation, Result]) -> 
     assert result.evidence.header is not None
     assert (Survivor.of(result.evidence.header),) == result.evidence.own
     federation.close()
+
+
+def test_a_member_makes_its_own_head_of_pooled_sums(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, after={"publish": ["pooled", "posterior"]})
+    result = federation.run(federation.enrol())["member-0"]
+    features, labels = federation.data("member-0")
+    own, held_out = (
+        Records(features[:12], labels[:12]),
+        Records(features[12:], [CLASSES[each] for each in labels[12:]]),
+    )
+    found = result.personalise(own, held_out)
+    assert found.weights.shape == (3, 2)
+    assert set(result.arrays("pooled")) == {"V", "U", "counts"}
+    assert result.notes("pooled") == {"bias": False}
+    with pytest.raises(Misuse, match="publishes no lda beside its head, but pooled, posterior"):
+        result.arrays("lda")
+    with pytest.raises(Misuse, match="no row has usable features"):
+        result.evaluate(np.zeros((2, 3)), [0, 1])
+    federation.close()
+    plain = Federation(tmp_path / "plain")
+    other = plain.run(plain.enrol())["member-0"]
+    with pytest.raises(Misuse, match=r"after\.publish = pooled"):
+        other.personalise(own, held_out)
+    plain.close()

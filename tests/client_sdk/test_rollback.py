@@ -8,8 +8,9 @@ from client_sdk.errors import PeerFault
 from client_sdk.store import Store
 from protocol.causes import Cause
 from protocol.coordinator import Recovered
-from tests.client_sdk.counting import Counting
-from tests.client_sdk.federation import Federation
+from tests.client_sdk.federation import WITHHOLDING, Federation
+
+QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 
 
 def known(federation: Federation) -> set[Any]:
@@ -22,36 +23,35 @@ def causes(results: dict[str, Any]) -> set[Any]:
     return {result.cause if isinstance(result, PeerFault) else type(result) for result in results.values()}
 
 
-def test_what_an_indicator_round_was_made_of_is_shown_late(tmp_path: Path) -> None:
-    counting = Counting(tmp_path, 8)
-    coordinator = counting.coordinator
-    first, second = counting.enrol(), counting.enrol()
-    waiting = coordinator.open_indicator(first)
-    disclosed = coordinator.shown
-    coordinator.shown = {}
+def test_what_an_indicator_was_made_of_is_shown_late(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, 8, question=QUESTION)
+    coordinator = federation.coordinator
+    first, second = federation.enrol(), federation.enrol()
+    waiting = coordinator.open_round(first)
+    disclosed: dict[str, bytes] = {}
     solve = coordinator._solve
 
     def silent(entry: Any, phase: Recovered) -> None:
         solve(entry, phase)
-        disclosed[waiting] = coordinator.shown.pop(waiting)
+        disclosed[waiting], entry.disclosure = entry.disclosure, b""
 
     coordinator._solve = silent  # type: ignore[method-assign]
-    assert causes(counting.together(counting.contributions(waiting))) == {Cause.WRONG_PHASE}
+    assert causes(federation.together(federation.contributions(waiting))) == {Cause.WRONG_PHASE}
     coordinator._solve = solve  # type: ignore[method-assign]
-    links, history = coordinator.links, coordinator.history
+    links = coordinator.links
 
-    indicator = coordinator.open_indicator(second)
-    counting.together(counting.contributions(indicator))
-    everybody = coordinator.open_main(second, indicator, margin=1)
-    assert causes(counting.together(counting.contributions(everybody))) == {Result}
-    (before,) = {(each.head, each.length, each.settled) for each in known(counting)}
+    # Everybody is shown the counts late, and the sum of all is made in another cohort.
+    coordinator.rounds[waiting].disclosure = disclosed[waiting]
+    federation.together(federation.contributions(waiting), stuck=lambda: False)
+    everybody = coordinator.open_round(second)
+    assert causes(federation.together(federation.contributions(everybody))) == {Result}
+    (before,) = {(each.head, each.length, each.settled) for each in known(federation)}
 
     # The sum of all but one, under a history without the sum of all: their difference is one member's vector.
-    coordinator.shown[waiting] = disclosed[waiting]
-    coordinator.links, coordinator.history = links, history
+    coordinator.links = links
     coordinator.cohorts[first].place = (1, 0)
-    without = coordinator.open_main(first, waiting, margin=1)
-    results = counting.together(counting.contributions(without, counting.ids[:7]))
-    assert causes(results) == {Cause.CHAIN_BROKEN}
-    assert {(each.head, each.length, each.settled) for each in known(counting)} == {before}
-    counting.close()
+    without = coordinator.open_round(first, step="sum")
+    results = federation.together(federation.contributions(without, federation.ids[:7]))
+    assert causes(results) == {Cause.OUTCOME_MISSING}
+    assert {(each.head, each.length, each.settled) for each in known(federation)} == {before}
+    federation.close()

@@ -38,7 +38,7 @@ class Witness:
             things = (held, held.phase, session, session.store, session.key, conversations)
             self.shown.extend(map(repr, things))
             self.secrets |= secrets_of(held.phase)
-        self.shown.append(repr(session.store.lineage_key()))
+        self.shown.append(repr(session.store.ledger.secret))
 
 
 def secrets_of(value: object) -> set[bytes]:
@@ -63,8 +63,11 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     monkeypatch.setattr("secrets.token_bytes", lambda count: (CANARY * 9)[:count])
     witness = Witness(federation)
     cohort = federation.coordinator.open_cohort()
-    witness.watch(federation.member("member-0").enrol(cohort))
-    federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids})
+    records = federation.records("member-0")
+    witness.watch(federation.member("member-0").enrol(cohort, records))
+    federation.together(
+        {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
+    )
     round_id = federation.coordinator.open_round(cohort)
     for flow in federation.contributions(round_id, federation.ids[1:]).values():
         federation.until(flow, "chunks/1").close()
@@ -77,8 +80,9 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     text = "\n".join([*witness.shown, *map(repr, (results, federation.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
     state = witness.home / "state"
-    allowed = {witness.home / "identity.key", state / "lineage.key", *(state / "phases").iterdir()}
-    assert CANARY in (state / "lineage.key").read_bytes()
+    ledger = state / "ledger/ledger.sqlite"
+    allowed = {witness.home / "identity.key", ledger, *(state / "phases").iterdir()}
+    assert CANARY in ledger.read_bytes()
     for path in witness.home.rglob("*"):
         if path.is_file() and path not in allowed:
             stored = path.read_bytes()
@@ -87,6 +91,6 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
 
 def test_a_member_and_its_identity_show_no_key(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
-    with Member("https://x", identity, None, federation.policy) as member:
+    with Member("https://x", identity, federation.policy) as member:
         for thing in (identity, identity.key, identity.__dict__, member, member.__dict__, federation.policy):
             assert not any(form in repr(thing) for form in forms(identity.key.seed))

@@ -7,5 +7,7 @@ from tests.client_sdk.federation import Federation
 
 def test_only_a_poll_that_came_back_at_once_is_followed_by_a_pause(federation: Federation) -> None:
     session = federation.member("member-0").session
-    assert list(session.unhurried(federation.clock.now_s)) == [Pause(POLL_MIN_S)]
-    assert list(session.unhurried(federation.clock.now_s - POLL_MIN_S)) == []
+    now_s = federation.clock.now_s
+    assert list(session.waited(now_s, news=False)) == [Pause(POLL_MIN_S)]
+    assert list(session.waited(now_s - POLL_MIN_S, news=False)) == []
+    assert list(session.waited(now_s, news=True)) == []

@@ -1,6 +1,7 @@
 """State on disk."""
 
 import hashlib
+import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 from client_sdk import files
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
-from client_sdk.offer import Offer
 from client_sdk.policy import Policy
 from client_sdk.store import Store
 from protocol.member import History
@@ -22,15 +22,6 @@ def store(tmp_path: Path) -> Store:
     made = Store(tmp_path)
     made.begin()
     return made
-
-
-def test_the_lineage_key_is_made_once(store: Store, tmp_path: Path) -> None:
-    key = store.lineage_key()
-    assert (len(key), Store(tmp_path).lineage_key()) == (32, key)
-    assert repr(key) == "<SecretBytes 32 B>"
-    (tmp_path / "state/lineage.key").write_bytes(b"short")
-    with pytest.raises(StateError, match="new identity"):
-        store.lineage_key()
 
 
 def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation: Federation) -> None:
@@ -60,11 +51,8 @@ def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path
 NAME = b"\xab" * 32
 READERS: dict[str, Callable[[Store], object]] = {
     "roster.bin": Store.roster,
-    "history.bin": Store.history,
-    "lineage.key": Store.lineage_key,
+    "studies/study": lambda store: store.study("study"),
     f"phases/{NAME.hex()}": lambda store: store.held(NAME),
-    "lineages/index": lambda store: store.lineages.all(),
-    f"lineages/charged/{NAME.hex()}": lambda store: store.lineages.awaited(),
 }
 SEALS = 16 + 32
 
@@ -103,37 +91,29 @@ def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
         READERS[name](store)
 
 
-def test_records_of_a_lineage_that_are_gone_or_cut_are_the_folders_fault(federation: Federation) -> None:
-    federation.together(federation.contributions(federation.coordinator.open_round(federation.enrol())))
-    lineages = federation.open["member-0"].session.store.lineages
-    lineage = lineages.all()[0]
-    [path] = (federation.folder / "member-0/state/lineages").glob("*-*")
-    offer = Offer.of(federation.statistics("member-0", "another"), "another", b"k" * 32)
-    for raw, why in (
-        (None, "is missing"),
-        (sealed(b"1234567"), "is not of this release"),
-        (b"", "is damaged"),
-    ):
-        path.unlink(missing_ok=True)
-        if raw is not None:
-            path.write_bytes(raw)
-        with pytest.raises(StateError, match=f"^{path} {why}"):
-            lineages.check(offer, lineage.family, b"c" * 32, federation.policy)
+def damaged(folder: Path, change: str) -> None:
+    with sqlite3.connect(folder / "state/ledger/ledger.sqlite") as database:
+        database.execute(f"UPDATE kept SET {change} WHERE name = 'history'")
 
 
-def test_a_whole_history_with_more_behind_it_is_refused(store: Store, tmp_path: Path) -> None:
-    store.remember(History(head=b"h" * 32, length=2), History())
-    path = tmp_path / "state/history.bin"
-    path.write_bytes(sealed(path.read_bytes()[SEALS:] + b"\0"))
-    with pytest.raises(StateError, match="is not of this release"):
+def test_a_history_that_was_changed_is_refused(store: Store, tmp_path: Path) -> None:
+    learned = History(head=b"h" * 32, length=2)
+    store.remember(learned, History())
+    damaged(tmp_path, "value = CAST(value || x'00' AS BLOB)")
+    with pytest.raises(StateError, match="the ledger's history is damaged"):
+        store.history()
+    more = learned.encode_fields() + b"\0"
+    damaged(tmp_path, f"value = x'{more.hex()}', sha256 = x'{hashlib.sha256(more).hexdigest()}'")
+    with pytest.raises(StateError, match="not of this release"):
         store.history()
 
 
 def test_a_damaged_history_is_not_the_phases_fault(federation: Federation) -> None:
     cohort = bytes.fromhex(federation.enrol())
-    path = federation.folder / "member-0/state/history.bin"
-    path.write_bytes(sealed(b"\xff"))
-    with pytest.raises(StateError, match=f"^{path} is not"):
+    home = federation.folder / "member-0"
+    federation.open["member-0"].session.store.remember(History(length=1), History())
+    damaged(home, "value = x'ff'")
+    with pytest.raises(StateError, match="history is damaged"):
         federation.member("member-0").session.store.held(cohort)
 
 
@@ -167,12 +147,12 @@ def test_a_kept_result_of_another_admin_is_no_damage(federation: Federation) -> 
     federation.together(federation.contributions(round_id))
     member = federation.member("member-0", policy=Policy(admin_key=b"x" * 32))
     with pytest.raises(PeerFault, match="wrong-federation"):
-        federation.alone(member.contribute(round_id, None, "main"))
+        federation.alone(member.contribute(round_id))
 
 
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
     assert store.history() == History()
-    learned = History(head=b"h" * 32, length=2, spent=(b"l" * 8,))
+    learned = History(head=b"h" * 32, length=2)
     for _ in range(2):
         store.remember(learned, History())
         assert store.history() == learned

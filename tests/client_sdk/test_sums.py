@@ -14,35 +14,52 @@ from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.sums import verify_sums
 from protocol.causes import Cause
-from tests.client_sdk.federation import Federation, tensor
+from tests.client_sdk.federation import NOISY, Federation, tensor
 
 
-def finished(folder: Path, terms: dict[str, Any], settings: dict[str, Any]) -> tuple[Result, bytes]:
-    federation = Federation(folder)
-    round_id = federation.coordinator.open_round(federation.enrol(), **terms)
-    flows = {
-        m: federation.member(m).contribute(round_id, federation.statistics(m, **settings), "main")
-        for m in federation.ids
-    }
-    result = federation.together(flows)["member-0"]
+def finished(folder: Path, question: dict[str, Any]) -> tuple[Result, bytes]:
+    federation = Federation(folder, question=question)
+    cohort = federation.enrol()
+    while federation.coordinator.next_step(cohort) is not None:
+        result = federation.run(cohort)["member-0"]
     federation.close()
-    return result, federation.coordinator.rounds[round_id].sums
+    return result, federation.coordinator.rounds[result.record.round].sums
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_honest_sums_pass(tmp_path: Path, *, bias: bool) -> None:
-    result, sums = finished(tmp_path, {"bias": bias}, {"bias": bias})
+STATISTICS = [
+    [{"kind": "ffc", "bias": True}],
+    [{"kind": "random-features", "size": 4, "bandwidth": 1.0}],
+    [{"kind": "ffc", "bias": False}, {"kind": "random-features", "size": 4, "bandwidth": 1.0}],
+]
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
+def test_honest_sums_pass(tmp_path: Path, statistics: list[dict[str, Any]]) -> None:
+    result, sums = finished(tmp_path, {"statistics": statistics})
     pooled = verify_sums(result, sums)
-    assert pooled.records == result.record.records == 5 + 6 + 7
+    assert list(pooled) == [each["kind"] for each in statistics]
+    assert result.record.rows == 20 + 21 + 22
+
+
+def test_every_step_of_a_noisy_chain_passes(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, question=NOISY)
+    cohort, kinds = federation.enrol(), list[str]()
+    while federation.coordinator.next_step(cohort) is not None:
+        result = federation.run(cohort)["member-0"]
+        kinds += verify_sums(result, federation.coordinator.rounds[result.record.round].sums)
+        assert result.record.noise is not None
+        assert (result.head is None) == (result.record.step == "mean")
+    assert kinds == ["mean", "ffc"]
+    federation.close()
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, bytes]:
-    return finished(tmp_path_factory.mktemp("sums"), {}, {})
+    return finished(tmp_path_factory.mktemp("sums"), {})
 
 
 def named(result: Result, sums: bytes, **changes: Any) -> Result:
-    values = {"sums_sha256": hashlib.sha256(sums).hexdigest(), **changes}
+    values = {"sums": hashlib.sha256(sums).hexdigest(), **changes}
     return replace(result, record=result.record.model_copy(update=values))
 
 
@@ -73,16 +90,16 @@ def test_sums_that_no_honest_members_have_are_refused(plain: tuple[Result, bytes
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
-def test_another_number_of_records_is_refused(plain: tuple[Result, bytes]) -> None:
+def test_another_number_of_rows_is_refused(plain: tuple[Result, bytes]) -> None:
     result, sums = plain
-    with pytest.raises(PeerFault, match="hold 18 records, the record says 19"):
-        verify_sums(named(result, sums, records=19), sums)
+    with pytest.raises(PeerFault, match="hold 63 rows, the record says 64"):
+        verify_sums(named(result, sums, rows=64), sums)
 
 
 def test_a_record_without_the_ridge_that_was_solved_at_is_refused(plain: tuple[Result, bytes]) -> None:
     result, sums = plain
     solution = result.record.solution.model_copy(update={"ridge": None})
-    with pytest.raises(PeerFault, match="names no ridge") as caught:
+    with pytest.raises(PeerFault, match="names no λ") as caught:
         verify_sums(named(result, sums, solution=solution), sums)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
@@ -92,4 +109,4 @@ def test_weights_that_solve_something_else_are_refused(plain: tuple[Result, byte
     weights = result.weights.copy()
     weights[0, 0] += 1e-6 * np.abs(weights).max()
     with pytest.raises(PeerFault, match="SolutionCheckFailed"):
-        verify_sums(replace(result, weights_file=save({"weights": weights})), sums)
+        verify_sums(replace(result, head_file=save({"weights": weights})), sums)

@@ -22,7 +22,6 @@ from service.access.tokens import FILE
 from service.settings import SECRETS_DIR
 from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
-from tests.deploy.trial import page, promises
 from veilsum.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +116,7 @@ def test_what_the_unit_s_file_need_not_say_is_no_word_of_its_command() -> None:
     text = (DEPLOY / "veilsum-member@.service").read_text()
     [command] = settings_of(text)["ExecStart"]
     named = set(re.findall(r"\${(\w+)}", command))
-    assert named == {"COHORT", "FEATURES", "LINEAGE"}
+    assert named == {"DATA", "APPROVE"}
     assert "VEILSUM_CA" in text
 
 
@@ -296,14 +295,6 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
             for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE)
             assert "${{ github.event" not in step.get("run", ""), "a title could be a command"
-
-
-def test_the_page_with_the_clock_is_what_its_figures_give() -> None:
-    figures = json.loads((ROOT / "benchmarks" / "figures" / "trial.json").read_text("utf-8"))
-    assert (ROOT / "docs" / "trial.md").read_text("utf-8") == page(figures)
-    typed = [[step for step in trial["steps"] if "who" in step] for trial in figures["trials"]]
-    assert [len(each) for each in typed] == [8, 8, 6]
-    assert all(held for trial in figures["trials"] for _, held in promises(trial)[:1])
 
 
 def test_actions_are_pinned_by_the_commits_of_their_tags(tmp_path: Path) -> None:

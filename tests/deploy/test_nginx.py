@@ -9,27 +9,31 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from client_sdk import Identity, Member
+from client_sdk import Identity, Member, Policy, Records
 from client_sdk.errors import PeerFault, UnexpectedAnswer
 from client_sdk.operator import Operator
 from protocol.causes import Cause
-from protocol.rest import CohortRequest, RoundRequest
 from service.app import create_app
 from service.settings import Settings
-from tests.client_sdk.federation import EXTRACTOR, Federation
-from tests.client_sdk.local_coordinator import CLASSES, DIM
 from tests.service.servers import lacking
-from tests.threads import together
 from tests.veilsum.authority import Authority
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
+from veilsum.admin import create_admin, revised
+from veilsum.demo.consortium import demo_study
+from veilsum.demo.plan import Plan
+from veilsum.running import Following
+from veilsum.study import signed as study_signed
 
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
 CONF = (Path(__file__).parents[2] / "deploy" / "compose" / "nginx.conf").read_text()
@@ -106,7 +110,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
         Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"), public_url=url)
     )
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
@@ -118,7 +122,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     words = [NGINX, "-c", str(config), "-e", str(tmp_path / "error.log"), "-g", f"daemon off; {who}"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until_s = time.monotonic() + 120
+            until_s = time.monotonic() + 10
             while process.poll() is None and time.monotonic() < until_s:
                 try:
                     socket.create_connection(("127.0.0.1", port)).close()
@@ -129,9 +133,9 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
             yield Door(url, authority, names(authority.issue("member")), app.state.limits)
         finally:
             process.terminate()
-            process.wait(120)
+            process.wait(10)
             server.should_exit = True
-            thread.join(120)
+            thread.join(10)
 
 
 def test_who_gets_through(door: Door, tmp_path: Path) -> None:
@@ -153,49 +157,39 @@ def test_who_gets_through(door: Door, tmp_path: Path) -> None:
     assert seen == list(door.limits._full_s) == ["address 127.0.0.1"]
 
 
-def test_a_signed_round(door: Door, tmp_path: Path) -> None:
-    federation = Federation(tmp_path / "federation")
+def test_a_signed_run(door: Door, tmp_path: Path) -> None:
     shown: dict[str, Any] = {"verify": str(door.authority.path), "cert": door.certificate}
+    admin = create_admin(tmp_path / "admin")
+    identities = [Identity.create(tmp_path / name, name) for name in ("a", "b", "c")]
+    content = demo_study(Plan(), bytes.fromhex(EXTRACTOR), DIM, CLASSES, len(identities))
+    policy = Policy(admin_key=admin.public, approved={content.approval})
 
-    def member(name: str) -> Member:
-        identity = Identity.load(federation.folder / name)
-        return Member(door.url, identity, None, federation.policy, **shown)
+    def contributed(identity: Identity) -> bool:
+        own = Records(*records(np.random.default_rng(1), 40))
+        with Member(door.url, identity, policy, **shown) as live:
+            return next(iter(live.join(own, once=True))).counted
 
-    def enrolled(name: str) -> None:
-        with member(name) as live:
-            live.enrol(cohort)
-
-    def contributed(name: str) -> bool:
-        with member(name) as live:
-            return live.contribute(round_id, federation.statistics(name, bias=True), lineage="ct").counted
-
-    with Operator(door.url, "token", **shown) as operator:
-        roster = federation.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
-        name = operator.publish(roster).federation
-        cohort = operator.open_cohort(name, CohortRequest(records_cap=1000)).cohort
-        together(enrolled, federation.ids)
-        terms = RoundRequest(
-            dim=DIM,
-            classes=CLASSES,
-            bias=True,
-            extractor=EXTRACTOR.hex(),
-            chunk_elements=8,
-            ridges=(0.1,),
+    with Operator(door.url, "token", **shown) as operator, ThreadPoolExecutor(4) as pool:
+        draft = revised(
+            None,
+            coordinator=operator.coordinator().public_key,
+            members=[f"{each.member}={each.public.hex()}" for each in identities],
         )
-        round_id = operator.open_round(cohort, terms).round
-        assert together(contributed, federation.ids) == [True] * 3
-        assert operator.round(round_id).state == "done"
+        operator.publish_roster(draft.sign(admin))
+        study = operator.publish_study(study_signed.sign(content, admin.public, admin, time.time()))
+        run = pool.submit(Following(operator, lambda _: None).run, admin.public.hex(), study, PERIOD)
+        assert list(pool.map(contributed, identities)) == [True] * 3
+        assert run.result().state == "done"
     # By another name the door is another's: what was signed for it is for nobody else.
     with (
         Operator(
             door.url.replace("127.0.0.1", "localhost"),
             None,
-            admin=federation.admin,
+            admin=admin,
             verify=False,
             cert=door.certificate,
         ) as astray,
         pytest.raises(PeerFault) as refused,
     ):
-        astray.publish(federation.make_roster(2, coordinator=roster.coordinator))
+        astray.publish_roster(revised(draft, name="other").sign(admin))
     assert refused.value.cause is Cause.REQUEST_FORGED
-    federation.close()

@@ -10,6 +10,7 @@ from client_sdk import Result
 from tests.deploy.services import ROOT, lacking
 from tests.deploy.walk import MEMBERS, PICTURES, Consortium, consortium, walk
 from tests.service.pages import looking
+from tests.veilsum.cli import PERIOD
 
 PAGE = ROOT / "docs" / "tutorials" / "one-machine.md"
 
@@ -28,8 +29,9 @@ async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
     with consortium() as c:
         seen = await walk(c, tmp_path)
         for name in MEMBERS:
-            assert c.services[f"veilsum-member@{name}.service"].wait(120) == 0
-            result = Result.load(c.machine.home(f"veilsum-{name}") / "identity" / "result")
+            # The agent goes on waiting for runs; its result is there.
+            kept = c.machine.home(f"veilsum-{name}") / "identity" / "results" / f"ct-2026-{PERIOD}"
+            result = Result.load(kept)
             result.verify(bytes.fromhex(c.admin))
             assert (result.record.round, result.counted) == (seen["round"], True)
             assert [each.member for each in result.record.survivors] == list(MEMBERS)

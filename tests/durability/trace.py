@@ -225,9 +225,17 @@ class Replay:
             case "unlink" | "unlinkat" | "rmdir":
                 self.disk.remove(path)
             case "rename" | "renameat" | "renameat2":
-                self.disk.move(path, PurePosixPath(call.strings[1].decode()).relative_to(self.root))
+                self.disk.move(path, self._second(call))
+            case "link" | "linkat":
+                node = self.disk.find(path)
+                assert node is not None, call
+                self.disk.make(self._second(call), node)
             case _:
                 raise AssertionError(f"{call.name} of {path} is not modelled")
+
+    def _second(self, call: Call) -> PurePosixPath:
+        """The new name."""
+        return PurePosixPath(call.strings[1].decode()).relative_to(self.root)
 
     def _path(self, call: Call) -> PurePosixPath | None:
         """Below the root; None for what lies outside."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from calibration import CalibrationError, Layout, ffc_layout
-from calibration.lattice import lattice_from
 from protocol import published, rest
 from protocol.codec import Headed, Struct
 from protocol.errors import Misuse, PeerFault
@@ -19,6 +17,8 @@ from protocol.member import PHASES, load_phase
 from protocol.messages.parse import MESSAGES, parse
 from protocol.packing import PackingError
 from protocol.record import record_digest
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import Content
 from tests.fuzz.chunks import packed_seeds, read_packed
 from tests.fuzz.live import Recorder, forms, scenario_of
 from tests.fuzz.mutator import Mutator, Pool, encode, parts, sample
@@ -81,9 +81,8 @@ def decoders(seed: int = 0) -> tuple[Decoder, ...]:
                 if isinstance(part, Headed):
                     seen.setdefault(type(part), {})[part.to_bytes()] = None
     found = [_of_form(form, _seeds(form, seen, mutator)) for form in _headed()]
-    layouts = tuple(ffc_layout(dim, classes).to_bytes() for dim, classes in ((2, 2), (8, 3), (1280, 100)))
     found.append(Decoder("chunk", None, read_packed, (PackingError,), packed_seeds()))
-    found.append(Decoder("Layout", None, _read_layout, (CalibrationError,), layouts))
+    found.append(Decoder("study content", None, _read_content, (PeerFault,), _contents()))
     for model in _models():
         seeds = tuple({_dumped(_instance(model.model_json_schema(), Random(i))): None for i in range(8)})
         found.append(Decoder(f"JSON {model.__name__}", None, _model_reader(model), (ValidationError,), seeds))
@@ -149,11 +148,27 @@ def _read_phase(data: bytes) -> object:
     return phase
 
 
-def _read_layout(data: bytes) -> object:
-    layout = Layout.from_bytes(data)
-    assert layout.to_bytes() == data, "decodes, but is encoded otherwise"
-    lattice_from("sums" if len(data) % 2 else "features", len(data) % 64)
-    return layout
+def _read_content(data: bytes) -> object:
+    content = Content.from_bytes(data)
+    assert content.to_bytes() == data, "decodes, but is encoded otherwise"
+    assert content.question.elements_of(content.question.steps[-1]) > 0
+    assert content.question.smallest.quorum.survivors_min <= content.question.members_min
+    return content
+
+
+def _contents() -> tuple[bytes, ...]:
+    """Studies of every kind."""
+    noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
+    features = {"kind": "random-features", "size": 8, "bandwidth": 1.5}
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"statistics": [{"kind": "ffc", "bias": True}, features]},
+        {"statistics": [{"kind": "ccvr"}]},
+        {"noise": noise, "ring_bits": 48},
+    )
+    questions = [{**simulated_question(8, margin=margin), **more} for margin in (None, 1) for more in changes]
+    legal = [each for each in questions if not (each["noise"] and each["withhold"])]
+    return tuple(simulated_content(each, 2_000_000_000).to_bytes() for each in legal)
 
 
 def _models() -> list[type[rest.Model]]:
@@ -175,7 +190,7 @@ def _model_reader(model: type[rest.Model]) -> Callable[[bytes], object]:
 
 
 def _dumped(value: object) -> bytes:
-    """As compact and in order as a layout wants it; JSON models take any order."""
+    """As compact and in order as a study wants it; JSON models take any order."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import httpx
 
-from protocol import rest
+from protocol import rest, round_spec
 from protocol.audit import START, AuditPage, follow
 from service.settings import Settings
 from service.storage.stores import blobs_of
+from tests.kill.coordinator import CHUNK_ELEMENTS
 from tests.kill.game import Game
 from tests.kill.games import GAMES, outcome
 from tests.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
@@ -256,6 +257,7 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
 def on_pair(pair: str, plan: Plan) -> dict[str, Any]:
     """Every campaign on a pair of stores that are made for it."""
     os.environ.update(CREDENTIALS)
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS  # tests put it back
     warm_up()
     with tempfile.TemporaryDirectory() as folder:
         if pair == "embedded":

@@ -23,6 +23,7 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 
+from protocol import round_spec
 from protocol.messages import parse
 from service.app import create_app
 from service.events import Event
@@ -35,6 +36,8 @@ from service.storage.objects import ObjectBlobs
 
 create_app()  # and so with what is made once
 
+CHUNK_ELEMENTS = 8
+"""So that small vectors have several chunks."""
 EVEN = 0.5
 """The chance to die at a point that is due."""
 
@@ -136,6 +139,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)
     os.environ.update(environment)
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
     points = Points(log, fate)
     for form in (FileBlobs, ObjectBlobs):
         for name in ("put", "delete"):

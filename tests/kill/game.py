@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from protocol.identity import SigningKey
-from tests.kill.harness import Fleet, Members
+from tests.kill.harness import WHO, Fleet, Members
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server
 
@@ -27,7 +27,9 @@ class Patient(Server):
         await self.client.get(f"/v1/rounds/{view['round']}", params=waiting)
 
     def signing(self, who: str = "", key: SigningKey | None = None) -> httpx.AsyncClient:
-        return self.client
+        del key  # each request is signed when it is sent
+        transport = self.client._transport
+        return httpx.AsyncClient(transport=transport, base_url=self.client.base_url, headers={WHO: who})
 
 
 @dataclass
@@ -98,7 +100,7 @@ class Game:
 
     async def opened(self, party: Party, server: Server, **request: Any) -> str:
         """The id of a round that was opened now, or before a kill."""
-        answer = await party.try_round(server, **{"chunk_elements": 8, **request})
+        answer = await party.try_round(server, **request)
         if answer.status_code == 409:  # opened before, and the answer got lost
             found = (await self.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
             return str(found[-1])

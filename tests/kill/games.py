@@ -1,4 +1,4 @@
-"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, combinations."""
+"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, chains, combinations."""
 
 import asyncio
 import hashlib
@@ -13,12 +13,15 @@ from protocol.shamir import share_secrets
 from protocol.simulator import After, SeededRandom
 from tests.kill.game import WITHIN_S, Game, Patient
 from tests.protocol.forging import again
-from tests.service.counting import HOLD, Counting
-from tests.service.driver import Party
+from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import OCTETS, Clock, Server
 
-SIX = tuple(f"m-{index}" for index in range(6))
-SOON_S = 2.0
+SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 1, "answer": 1}}
+LIFETIME_S = 4.0
+"""Of a round that is lost: its latest end comes soon."""
+NOISY: dict[str, Any] = {
+    "noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
+}
 
 
 class Longer(Game):
@@ -41,9 +44,8 @@ class Longer(Game):
         assert answer.status_code < 300 or answer.status_code in settled, answer.text
         return answer.json()
 
-    async def done(self, party: Party, server: Server, name: str) -> str:
-        """A round of everybody over new lineages."""
-        party.lineages = dict.fromkeys(party.ids, name.encode().ljust(8, b"-"))
+    async def done(self, party: Party, server: Server) -> str:
+        """The next round of the run, of everybody."""
         round_id = await self.opened(party, server)
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "done", view
@@ -56,7 +58,6 @@ class Ends(Longer):
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
         await party.begin(server)
-        party.lineages = dict.fromkeys(party.ids, b"spring--")
         round_id = await self.opened(party, server)
         view = await server.view(round_id)
         await self.post(rest.EXTEND.format(round_id=round_id), deadline_s=view["deadline_s"] + 60)
@@ -65,8 +66,17 @@ class Ends(Longer):
         await self.post(rest.CANCEL.format(round_id=round_id), 409, reason="another one")
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "voided", view
+        long, party.question = (party.study, party.content), SHORT
+        await party.publish_study(server, name="short")
+        await party.next_period(server)
+        await self._lost(party, server)
+        party.study, party.content = long
+        await party.next_period(server)
+        return await self.files(await self.done(party, server))
+
+    async def _lost(self, party: Party, server: Server) -> None:
         party.drop = dict.fromkeys(SIX[3:], After.RECEIPT)
-        round_id = await self.opened(party, server, windows={"freeze_s": SOON_S})
+        round_id = await self.opened(party, server, lifetime_s=LIFETIME_S)
         view = await party.play(server, round_id, within_s=WITHIN_S)
         assert view["state"] == "erasing", view
         view = await party.lose(server, round_id)
@@ -74,7 +84,6 @@ class Ends(Longer):
         party.drop = {}
         for member in SIX[3:]:
             await party.serve(server, round_id, member)
-        return await self.files(await self.done(party, server, "summer"))
 
 
 class Liars(Longer):
@@ -104,36 +113,53 @@ class Liars(Longer):
         """What a member answers; of m-2, a refusal in its vote's place."""
         if member != "m-2" or not isinstance(message, Vote):
             return message
-        said: dict[str, Any] = {"cause": "ledger-refused", "group": (), "rounds": ()}
-        return Refusal.make(party.keys[member], context=message.context, member=member, **said)
+        key = party.keys[member]
+        return Refusal.make(key, context=message.context, member=member, cause="survivors-invalid")
 
 
 class Counts(Longer):
-    """An indicator round, then another, so that the first one's disclosure is deleted, and the main round that rests on it."""
+    """A run that withholds rare classes, then another, so that the first one's disclosure is deleted."""
 
-    async def go(self, server: Server) -> tuple[bytes, ...]:
-        party = Counting(SIX, classes=5, seed=self.number, admin_seed=self.admin_seed)
-        assert len(HOLD) == len(SIX)
-        await party.begin(server)
-        party.lineages = dict.fromkeys(SIX, b"main----")
-        for _ in range(2):
-            round_id = await self.opened(party, server, statistic="indicator", dim=None)
-            view = await party.play(server, round_id, within_s=WITHIN_S)
-            assert view["state"] == "done", view
-        await party.recount(server, round_id)
-        return await self.files(await self.done(party, server, "main"))
-
-
-class Periods(Longer):
-    """Two rounds, both combined; a token made and revoked, a look at readiness."""
+    def party(self) -> Party:
+        question = {**WITHHOLDING, "members_min": 5}
+        return Party(
+            SIX, classes=5, hold=HOLD, question=question, seed=self.number, admin_seed=self.admin_seed
+        )
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
         await party.begin(server)
-        first = await self.done(party, server, "autumn")
-        second = await self.done(party, server, "winter")
-        body: dict[str, Any] = {"rounds": [first, second], "ridges": [0.5]}
-        combined = await self.post(rest.COMBINATIONS.format(federation=party.federation), **body)
+        await self._run(party, server)
+        await party.next_period(server)
+        return await self.files(await self._run(party, server))
+
+    async def _run(self, party: Party, server: Server) -> str:
+        await party.recount(server, await self.done(party, server))
+        return await self.done(party, server)
+
+
+class Chain(Longer):
+    """A noisy run of two steps, of which the second rests on what the first has summed."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = Party(SIX, question=NOISY, seed=self.number, admin_seed=self.admin_seed)
+        await party.begin(server)
+        await self.done(party, server)
+        await party.check_result(server, await self.done(party, server))
+        return ()  # noise is fresh each time
+
+
+class Periods(Longer):
+    """Two runs, both combined; a token made and revoked, a look at readiness."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        await party.begin(server)
+        first = await self.done(party, server)
+        await party.next_period(server)
+        second = await self.done(party, server)
+        path = rest.COMBINATIONS.format(federation=party.federation)
+        combined = await self.post(path, rounds=[first, second])
         weights = await self.client.get(rest.COMBINED_WEIGHTS.format(combination=combined["combination"]))
         token = await self.post(rest.TOKENS, name="reader", scopes=["rounds"])
         await self.post(rest.REVOKE.format(token=token["token"]))
@@ -141,7 +167,7 @@ class Periods(Longer):
         return weights.content, *await self.files(first), *await self.files(second)
 
 
-GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Periods)
+GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods)
 
 
 def outcome(files: tuple[bytes, ...]) -> str:

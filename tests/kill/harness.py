@@ -20,7 +20,7 @@ from protocol import rest
 from tests.kill import coordinator
 from tests.kill.coordinator import Fate
 from tests.service.serving import TOKEN, Clock
-from tests.service.signing import Everybody
+from tests.service.signing import Everybody, Signing
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Not the coordinator alone: each process runs the main module anew, and is to find there what that imports.
@@ -28,6 +28,8 @@ CONTEXT.set_forkserver_preload(["tests.kill.campaign"])
 START_S = 60.0
 FEW = 0.12
 """At which part of the labels a process may die, while all are due."""
+WHO = "x-who"
+"""Names whose signature a request gets, where its path does not say."""
 ANSWERED_S = 180.0
 """Longest time in which a request is sent again and again."""
 
@@ -211,7 +213,9 @@ class Members(httpx.AsyncBaseTransport):
             again = httpx.Request(request.method, url, headers=headers, content=body)
             again.extensions = dict(request.extensions)
             # Every time anew: a signature counts once.
-            again = next(Everybody(Clock(), TOKEN).auth_flow(again))
+            who = again.headers.pop(WHO, "")
+            auth = Signing(Clock(), who) if who else Everybody(Clock(), TOKEN)
+            again = next(auth.auth_flow(again))
             try:
                 answer = await self._inner.handle_async_request(again)
                 await answer.aread()

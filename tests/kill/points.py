@@ -9,8 +9,6 @@ from service import sent
 
 SERVICE = Path(__file__).parents[2] / "service"
 FILES: dict[str, tuple[str, ...]] = {
-    "catalogue.Catalogue._sweep_materials": ("delete of materials",),
-    "catalogue.Catalogue.add": ("put of materials",),
     "combining.combine": ("put of combined",),
     "coordinator.Coordinator._forget": ("delete of results",),
     "documents.Documents.clear": ("delete of results",),
@@ -23,8 +21,6 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 """Who writes and deletes files, and the labels of those."""
 EXCEPTIONS = {
-    "put of materials": "inside the transaction of a round's row: a kill leaves a file that no round names, which a sweep deletes",
-    "delete of materials": "the sweep of such a file; again at the next one",
     "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
 }
 """Labels that no game reaches, and why that is borne."""

@@ -4,18 +4,26 @@ from pathlib import Path
 
 import pytest
 
+from protocol import round_spec
 from tests.kill import points
 from tests.kill.campaign import Campaign, Enough, Plan, on_pair, replicas_on
+from tests.kill.coordinator import CHUNK_ELEMENTS
 from tests.kill.game import Game
 from tests.kill.games import GAMES
 from tests.kill.harness import Fates, warm_up
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the coordinators have them."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS)
 
 
 @pytest.mark.parametrize("pair", ["embedded", pytest.param("servers", marks=pytest.mark.slow)])
 def test_killed_coordinators_lose_nothing(pair: str, request: pytest.FixtureRequest) -> None:
     if pair == "servers":
         request.getfixturevalue("servers")
-    found = on_pair(pair, Plan(times=1, random=2, rounds=1, limit_s=4.0, plays=GAMES[:1]))
+    found = on_pair(pair, Plan(times=1, random=2, rounds=1, limit_s=3.0, plays=GAMES[:1]))
     assert found["faults"] == []
     assert found["each_point"]["killed"] >= 3
     assert found["any_time"]["killed_at_any_time"] >= 1

@@ -13,7 +13,7 @@ from protocol.verdict import COORDINATOR
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
 """One of two is false: nobody can tell which."""
-ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW}
+ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW, Cause.INDICATOR_MISMATCH}
 """Names who did not answer, which loses no one their name."""
 
 

@@ -1,4 +1,4 @@
-"""What one honest member has stored: a phase a cohort, and one history for all of them."""
+"""What one honest member has stored: a phase for each cohort, and one history for all of them."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,14 +21,21 @@ class Disk(Mutable):
 
     Attributes:
         member: whose it is.
-        stored: by cohort.
+        stored: by cohort that the member is in.
         searched: how often secrets were looked for in the bytes.
+        roster: number of the newest roster that it has seen.
     """
 
-    def __init__(self, member: str, phases: list[MemberPhase]) -> None:
-        self.member, self.searched = member, 0
-        self.stored = [_storing(Stored(phase), phase) for phase in phases]
+    def __init__(self, member: str) -> None:
+        self.member, self.searched, self.roster = member, 0, 0
+        self.stored: dict[int, Stored] = {}
         self.history = History()
+
+    def enrol(self, cohort: int, phase: MemberPhase) -> None:
+        """Begin another cohort, knowing what the member knows."""
+        phase = phase.knowing(self.history)
+        self.stored[cohort] = _storing(Stored(phase), phase)
+        self.roster = max(self.roster, ready_of(phase).roster.number)
 
     def phase(self, cohort: int) -> MemberPhase:
         """What is stored."""
@@ -50,7 +57,7 @@ class Disk(Mutable):
         self.stored[cohort] = _storing(known, phase)
         if ready.history != self.history:
             self.history = ready.history
-            for other, held in enumerate(self.stored):
+            for other, held in self.stored.items():
                 if other != cohort:
                     self.stored[other] = replace(held, phase=held.phase.knowing(self.history))
 

@@ -18,8 +18,6 @@ from tests.machines.lies import lie
 from tests.machines.loyal import Rounds
 from tests.machines.tally import TALLY
 
-ELEMENTS, CHUNK_ELEMENTS = 12, 8
-
 
 def shape_of(random: Random) -> Shape:
     """From 3 to 12 members, all of them decryptors or some nominated."""
@@ -74,11 +72,16 @@ class Faulty(Rounds):
         super().begin(*arguments, **values)
         self.context = self.phase.attempt.context
 
+    def next_round(self, *, anew: bool = False) -> Outcome:
+        """The next attempt, to its end."""
+        self.begin_next(anew=anew)
+        self.run_until()
+        return self.finish()
+
     def finish(self) -> Outcome:
         """Keep the end, for whoever has not heard it."""
         outcome = super().finish()
-        assert self.ending is not None
-        self.endings[self.context] = self.ending
+        self.keep_ending(self.context)
         return outcome
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
@@ -160,13 +163,13 @@ def run_seed(seed: int) -> str:
     """
     random = Random(seed)
     shape = shape_of(random)
-    federation = Faulty.of(shape, seed)
+    federation = Faulty.of(shape, seed, withholding=seed % 3 == 1)
     assert isinstance(federation, Faulty)
     liars = random.sample(federation.ids, random.randint(0, shape.colluders))
     endings = []
     for number in range(random.choice((1, 1, 2))):
         federation.break_down(seed * 2 + number, liars)
-        outcome = federation.run_round(terms=federation.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
+        outcome = federation.next_round()
         endings.append(check_end(federation, outcome, liars, federation.tampered))
         TALLY.reached[endings[-1]] += 1
         if federation.calm:
@@ -184,7 +187,7 @@ def good_round(federation: Faulty, liars: Sequence[str]) -> None:
     A liar may have spoilt its own state. Where the quorum needs it, a new cohort is formed, in which it begins anew.
     """
     honest = set(federation.ids) - set(liars)
-    outcome = federation.run_round(terms=federation.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
+    outcome = federation.next_round(anew=True)
     assert honest <= set(outcome.survivors) or len(honest) < outcome.phase.attempt.quorum.survivors_min, (
         f"a good round ended {outcome.phase.name}: {outcome.fault}"
     )
@@ -193,8 +196,8 @@ def good_round(federation: Faulty, liars: Sequence[str]) -> None:
         TALLY.reached["a new cohort for a good round"] += 1
         for liar in liars:
             del federation.phases[liar]
-        federation.enrol(federation.manifest.counter + 1)
-        outcome = federation.run_round(terms=federation.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
+        federation.enrol(f"period-{federation.counter + 1}")
+        outcome = federation.next_round()
         assert honest <= set(outcome.survivors), (
             f"a new cohort's round ended {outcome.phase.name}: {outcome.fault}"
         )

@@ -1,7 +1,7 @@
 """What the coordinator and the colluders know from all that honest members have released, and what they must never know.
 
 The ghost sees what no party sees: who signed what, which shares have left whose hands, which certificates are true. It rests on
-nothing of `protocol` but the layout of messages, and counts for itself what protocol §4.6, §4.7, §8 and §12 promise.
+nothing of `protocol` but the layout of messages, and counts for itself what protocol §4.3, §4.6, §4.7, §4.9 and §12 promise.
 """
 
 from collections import Counter, defaultdict
@@ -12,7 +12,6 @@ from protocol.messages import (
     SHARE_BYTES,
     Certificate,
     Erased,
-    Family,
     Message,
     Receipt,
     Reveal,
@@ -24,8 +23,8 @@ from protocol.messages import (
 from tests.machines.cast import Mutable
 
 Context = bytes
-Column = tuple[str, bytes, bytes]
-"""A member, its lineage and the version of its records."""
+Record = tuple[str, int]
+"""An honest member's, by its number."""
 
 
 class Ghost(Mutable):
@@ -40,7 +39,8 @@ class Ghost(Mutable):
         delivered: digests of the uploads whose boxes each member looked into, by context and member.
         shown: outcomes of true certificates that each member was shown.
         shares: places of the decryptors whose share of a dealer's secret is out, by context, dealer and index.
-        sums: sets of honest columns whose sum can be computed, by context.
+        records: of each upload of an honest member: the numbers of those it is computed from, by context and member.
+        sums: sets of honest members whose sum can be computed, by context.
         reached: how often something worth reaching was reached.
     """
 
@@ -57,7 +57,8 @@ class Ghost(Mutable):
         self.delivered: dict[tuple[Context, str], frozenset[bytes]] = {}
         self.shown: dict[tuple[Context, str], set[bytes]] = defaultdict(set)
         self.shares: dict[Context, dict[tuple[str, int], set[int]]] = defaultdict(lambda: defaultdict(set))
-        self.sums: dict[Context, frozenset[Column]] = {}
+        self.records: dict[Context, dict[str, frozenset[int]]] = defaultdict(dict)
+        self.sums: dict[Context, frozenset[str]] = {}
         self.reached: Counter[str] = Counter()
 
     def threshold_met(self, context: Context, outcome: bytes) -> bool:
@@ -211,31 +212,56 @@ class Ghost(Mutable):
         honest = frozenset(s.member for s in survivors) - self.liars
         assert readable == [honest], f"{readable} can be read, certified are {honest}"
         assert len(honest) >= self.attempts[context].quorum.honest_min
-        columns = frozenset((s.member, s.lineage, s.records) for s in survivors if s.member in honest)
         if context not in self.sums:
             self.reached["sum"] += 1
-            self.sums[context] = columns
-            if self.attempts[context].opening.terms.family == Family.EXACT:
-                self._check_groups()
+            self.sums[context] = honest
+            self._check_periods(context)
+            self._check_records(context)
 
-    def _check_groups(self) -> None:
-        """Every group of honest columns that stand in the same exact sums has h_min members, in both readings (§8)."""
-        exact = [
-            columns
-            for context, columns in self.sums.items()
-            if self.attempts[context].opening.terms.family == Family.EXACT
+    def _check_periods(self, context: Context) -> None:
+        """Over fresh records a step of a question and period has one sum, ever (§4.3, clause 7)."""
+        attempt = self.attempts[context]
+        if attempt.repeats:
+            self.reached["repeated sum"] += 1
+            return
+        known = [
+            each
+            for each in self.sums
+            if not self.attempts[each].repeats and step_of(self.attempts[each]) == step_of(attempt)
         ]
-        self.reached["sums that overlap"] += any(
-            {c[:2] for c in exact[-1]} & {c[:2] for c in each} for each in exact[:-1]
+        assert known == [context], (
+            f"step {attempt.terms.step} of period {attempt.manifest.period} was summed twice"
         )
-        least = min(attempt.quorum.honest_min for attempt in self.attempts.values())
-        for width in (2, 3):
-            held: dict[tuple[object, ...], set[int]] = defaultdict(set)
-            for number, columns in enumerate(exact):
-                for column in columns:
-                    held[column[:width]].add(number)
-            groups: dict[frozenset[int], set[object]] = defaultdict(set)
-            for (member, *_), numbers in held.items():
-                groups[frozenset(numbers)].add(member)
-            smallest = min(groups.values(), key=len)
-            assert len(smallest) >= least, f"the sums show {smallest} alone"
+
+    def _check_records(self, context: Context) -> None:
+        """All exact sums that hold a record are over the same members, and one question for each extractor (§12, theorem 1)."""
+        attempt = self.attempts[context]
+        for other, honest in self.sums.items():
+            if other == context or not self._shared(context, other):
+                continue
+            one, two = attempt.question, self.attempts[other].question
+            assert (one.noise is None) == (two.noise is None), (
+                "a record is in an exact sum and in a noisy one"
+            )
+            if one.noise is not None or attempt.terms.step != self.attempts[other].terms.step:
+                continue
+            self.reached["record summed again"] += 1
+            assert honest == self.sums[context], "two exact sums of one record are over different members"
+            assert one.extractor != two.extractor or one == two, (
+                "a record answers two questions of one extractor"
+            )
+            withheld = attempt.terms.withheld, self.attempts[other].terms.withheld
+            assert withheld[0] == withheld[1], "two exact sums of one record leave out different classes"
+
+    def _shared(self, one: Context, other: Context) -> set[Record]:
+        """Records that both sums hold."""
+        return self._held(one) & self._held(other)
+
+    def _held(self, context: Context) -> set[Record]:
+        records = self.records[context]
+        return {(member, each) for member in self.sums[context] for each in records[member]}
+
+
+def step_of(attempt: Attempt) -> tuple[bytes, str, str]:
+    """Which step of which question and period."""
+    return attempt.question.digest, attempt.manifest.period, attempt.terms.step

@@ -20,7 +20,7 @@ from protocol.messages import (
     VoidRequest,
     void_hash,
 )
-from tests.machines.cast import COHORTS, SHAPES, Shape, cast, fork
+from tests.machines.cast import PLACES, SHAPES, STUDIES, Place, Shape, cast, fork
 from tests.machines.tally import TALLY
 from tests.machines.world import LIFE_S, Scene, World
 
@@ -30,15 +30,16 @@ WHICH = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3))
 """An attempt, a chain or a document: 0 is the newest."""
 MOSTLY_ALL = st.sampled_from((11, 11, 11, 0, 1, 2, 3, 4))
 NEARLY_ALWAYS_ALL = st.sampled_from((*[11] * 9, 0, 1))
-LINEAGE = st.sampled_from((0, 0, 0, 1, 2))
-"""Which of two lineages, and which of two versions of its records."""
 ALL = (1 << 8) - 1
 SUBSET = st.sampled_from(
     (*[ALL] * 8, *(ALL ^ 1 << one for one in range(7)), *(ALL ^ 5 << one for one in range(5)), 3)
 )
 """Members, a bit each: mostly all, or all but one or two."""
 OPENED = precondition(lambda self: self.world.scenes)
-STAGES = 6
+TWO_OPEN, SUMMED, COUNTED, REPEATED = 6, 7, 8, 9
+"""Beginnings: after so many steps of a round, and four more."""
+LATER = (SUMMED, COUNTED, COUNTED, REPEATED, REPEATED)
+SCENES_MAX = 8
 REASONS = ("survivors-too-few", "cancelled")
 
 
@@ -46,44 +47,74 @@ REASONS = ("survivors-too-few", "cancelled")
 def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
     """What has gone without malice before: nothing, an upload each, their receipts, their votes, a round, a second opening.
 
-    And last: both cohorts open at once, and nobody has uploaded yet. `kind` is how the colluders' first uploads are dealt.
+    And last: two cohorts of one study and period open at once, and nobody has uploaded yet; or the plain study's sum is certified;
+    or an indicator is; or a sum that is being repeated under another extractor. `kind` is how the colluders' first uploads are dealt.
     """
     world = World(shape, liars, kind)
-    for _ in range(stage % STAGES):
-        go_on(world, world.honest, ALL, 0)
-    if stage == STAGES:
-        for cohort in range(COHORTS):
-            scene = world.open(cohort, world.chains[0], 0)
+    if stage == TWO_OPEN:
+        for place in PLACES[:2]:
+            cohort = world.form(place)
+            assert cohort is not None
+            scene = world.open(cohort, ())
             for liar in sorted(liars):
-                world.scheme(liar, scene, world.kind, 0, 0)
+                world.scheme(liar, scene, world.kind)
             for member in world.honest:
                 world.tell(member, cohort, scene.attempt.opening)
+        return world
+    withholding = PLACES[4].study in cast(shape).studies
+    begin(world, PLACES[4 if stage == COUNTED and withholding else 0])
+    for _ in range(4 if stage in {*LATER} else stage):
+        go_on(world, world.honest, ALL)
+    for member in world.honest:
+        world.recount(member, 0)
+    if stage == REPEATED and world.sets:
+        cohort = world.repeat(next(iter(world.sets)), "another extractor")
+        if cohort is not None:
+            enter(world, world.open(cohort, world.chains[-1]))
     return world
 
 
-def go_on(world: World, members: Iterable[str], subset: int, lineage: int, which: int = 0) -> None:
+def begin(world: World, place: Place) -> None:
+    """Form a cohort, and open its first attempt."""
+    cohort = world.form(place)
+    assert cohort is not None
+    enter(world, world.open(cohort, world.chains[-1]))
+
+
+def enter(world: World, scene: Scene) -> None:
+    """Have the colluders upload."""
+    for liar in sorted(world.ghost.liars):
+        if liar not in scene.uploads:
+            world.scheme(liar, scene, world.kind)
+
+
+def go_on(world: World, members: Iterable[str], subset: int, which: int = 0, patience: bool = True) -> None:  # noqa: FBT001, FBT002 - drawn
     """Ask of members what is next in one of the attempts, as an honest coordinator would."""
-    scene = world.scenes[-1 - which % len(world.scenes)] if world.scenes else None
-    if not scene or any(world.closes(each) for each in scene.documents):
-        scene = world.open(scene.cohort if scene else 0, world.chains[-1], 0)
-        for liar in sorted(world.ghost.liars):
-            world.scheme(liar, scene, world.kind, 0, 0)
+    if not world.scenes:
+        return
+    scene = world.scenes[-1 - which % len(world.scenes)]
+    if any(world.closes(each) for each in scene.documents):
+        scene = world.open(scene.cohort, world.chains[-1])
+        enter(world, scene)
     for member in members:
-        _serve(world, scene, member, subset, lineage)
+        _serve(world, scene, member, subset, patience=patience)
 
 
-def _serve(world: World, scene: Scene, member: str, subset: int, lineage: int) -> None:
+def _serve(world: World, scene: Scene, member: str, subset: int, *, patience: bool = True) -> None:
     """Ask one member."""
+    if scene.cohort not in world.disks[member].stored:
+        return
     phase = world.disks[member].phase(scene.cohort)
     if isinstance(phase, Ready | Closed):
+        world.recount(member, scene.cohort)
         world.tell(member, scene.cohort, scene.attempt.opening)
-        world.upload(member, scene.cohort, lineage // 2, lineage % 2)
-    elif isinstance(phase, Opened) and lineage < 2:
-        world.upload(member, scene.cohort, lineage // 2, lineage % 2)
-    elif isinstance(phase, Opened | Uploaded):
+        world.upload(member, scene.cohort)
+    elif isinstance(phase, Opened) and patience:
+        world.upload(member, scene.cohort)
+    elif isinstance(phase, Opened | Uploaded) and member in scene.attempt.decryptor_place:
         world.tell(member, scene.cohort, deliveries(scene, member, ALL, 0))
     elif isinstance(phase, Checked):
-        world.tell(member, scene.cohort, world.propose(scene, chosen(scene, subset, 0), scene.chain[1]))
+        world.tell(member, scene.cohort, world.propose(scene, chosen(scene, subset, 0)))
     else:
         for outcome in scene.outcomes:
             made = world.certificate(scene, outcome)
@@ -97,7 +128,7 @@ class Hostile(RuleBasedStateMachine):
 
     @initialize(
         shape=st.sampled_from(SHAPES),
-        stage=st.sampled_from((*range(STAGES), STAGES, STAGES)),
+        stage=st.sampled_from((*range(TWO_OPEN), TWO_OPEN, TWO_OPEN, *LATER)),
         first=st.booleans(),
         kind=st.sampled_from((0, 0, 1, 2)),
     )
@@ -118,27 +149,59 @@ class Hostile(RuleBasedStateMachine):
         """A step was made."""
         TALLY.steps += 1
 
-    @rule(cohort=st.integers(0, 3), which=WHICH, variant=st.integers(0, 5))
-    def open(self, cohort: int, which: int, variant: int) -> None:
-        """Open another attempt, after any history that it can show."""
+    def _cohort(self, number: int) -> int:
+        return number % max(1, len(self.world.cohorts))
+
+    @rule(place=st.sampled_from((*PLACES[:-1], *PLACES)), without=st.integers(0, 11))
+    def form(self, place: Place, without: int) -> None:
+        """Form a cohort of any study and period, perhaps without somebody, and open its run."""
         world = self.world
-        if len(world.scenes) < 8:
-            world.open(int(cohort == 3), world.chains[-1 - which % len(world.chains)], max(0, variant - 3))
+        cohort = world.form(place, self._some(without)[0] if without < len(world.honest) else "")
+        if cohort is not None and len(world.scenes) < SCENES_MAX:
+            enter(world, world.open(cohort, world.chains[-1]))
+
+    @rule(which=WHICH, study=st.sampled_from(("", "", "", *STUDIES)), twist=st.sampled_from((0, 0, 0, 1)))
+    def repeat(self, which: int, study: str, twist: int) -> None:
+        """Form a cohort that repeats a certified attempt, in its own study or another."""
+        world = self.world
+        if not world.sets:
+            return
+        context = list(world.sets)[-1 - which % len(world.sets)]
+        own = next(
+            each.study for each in world.cohorts if each.manifest == world.ghost.attempts[context].manifest
+        )
+        cohort = world.repeat(context, study or own, twist)
+        if cohort is not None and len(world.scenes) < SCENES_MAX:
+            enter(world, world.open(cohort, world.chains[-1]))
+
+    @rule(
+        cohort=st.integers(0, 5),
+        which=WHICH,
+        step=st.sampled_from((0, 0, 0, 1, 2)),
+        rests=st.sampled_from((0, 0, 0, 1, 2, 3)),
+    )
+    def open(self, cohort: int, which: int, step: int, rests: int) -> None:
+        """Open another attempt, after any history that it can show, at any step, resting on any indicator."""
+        world = self.world
+        if world.cohorts and len(world.scenes) < SCENES_MAX:
+            chain = world.chains[-1 - which % len(world.chains)]
+            enter(world, world.open(self._cohort(cohort), chain, step, rests))
 
     @OPENED
-    @rule(who=WHO, which=WHICH, lineage=LINEAGE, silent=st.integers(0, 7))
-    def enter(self, who: int, which: int, lineage: int, silent: int) -> None:
+    @rule(who=WHO, which=WHICH, silent=st.integers(0, 7))
+    def enter(self, who: int, which: int, silent: int) -> None:
         """Show an opening; members upload, or wait."""
         world, scene = self.world, self._scene(which)
         for member in self._some(who):
             world.tell(member, scene.cohort, scene.attempt.opening)
             if silent:
-                world.upload(member, scene.cohort, lineage // 2, lineage % 2)
+                world.upload(member, scene.cohort)
 
-    @rule(who=MOSTLY_ALL, which=WHICH, subset=SUBSET, lineage=LINEAGE)
-    def nudge(self, who: int, which: int, subset: int, lineage: int) -> None:
+    @OPENED
+    @rule(who=MOSTLY_ALL, which=WHICH, subset=SUBSET, patience=st.sampled_from((True, True, False)))
+    def nudge(self, who: int, which: int, subset: int, patience: bool) -> None:  # noqa: FBT001 - drawn
         """Go on as an honest coordinator would: runs that only deviate do not come far."""
-        go_on(self.world, self._some(who), subset, lineage, which)
+        go_on(self.world, self._some(who), subset, which, patience)
 
     @OPENED
     @rule(who=NEARLY_ALWAYS_ALL, subset=SUBSET)
@@ -147,21 +210,34 @@ class Hostile(RuleBasedStateMachine):
         for number, scene in enumerate(self.world.scenes):
             if not any(map(self.world.closes, scene.documents)):
                 for member in self._some(who):
-                    _serve(self.world, scene, member, subset if number % 2 else ALL, 0)
+                    _serve(self.world, scene, member, subset if number % 2 else ALL)
 
-    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1), lineage=LINEAGE)
-    def upload(self, who: int, cohort: int, lineage: int) -> None:
+    @rule(who=WHO, cohort=st.integers(0, 5))
+    def upload(self, who: int, cohort: int) -> None:
         """A member that waited uploads now."""
         for member in self._some(who):
-            self.world.upload(member, cohort, lineage // 2, lineage % 2)
+            self.world.upload(member, self._cohort(cohort))
+
+    @rule(who=MOSTLY_ALL, cohort=st.integers(0, 5))
+    def recount(self, who: int, cohort: int) -> None:
+        """Disclose an indicator to somebody."""
+        for member in self._some(who):
+            self.world.recount(member, self._cohort(cohort))
+
+    @rule(who=MOSTLY_ALL, number=st.integers(0, 3), sure=st.integers(0, 3))
+    def give_up(self, who: int, number: int, sure: int) -> None:
+        """Members give a run up."""
+        if not sure:
+            for member in self._some(who):
+                self.world.give_up(member, number)
 
     @OPENED
-    @rule(liar=st.integers(0, 1), which=WHICH, kind=st.integers(0, 3), lineage=LINEAGE)
-    def scheme(self, liar: int, which: int, kind: int, lineage: int) -> None:
+    @rule(liar=st.integers(0, 1), which=WHICH, kind=st.integers(0, 3))
+    def scheme(self, liar: int, which: int, kind: int) -> None:
         """A colluder uploads, truly or not, and not for the first time perhaps."""
         scene, liars = self._scene(which), sorted(self.world.ghost.liars)
         if sum(len(scene.uploads.get(each, ())) for each in liars) < 4:
-            self.world.scheme(liars[liar % len(liars)], scene, kind, lineage // 2, lineage % 2)
+            self.world.scheme(liars[liar % len(liars)], scene, kind)
 
     @OPENED
     @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3))
@@ -172,12 +248,17 @@ class Hostile(RuleBasedStateMachine):
             self.world.tell(member, scene.cohort, deliveries(scene, member, subset, variant))
 
     @OPENED
-    @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3), other=st.integers(0, 7))
-    def freeze(self, who: int, which: int, subset: int, variant: int, other: int) -> None:
-        """Propose a set, with the attempt's history or another."""
+    @rule(
+        who=WHO,
+        which=WHICH,
+        subset=SUBSET,
+        variant=st.integers(0, 3),
+        twist=st.sampled_from((0, 0, 0, 0, 1, 2, 3, 4)),
+    )
+    def freeze(self, who: int, which: int, subset: int, variant: int, twist: int) -> None:
+        """Propose a set, with what the attempt rests on, or forged."""
         scene = self._scene(which)
-        history = scene.chain[1] if other else self.world.chains[-1 - which % len(self.world.chains)][1]
-        proposal = self.world.propose(scene, chosen(scene, subset, variant), history)
+        proposal = self.world.propose(scene, chosen(scene, subset, variant), twist)
         for member in self._some(who):
             self.world.tell(member, scene.cohort, proposal)
 
@@ -191,10 +272,12 @@ class Hostile(RuleBasedStateMachine):
             self.world.tell(member, scene.cohort, VoidRequest(scene.context, reason))
 
     @OPENED
-    @rule(who=WHO, which=WHICH)
-    def ask(self, who: int, which: int) -> None:
-        """Ask for reports; a member that never saw the opening is shown it first."""
+    @rule(who=MOSTLY_ALL, which=WHICH, patience=st.integers(0, 3))
+    def ask(self, who: int, which: int, patience: int) -> None:
+        """Ask for reports, perhaps after the latest end."""
         scene = self._scene(which)
+        if not patience:
+            self.world.now_s = max(self.world.now_s, scene.attempt.terms.latest_end_s)
         for member in self._some(who):
             self.world.tell(member, scene.cohort, ErasureRequest(scene.context))
 
@@ -229,7 +312,7 @@ class Hostile(RuleBasedStateMachine):
         if scene.documents:
             shown = scene.documents[-1 - document % len(scene.documents)]
             for member in self._some(who):
-                self.world.tell(member, scene.cohort if across else 1 - scene.cohort, shown)
+                self.world.tell(member, scene.cohort if across else self._cohort(scene.cohort + 1), shown)
 
     @OPENED
     @rule(
@@ -250,29 +333,28 @@ class Hostile(RuleBasedStateMachine):
         for member in self._some(who):
             self.world.tell(member, scene.cohort, Evictions(scene.context, proofs))
 
-    @rule(who=WHO, number=st.integers(0, 255), across=st.booleans())
-    def replay(self, who: int, number: int, across: bool) -> None:  # noqa: FBT001 - drawn
-        """Show anybody anything that anybody was shown before, in either cohort."""
+    @rule(who=WHO, number=st.integers(0, 255), across=st.integers(0, 3))
+    def replay(self, who: int, number: int, across: int) -> None:
+        """Show anybody anything that anybody was shown before, in any cohort."""
         if self.world.sent:
             cohort, message = self.world.sent[-1 - number % len(self.world.sent)]
             for member in self._some(who):
-                self.world.tell(member, cohort ^ across, message)
+                self.world.tell(member, self._cohort(cohort + across), message)
 
-    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1))
+    @rule(who=WHO, cohort=st.integers(0, 5))
     def crash(self, who: int, cohort: int) -> None:
         """A member restarts."""
         for member in self._some(who):
-            self.world.crash(member, cohort)
+            self.world.crash(member, self._cohort(cohort))
 
-    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1), settle=st.booleans())
+    @rule(who=WHO, cohort=st.integers(0, 5), settle=st.booleans())
     def look(self, who: int, cohort: int, settle: bool) -> None:  # noqa: FBT001 - drawn
         """A member looks at its clock, or learns that the result is out."""
         for member in self._some(who):
-            phase = self.world.disks[member].phase(cohort)
-            if settle and isinstance(phase, Closed):
-                self.world.settle(member, cohort)
+            if settle:
+                self.world.settle(member, self._cohort(cohort))
             else:
-                self.world.lapse(member, cohort)
+                self.world.lapse(member, self._cohort(cohort))
 
     @rule(eighths=st.integers(0, 2))
     def wait(self, eighths: int) -> None:

@@ -113,10 +113,10 @@ def second_vote(federation: Federation, vote: Message, random: Random) -> Lies:
 def refusal(federation: Federation, vote: Message, random: Random) -> Lies:
     """Refuse, for no reason or one that blames others."""
     assert isinstance(vote, Vote)
-    cause = random.choice(("policy-refused", "survivors-invalid", "ledger-refused", "none", "share-invalid"))
-    group = tuple(sorted(random.sample(federation.ids, 2))) if cause == "ledger-refused" else ()
-    key, member = federation.keys[vote.member], vote.member
-    return (Refusal.make(key, context=vote.context, member=member, cause=cause, group=group, rounds=()),)
+    cause = random.choice(("policy-refused", "survivors-invalid", "repeat-mismatch", "none", "share-invalid"))
+    return (
+        Refusal.make(federation.keys[vote.member], context=vote.context, member=vote.member, cause=cause),
+    )
 
 
 def refusal_and_vote(federation: Federation, vote: Message, random: Random) -> Lies:

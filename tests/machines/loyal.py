@@ -1,56 +1,113 @@
 """An honest coordinator over a network that loses, repeats and delays, with up to `a` members that lie and others that come and go."""
 
 import copy
+from functools import cache
 from random import Random
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.coordinator import Ended, Erasing, Freezing, Recovered
-from protocol.member import Closed, Opened, Ready, load_phase
+from protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose
+from protocol.member import Closed, Enrolled, Opened, Ready, load_phase
 from protocol.member.attempting import Attempting
-from protocol.messages import Message, Opening
-from protocol.simulator import After, Federation, SeededRandom
+from protocol.messages import NO_CONTEXT, Message, Opening
+from protocol.simulator import After, Federation, SeededRandom, Vector
+from protocol.study import INDICATOR_STEP, SUM_STEP
 from tests.machines.blame import check_end
-from tests.machines.cast import SHAPES, Shape, cast
+from tests.machines.cast import MARGIN, SHAPES, SMALL, Shape
 from tests.machines.lies import lie
 from tests.machines.tally import TALLY
 
-ELEMENTS = 8
 PASSES_MAX = 12
 """More questions than any attempt asks of a member, one phase after the other."""
 
 
 class Rounds(Federation):
-    """A federation that keeps how each attempt ended, and tells members who were away."""
+    """A federation that keeps how each attempt ended, and tells members who were away.
 
-    endings: dict[bytes, Message]
+    Attributes:
+        endings: by context: what closed the attempt, and what else its members must be shown.
+    """
+
+    endings: dict[bytes, tuple[Message, ...]]
 
     @classmethod
-    def of(cls, shape: Shape, seed: int) -> "Rounds":
+    def of(cls, shape: Shape, seed: int, *, withholding: bool = False, margin: int = MARGIN) -> "Rounds":
         """As enrolled, with random bytes of its own."""
-        federation = copy.copy(cast(shape).federation)
+        federation = copy.copy(enrolled(shape, margin if withholding else None))
         federation.__class__ = cls
         assert isinstance(federation, cls)
-        first = cast(shape).cohorts[0]
-        federation.manifest, federation.phases = first.manifest, dict(first.ready)
-        federation.cards = first.cards
+        federation.phases = dict(federation.phases)
         federation.random, federation.drop, federation.endings = SeededRandom(seed), {}, {}
+        federation.sets, federation.counted = {}, {}
         return federation
 
     def catch_up(self, member: str) -> None:
         """Hear how the attempts ended that this member was in."""
+        if isinstance(self.phases[member], Enrolled):
+            self._tell(member, self.cards)
         phase = self.phases[member]
-        missed = [phase.attempt.context] if isinstance(phase, Attempting) else []
+        if isinstance(phase, Enrolled):
+            return
+        missed = [phase.attempt.context] if isinstance(phase, Attempting | Closed) else []
         assert isinstance(phase, Ready | Attempting | Closed)
-        missed += [entry.attempt.context for entry in phase.history.unsettled]
+        missed += [attempt.context for attempt in phase.history.unsettled]
         for context in missed:
-            if context in self.endings:
-                self._tell(member, self.endings[context])
+            if phase.history.count_of(context) is None:
+                for message in self.endings.get(context, ()):
+                    self._tell(member, message)
 
-    def begin_next(self) -> None:
-        """Open the next attempt."""
-        self.begin(terms=self.terms(ELEMENTS, chunk_elements=ELEMENTS))
+    def _tell_ending(self) -> None:
+        """Whoever is there hears it from `catch_up`."""
+
+    def keep_ending(self, context: bytes) -> None:
+        """Remember how the last attempt ended, for whoever has not heard it."""
+        assert self.ending is not None
+        shown: tuple[Message, ...] = ()
+        if isinstance(self.phase, Recovered) and self.phase.attempt.spec.indicator:
+            disclosure = disclose(self.phase, lambda member, index: self.spool[member, index])
+            shown = tuple(filter(None, (self.phase.evictions, disclosure)))
+        self.endings[context] = (self.ending, *shown)
+
+    def vectors(self, step: str | None = None) -> dict[str, Vector]:
+        """In an indicator everybody holds every class, so that the sum has something to publish."""
+        vectors = super().vectors(step)
+        if (step or self.next_step()) == INDICATOR_STEP:
+            return {member: np.ones_like(vector) for member, vector in vectors.items()}
+        return vectors
+
+    def begin_next(self, *, anew: bool = False) -> None:
+        """Open the next attempt, in a new period where the run can go no further, or is to begin anew."""
+        withholding = self.content.question.withhold is not None
+        if self.next_step() is None or self._stuck() or (anew and withholding):
+            for member in self.phases:
+                if not self._gone(member, After.OPENING):
+                    self.catch_up(member)
+            self.enrol(f"period-{self.counter + 1}")
+        self.begin()
+
+    def _stuck(self) -> bool:
+        """Whether the run's sum was refused (too few rows stand behind its classes), or nobody knows the counts it rests on."""
+        if self.content.question.withhold is None or self.next_step() != SUM_STEP:
+            return False
+        last = self.links[-1]
+        refused = (last.cohort, last.step) == (self.manifest.cohort, SUM_STEP)
+        return refused or self.terms().indicator == NO_CONTEXT
+
+
+@cache
+def enrolled(shape: Shape, margin: int | None) -> Federation:
+    """A federation whose first cohort has formed."""
+    least = shape.colluders + 3 + (margin or 0)
+    return Federation(
+        shape.members,
+        seed=shape.members,
+        colluders=shape.colluders,
+        decryptors=shape.nominated,
+        margin=margin if least <= shape.members else None,
+        question={**SMALL, "members_min": min(least, shape.members)},
+    )
 
 
 class Loyal(RuleBasedStateMachine):
@@ -67,15 +124,15 @@ class Loyal(RuleBasedStateMachine):
 
     @initialize(shape=st.sampled_from(SHAPES), first=st.booleans(), seed=st.integers(0, 7))
     def begin(self, shape: Shape, first: bool, seed: int) -> None:  # noqa: FBT001 - drawn
-        self.federation = Rounds.of(shape, seed)
+        self.federation = Rounds.of(shape, seed, withholding=seed % 3 == 1)
         ids = self.federation.ids
         self.liars = ids[: shape.colluders] if first else ids[-shape.colluders :]
         self.away: set[str] = set()
         self.good = not seed
         self._open()
 
-    def _open(self) -> None:
-        self.federation.begin_next()
+    def _open(self, *, anew: bool = False) -> None:
+        self.federation.begin_next(anew=anew)
         self.context = self.federation.phase.attempt.context
         self.asked: list[tuple[str, Message]] = []
         self.answers: list[tuple[str, Message]] = []
@@ -229,8 +286,7 @@ class Loyal(RuleBasedStateMachine):
         federation.drop = {ids.index(member): After.CARD for member in self.away}
         outcome = federation.finish()
         federation.drop = {}
-        assert federation.ending is not None
-        federation.endings[self.context] = federation.ending
+        federation.keep_ending(self.context)
         TALLY.reached[check_end(federation, outcome, self.liars, late=self.late)] += 1
 
     def _drive(self) -> None:
@@ -260,7 +316,7 @@ class Loyal(RuleBasedStateMachine):
         self._finish()
         if not self.good:
             return
-        self._open()
+        self._open(anew=True)
         self._drive()
         phase, honest = self.federation.phase, set(self.federation.ids) - set(self.liars)
         # A liar may have spoilt its own state, and a small cohort needs everybody.

@@ -85,17 +85,17 @@ PATIENT = Search("patient", "progress", {"PATIENT": 1, "LOSSES": 2})
 FULL = (ATTEMPT, RETRY, ANY_TIME, PATIENT)
 SMALLEST = Search("one attempt, no reports", "secrecy", {"ATTEMPTS": 1, "REPORTS": 0})
 
-ENDS = "P5_the_attempt_ends"
+ENDS, ERASURE = "P5_the_attempt_ends", "P7_no_sum_beside_an_erasure"
 RULES: dict[str, tuple[Search, str]] = {
     "2T_ABOVE_L_PLUS_A": (ATTEMPT, "P3_one_certificate"),
     "N_MIN": (ATTEMPT, "P1_one_secret_of_a_member"),
     "VOTE_ONCE": (ATTEMPT, "P3_one_certificate"),
     "VOID_EXCLUSIVE": (ATTEMPT, "P3_one_certificate"),
-    "STORE_BEFORE_SENDING": (ATTEMPT, "P3_one_certificate"),
+    "STORE_BEFORE_SENDING": (ATTEMPT, ERASURE),
     "SHOWN_UPLOADS": (ATTEMPT, "P4_the_sum_is_over_the_certified"),
     "CERTIFICATE_THRESHOLD": (ATTEMPT, "P2_reveals_follow_a_certificate"),
     "CERTIFICATE_DISTINCT": (ATTEMPT, "P2_reveals_follow_a_certificate"),
-    "CERTIFICATE_ONE_OUTCOME": (ATTEMPT, "P2_reveals_follow_a_certificate"),
+    "CERTIFICATE_ONE_OUTCOME": (ATTEMPT, "P6_nothing_after_the_end"),
     "CONTEXT_BINDING": (RETRY, "P2_reveals_follow_a_certificate"),
     "REVEAL_AFTER_CERTIFICATE": (ATTEMPT, "P2_reveals_follow_a_certificate"),
     "DUE_FROM_CERTIFICATE": (ATTEMPT, "P1_one_secret_of_a_member"),
@@ -106,8 +106,10 @@ RULES: dict[str, tuple[Search, str]] = {
     "VOID_BY_CERTIFICATE": (ATTEMPT, "P6_nothing_after_the_end"),
     "RETRY_AFTER_VOID": (RETRY, "P3_one_certificate"),
     "CLOSED_IS_FINAL": (ATTEMPT, "P6_nothing_after_the_end"),
-    "REPORT_IS_FINAL": (ATTEMPT, "P7_lost_names_what_was_opened"),
-    "LOST_QUORUM": (ATTEMPT, "P7_lost_names_what_was_opened"),
+    "REPORT_IS_FINAL": (ATTEMPT, ERASURE),
+    "REPORT_TELLS": (ATTEMPT, ERASURE),
+    "BEHIND_IS_REFUSED": (ATTEMPT, ERASURE),
+    "ERASURE_QUORUM": (ATTEMPT, ERASURE),
     "COUNT_ONCE": (PATIENT, "P2_a_certificate_has_t_votes"),
     "ANSWER_AGAIN": (PATIENT, "P5_the_attempt_gives_a_result"),
     "TIME_RUNS_OUT": (PATIENT, ENDS),
@@ -126,7 +128,7 @@ IN_DEPTH = {"OWN_UPLOAD": ATTEMPT}
 WITNESSES: dict[str, tuple[Search, int]] = {
     "the retry of a VOID attempt gives the sum of all": (RETRY, 1),
     "the sum without a lost member is unmasked": (ATTEMPT, 2),
-    "a set is certified that a Lost names": (ATTEMPT, 3),
+    "an Erasure beside a certificate": (ATTEMPT, 3),
     "an attempt ends in a sum": (ANY_TIME, 7),
     "an attempt ends certified and without a sum": (ANY_TIME, 8),
     "an attempt ends in VOID": (ANY_TIME, 9),

@@ -58,14 +58,20 @@
 #ifndef RULE_RETRY_AFTER_VOID /* 4.3: Who signed in an attempt opens the next only when it knows the VOID. */
 #define RULE_RETRY_AFTER_VOID 1
 #endif
-#ifndef RULE_CLOSED_IS_FINAL /* 4.9: After VOID or Lost no certificate is taken. */
+#ifndef RULE_CLOSED_IS_FINAL /* 4.9: After VOID, by votes or by erasure, no certificate is taken. */
 #define RULE_CLOSED_IS_FINAL 1
 #endif
-#ifndef RULE_REPORT_IS_FINAL /* 4.9: Who reported what it signed votes no more. */
+#ifndef RULE_REPORT_IS_FINAL /* 4.9: Who erased, and reports that, reveals no more. */
 #define RULE_REPORT_IS_FINAL 1
 #endif
-#ifndef RULE_LOST_QUORUM /* 4.9: Only a Lost with t reports passes for complete. */
-#define RULE_LOST_QUORUM 1
+#ifndef RULE_REPORT_TELLS /* 4.9: A report says whether its decryptor made a reveal. */
+#define RULE_REPORT_TELLS 1
+#endif
+#ifndef RULE_BEHIND_IS_REFUSED /* 4.3: A place that is behind is not opened again, not even too late. */
+#define RULE_BEHIND_IS_REFUSED 1
+#endif
+#ifndef RULE_ERASURE_QUORUM /* 4.9: q reports that nothing was revealed. Without: one less. */
+#define RULE_ERASURE_QUORUM 1
 #endif
 
 /* progress.pml */

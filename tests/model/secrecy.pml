@@ -15,20 +15,24 @@
 #else
 #define T 2
 #endif
-#define COLLUDER 8
+#if RULE_ERASURE_QUORUM
+#define Q 3          /* of reports that nothing was revealed: L + a - t + 1 */
+#else
+#define Q 2
+#endif
 
 /* An outcome: bits 0-3 are the survivors; SECOND marks the other one of two uploads that the colluder signed, FORGED an
  * upload of member 0 that member 0 never made. */
 #define SECOND 16
 #define FORGED 32
 #define VOID   64
-#define LOST   128
-#define NOTHING 128  /* reported by who signed no set */
+#define ERASED 128
+#define NOTHING 128  /* reported by who made no reveal */
 
 #define IN(set, u) (((set) >> (u)) & 1)
 #define SIZE(set)  (IN(set, 0) + IN(set, 1) + IN(set, 2) + IN(set, 3))
 #define HONEST(set) ((set) & 7)
-#define IS_SET(o)  ((o) && !((o) & (VOID | LOST)))
+#define IS_SET(o)  ((o) && !((o) & (VOID | ERASED)))
 /* The forged and the small come first: they stand there for the models without a rule, and are found sooner. */
 #define SETS(X) X(7|FORGED) X(11|FORGED) X(13|FORGED) X(15|FORGED) \
     X(1) X(2) X(3) X(4) X(5) X(6) X(8) X(9) X(10) X(12) \
@@ -38,14 +42,13 @@
 #define AT(c, d) (3 * (c) + (d))
 byte at[3];          /* the attempt that a member is in: 0, or 1 for the retry */
 byte vote[6];        /* the outcome it signed */
-byte report[6];      /* the set it reported, or NOTHING; 0 before it reported */
-byte closed[6];      /* the outcome that closed the attempt for it: a set, VOID or LOST */
+byte report[6];      /* the set it reported a reveal for, or NOTHING; 0 before it erased */
+byte closed[6];      /* the outcome that closed the attempt for it: a set, VOID or ERASED */
 byte evicted[6];     /* the dealers it saw proved false */
 byte restarts = 1;   /* in all */
 byte stored_vote[6], stored_report[6], stored_closed[6]; /* what a restart brings back */
 byte sent[6], sent_too[6]; /* votes that left: the second is for models without a rule */
 short shares[6];     /* secrets of which it revealed its share, by the bits below */
-byte lost[2];        /* 8 + honest members whose reports the admin's Lost holds */
 
 /* Secrets of honest dealers: b_u at bit u, then r_uv as dealt by u. A share of each is with the colluder. */
 #define B(u)   (1 << (u))
@@ -83,12 +86,12 @@ bool P2_reveals_follow_a_certificate = true;
 bool P3_one_certificate = true;
 bool P4_the_sum_is_over_the_certified = true;
 bool P6_nothing_after_the_end = true;
-bool P7_lost_names_what_was_opened = true;
+bool P7_no_sum_beside_an_erasure = true;
 bool unreached = true; /* what the checker asks for to see that it can happen */
 byte o_, set_, other_, i_, was_;
 short open_;
 
-/* P3: one certificate a context; one certified set a round. P4: of uploads that were made. P7: reported. */
+/* P3: one certificate a context; one certified set a round. P4: of uploads that were made. */
 inline check_votes(c) {
   set_ = 0;
   i_ = 0;
@@ -109,20 +112,22 @@ inline check_votes(c) {
         P3_one_certificate = P3_one_certificate && !IS_SET(OF(1 - c, i_)) && !IS_SET(TOO(1 - c, i_));
         i_++
      :: else -> break
-     od;
-     P7_lost_names_what_was_opened = !lost[c] ||
-       (RULE_LOST_QUORUM && SIZE(lost[c]) < T) ||
-       (IN(lost[c], 0) && report[AT(c, 0)] == set_) ||
-       (IN(lost[c], 1) && report[AT(c, 1)] == set_) ||
-       (IN(lost[c], 2) && report[AT(c, 2)] == set_)
+     od
   :: else
   fi;
   assert(P3_one_certificate);
   assert(P4_the_sum_is_over_the_certified);
-  assert(P7_lost_names_what_was_opened);
-  unreached = WITNESS != 3 || !(IS_SET(set_) && SIZE(lost[c]) >= T);
-  assert(unreached);
   set_ = 0; other_ = 0; i_ = 0
+}
+
+/* protocol 4.9: whoever takes it for the end of attempt c counts the colluder's report too. */
+#define ERASURE(c) (1 + (report[AT(c, 0)] == NOTHING) + (report[AT(c, 1)] == NOTHING) + (report[AT(c, 2)] == NOTHING) >= Q)
+#define REVEALS(c) (1 + (shares[AT(c, 0)] != 0) + (shares[AT(c, 1)] != 0) + (shares[AT(c, 2)] != 0))
+inline check_erasure(c) {
+  P7_no_sum_beside_an_erasure = !(ERASURE(c) && REVEALS(c) >= T);
+  assert(P7_no_sum_beside_an_erasure);
+  unreached = WITNESS != 3 || !(ERASURE(c) && IS_SET(OF(c, 0)));
+  assert(unreached)
 }
 
 #define HAS(secret) ((open_ & (secret)) != 0)
@@ -199,18 +204,21 @@ inline sign(o) {
 inline reveal(o, due) {
   printf("member %d reveals shares of %d on a certificate for %d in attempt %d\n", me, due, o, at[me]);
   P2_reveals_follow_a_certificate = CERTIFIED(at[me], o);
-  P6_nothing_after_the_end = was_ != VOID && was_ != LOST && !CERTIFIED(at[me], VOID);
+  P6_nothing_after_the_end = was_ != VOID && was_ != ERASED && !CERTIFIED(at[me], VOID);
   assert(P6_nothing_after_the_end);
   assert(P2_reveals_follow_a_certificate);
   shares[HERE] = shares[HERE] | (due);
-  check_shares(at[me])
+  check_shares(at[me]);
+  check_erasure(at[me])
 }
 
-#define OPEN_FOR_CERTIFICATE (!closed[HERE] || (!RULE_CLOSED_IS_FINAL && (closed[HERE] == VOID || closed[HERE] == LOST)))
+#define ERASED_HERE (RULE_REPORT_IS_FINAL && report[HERE])
+#define OPEN_FOR_CERTIFICATE (!ERASED_HERE && (!closed[HERE] || \
+    (!RULE_CLOSED_IS_FINAL && (closed[HERE] == VOID || closed[HERE] == ERASED))))
 #define MAY_CLOSE(o) (OPEN_FOR_CERTIFICATE && CERTIFICATE(at[me], o) && LARGE_ENOUGH(o) && \
     !(RULE_OWN_UPLOAD && me == 0 && ((o) & FORGED)))
 #define CERTIFY(o) :: MAY_CLOSE(o) -> o_ = o
-#define ASK(o) :: !RULE_DUE_FROM_CERTIFICATE && IS_SET(closed[HERE]) && SIZE(o) >= N_MIN -> o_ = o
+#define ASK(o) :: !ERASED_HERE && !RULE_DUE_FROM_CERTIFICATE && IS_SET(closed[HERE]) && SIZE(o) >= N_MIN -> o_ = o
 
 /* A proof holds t committed shares of one of the dealer's secrets that miss its commitment. Of a secret that
  * was revealed the coordinator knows them; of an honest dealer's they don't miss it. */
@@ -218,7 +226,7 @@ inline reveal(o, due) {
     + ((shares[AT(at[me], 2)] & B(e)) > 0))
 #define PROVED(e) (e == 3 || !RULE_PROOF_SHARES_COMMITTED || (!RULE_PROOF_HOLDERS && KNOWN(e) >= T - 1) \
     || (!RULE_PROOF_MISSES && KNOWN(e) >= T))
-#define MAY_EVICT(e) (IS_SET(closed[HERE]) && IN(closed[HERE], e) && !IN(evicted[HERE], e) && PROVED(e))
+#define MAY_EVICT(e) (!ERASED_HERE && IS_SET(closed[HERE]) && IN(closed[HERE], e) && !IN(evicted[HERE], e) && PROVED(e))
 #define EVICT(e) :: MAY_EVICT(e) -> o_ = e
 
 /* protocol 4.8: a member takes a result only over the set of the certificate, less who is proved false. */
@@ -251,20 +259,24 @@ proctype Member(byte me) {
      assert(P6_nothing_after_the_end);
      closed[HERE] = VOID; store(HERE) }
   :: d_step { vote[HERE] && !SIGNED(at[me], me, vote[HERE]) && !sent_too[HERE] -> send() }
-  /* protocol 4.9: a report, and the admin's word. */
+  /* protocol 4.9: after the latest end, which may have come, it erases and reports; q reports end the attempt for others. */
 #if REPORTS
-  :: d_step { at[me] < REPORTS && !report[HERE] && !closed[HERE] ->
-     report[HERE] = (IS_SET(vote[HERE]) -> vote[HERE] : NOTHING);
+  :: d_step { at[me] < REPORTS && !report[HERE] && closed[HERE] != VOID && closed[HERE] != ERASED ->
+     report[HERE] = (IS_SET(closed[HERE]) && RULE_REPORT_TELLS -> closed[HERE] : NOTHING);
      printf("member %d reports %d in attempt %d\n", me, report[HERE], at[me]);
-     store(HERE) }
-  :: d_step { lost[at[me]] && !closed[HERE] ->
-     printf("member %d takes the admin's Lost for attempt %d\n", me, at[me]);
-     closed[HERE] = LOST; store(HERE) }
+     store(HERE);
+     check_erasure(at[me]) }
+  :: d_step { ERASURE(at[me]) && !closed[HERE] ->
+     printf("member %d takes the Erasure of attempt %d\n", me, at[me]);
+     closed[HERE] = ERASED; store(HERE) }
+  :: d_step { !RULE_BEHIND_IS_REFUSED && at[me] < REPORTS && IS_SET(closed[HERE]) && !report[HERE] ->
+     printf("member %d is shown the opening of attempt %d again\n", me, at[me]);
+     closed[HERE] = 0; store(HERE) }
 #endif
 #if ATTEMPTS == 2
   /* protocol 4.3: on to the retry only where it knows how the first attempt ended, or signed nothing in it. */
   :: d_step { at[me] == 0 && (closed[me] == VOID || (!vote[me] && !report[me] && !closed[me]) ||
-       (!RULE_RETRY_AFTER_VOID && closed[me] != LOST)) ->
+       (!RULE_RETRY_AFTER_VOID && closed[me] != ERASED)) ->
      printf("member %d opens the retry\n", me);
      at[me] = 1 }
 #endif
@@ -282,18 +294,6 @@ proctype Member(byte me) {
   od
 }
 
-#define REPORTED(c, reports) ((!IN(reports, 0) || report[AT(c, 0)]) && (!IN(reports, 1) || report[AT(c, 1)]) \
-    && (!IN(reports, 2) || report[AT(c, 2)]))
-#define CLOSE(c, reports) :: !lost[c] && REPORTED(c, reports) -> o_ = COLLUDER | reports
-
-proctype Admin() {
-  end_waiting:
-  do
-  :: atomic { if CLOSE(0, 0) CLOSE(0, 3) CLOSE(0, 5) CLOSE(0, 6) fi;
-     d_step { printf("the admin signs Lost over the reports of %d\n", o_); lost[0] = o_; o_ = 0; check_votes(0) } }
-  od
-}
-
 init {
-  atomic { run Admin(); run Member(0); run Member(1); run Member(2) }
+  atomic { run Member(0); run Member(1); run Member(2) }
 }

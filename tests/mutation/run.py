@@ -42,7 +42,7 @@ from hypothesis import settings
 from tests.mutation.mutants import Mutant, apply, mutants_of
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("tests/protocol", "tests/primitives")
+SUITES = ("tests/protocol", "tests/primitives", "tests/veilsum/study/test_study.py")
 PRELOADED = (
     "numpy",
     "hypothesis",

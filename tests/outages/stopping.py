@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from protocol import round_spec
 from service import app, coordinator, keeper, summing
 from service.journal import Journal
 from service.settings import Settings
@@ -22,7 +23,8 @@ from tests.service.serving import Clock
 
 LEASE_S = 1.5
 IDLE_S = 3.0
-RANGE_ELEMENTS, BATCH = 8, 2
+CHUNK_ELEMENTS = RANGE_ELEMENTS = 8
+BATCH = 2
 
 
 class FileClock(Clock):
@@ -99,6 +101,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, folder
     points.around(Summing, "_exchange", lambda *values: f"keep {'sum' if values[3].done else 'masked'}")
     points.around_put()
     for module, name, value in (
+        (round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),
         (summing, "RANGE_ELEMENTS", RANGE_ELEMENTS),
         (summing, "BATCH", BATCH),
         (keeper, "LOOK_S", 0.2),

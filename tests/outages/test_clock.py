@@ -39,13 +39,15 @@ async def test_a_clock_that_jumps_and_comes_back(
         assert not (await server.view(round_id))["ended"] or jump_s > 0
         clock.ahead_s = 0.0
         server.coordinator.keeper.wake()
+        if (await server.view(round_id))["state"] == "erasing":
+            # Members report no erasure before the latest end by their own clocks: it comes for them, too.
+            clock.ahead_s = 2 * HOUR_S
         view = await party.play(server, round_id)
         if view["state"] == "erasing":
             view = await party.lose(server, round_id)
         record_property("figures", {"ended": view["state"]})
         if view["state"] != "done":
             assert jump_s > 0, "only a deadline that passed ends a round"
-            party.lineages = dict.fromkeys(party.ids, b"a second")
             round_id = await party.open_round(server)
             await party.play(server, round_id)
         await check_sum(party, server, round_id)

@@ -18,11 +18,11 @@ from typing import Any
 
 import asyncpg
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from calibration import FFCStatistics
-from protocol import rest
-from protocol.messages import Terms
+from protocol import rest, round_spec
 from protocol.simulator import After
 from service.settings import Settings
 from service.storage.blobs import Blobs
@@ -54,12 +54,10 @@ NOTES = (
 class OneHot(Party):
     """Member `i` holds forty times the `i`-th unit vector: who is counted twice, or not at all, is seen in the sum."""
 
-    def statistics(self, member: str, terms: Terms) -> FFCStatistics:
+    def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         place = self.ids.index(member)
-        statistics = FFCStatistics(self.dim, self.classes, normalise=True)
-        features = [[float(place == column) for column in range(self.dim)]] * 40
-        statistics.update(features, [place % self.classes] * 40)
-        return statistics
+        features = np.tile(np.eye(self.dim)[place], (40, 1))
+        return features, np.full(40, place % self.classes)
 
 
 @dataclass
@@ -235,9 +233,14 @@ def results(blobs: Blobs, round_id: str) -> dict[str, bytes]:
     "stop", ["", "keep masked", "put sums", "append expire", "keep sum", "put transcripts", "put results"]
 )
 async def test_two_after_one_lease(
-    stop: str, tmp_path: Path, servers: Servers, record_property: Callable[[str, object], None]
+    stop: str,
+    tmp_path: Path,
+    servers: Servers,
+    record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No process stands still, or one does at the first such point, and comes back once the other has ended the round."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", stopping.CHUNK_ELEMENTS)
     stores = await servers.settings(tmp_path)
     url, clock = stores["database_url"], Clock()
     values = {"operator_token": TOKEN, "resume_grace_s": 0.0, "coordinator_key": "5e" * 32, **stores}

@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from protocol import attempt, sizing
+from protocol import attempt, round_spec, sizing
 from protocol.coordinator import enrolling
 from protocol.messages import Upload
 from protocol.simulator import Federation
 from protocol.sizing import Sizes
 from tests.protocol import forging
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chunks in the simulator's vectors of 99 elements."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 64)
 
 
 @pytest.fixture

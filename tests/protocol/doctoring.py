@@ -22,6 +22,7 @@ from protocol.messages import (
 )
 from protocol.simulator import Federation
 from tests.protocol.forging import again
+from tests.protocol.questions import link
 from tests.protocol.transcripts import Entries, find, rewritten
 
 
@@ -51,7 +52,7 @@ def with_other_key(federation: Federation, **keys: bytes) -> Callable[[Cards], C
 BEGINNINGS: dict[str, tuple[int, Callable[[Federation, Any], Message], Cause]] = {
     "a roster the admin did not sign": (
         0,
-        lambda f, m: again(m, f.coordinator, version_number=2),
+        lambda f, m: again(m, f.coordinator, number=2),
         Cause.BAD_SIGNATURE,
     ),
     "a roster of another federation": (
@@ -59,61 +60,70 @@ BEGINNINGS: dict[str, tuple[int, Callable[[Federation, Any], Message], Cause]] =
         lambda f, m: again(m, f.coordinator, federation=f.coordinator.public),
         Cause.WRONG_FEDERATION,
     ),
-    "a manifest of another roster": (
+    "a roster that revokes the study": (
+        0,
+        lambda f, m: again(m, f.admin, revoked=(f.study.hash,)),
+        Cause.STUDY_REFUSED,
+    ),
+    "a study the study key did not sign": (1, lambda f, m: again(m, f.coordinator), Cause.BAD_SIGNATURE),
+    "a study of another federation": (
         1,
+        lambda f, m: again(m, f.admin, federation=f.coordinator.public),
+        Cause.WRONG_FEDERATION,
+    ),
+    "a study that breaks a rule": (
+        1,
+        lambda f, m: again(m, f.admin, content=m.content.replace(b'"a":1', b'"a":0')),
+        Cause.STUDY_REFUSED,
+    ),
+    "a study that is no study": (1, lambda f, m: again(m, f.admin, content=b"{}"), Cause.STUDY_REFUSED),
+    "another study than the cohort's": (1, lambda f, _: f.study_of(dim=9), Cause.WRONG_COHORT),
+    "a manifest of another roster": (
+        2,
         lambda _, m: replace(m, manifest=replace(m.manifest, roster_hash=bytes(32))),
         Cause.WRONG_COHORT,
     ),
-    "fewer colluders": (
-        1,
+    "a manifest of another period": (
+        2,
+        lambda _, m: replace(m, manifest=replace(m.manifest, period="another")),
+        Cause.WRONG_COHORT,
+    ),
+    "a lower threshold": (
+        2,
         lambda _, m: replace(m, manifest=replace(m.manifest, threshold=2)),
         Cause.WEAK_PARAMETERS,
     ),
-    "a card left out": (1, lambda _, m: without_a_card(m), Cause.MANIFEST_MISMATCH),
-    "a card left out, the others by their paths": (1, lambda _, m: in_part(m), Cause.MANIFEST_MISMATCH),
+    "a card left out": (2, lambda _, m: without_a_card(m), Cause.MANIFEST_MISMATCH),
+    "a card left out, the others by their paths": (2, lambda _, m: in_part(m), Cause.MANIFEST_MISMATCH),
     "a card its member did not sign": (
-        1,
+        2,
         lambda f, m: replace(m, shown=(Shown(again(m.shown[0].card, f.admin), ()), *m.shown[1:])),
         Cause.BAD_SIGNATURE,
     ),
     "a card the root does not bind": (
-        1,
+        2,
         lambda f, m: replace(
             m, shown=(Shown(again(m.shown[0].card, f.keys["member-0"], nonce=bytes(32)), ()), *m.shown[1:])
         ),
         Cause.MANIFEST_MISMATCH,
     ),
-    "a key of low order": (1, lambda f, m: with_other_key(f, mask_key=bytes(32))(m), Cause.LOW_ORDER_POINT),
+    "a key of low order": (2, lambda f, m: with_other_key(f, mask_key=bytes(32))(m), Cause.LOW_ORDER_POINT),
     "an opening of another cohort": (
-        2,
+        3,
         lambda f, m: again(m, f.coordinator, cohort=bytes(32)),
         Cause.WRONG_COHORT,
     ),
-    "an opening the coordinator did not sign": (2, lambda f, m: again(m, f.admin), Cause.BAD_SIGNATURE),
-    "a place skipped": (2, lambda f, m: again(m, f.coordinator, sequence=1), Cause.CHAIN_BROKEN),
-    "an extractor the admin did not list": (
-        2,
-        lambda f, m: again(m, f.coordinator, terms=replace(m.terms, extractor=bytes(32))),
+    "an opening the coordinator did not sign": (3, lambda f, m: again(m, f.admin), Cause.BAD_SIGNATURE),
+    "a place skipped": (3, lambda f, m: again(m, f.coordinator, sequence=1), Cause.CHAIN_BROKEN),
+    "a step that the study does not have": (
+        3,
+        lambda f, m: again(m, f.coordinator, terms=replace(m.terms, step="mean")),
         Cause.TERMS_REFUSED,
     ),
-    "more records than the terms allow for": (
-        2,
-        lambda f, m: again(m, f.coordinator, terms=replace(m.terms, records_max=1)),
-        Cause.TERMS_REFUSED,
-    ),
-    "an exception for another round": (
-        2,
-        lambda f, m: again(
-            m, f.coordinator, exceptions=(again(f.excepting(()), f.admin, sequence=f.place[0] + 7),)
-        ),
-        Cause.EXCEPTION_REFUSED,
-    ),
-    "an exception the admin did not sign": (
-        2,
-        lambda f, m: again(
-            m, f.coordinator, exceptions=(again(f.excepting(()), f.coordinator, sequence=m.sequence),)
-        ),
-        Cause.BAD_SIGNATURE,
+    "a sum of records that were summed before": (
+        3,
+        lambda f, m: again(m, f.coordinator, links=(link(f, reason="none", cohort=bytes(32)),)),
+        Cause.ALREADY_SUMMED,
     ),
 }
 
@@ -159,7 +169,7 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
     "the end cut off": (lambda e: e.__delitem__(slice(find(e, Certificate), None)), Cause.OUTCOME_MISSING),
     "an upload twice": (repeat(UploadSummary), Cause.DUPLICATE),
     "an upload twice, with another path": (
-        lambda e: e.insert(4, replace(parse(e[3]), path=()).to_bytes()),  # type: ignore[call-arg]  # an upload
+        lambda e: e.insert(5, replace(parse(e[4]), path=()).to_bytes()),  # type: ignore[call-arg]  # an upload
         Cause.DUPLICATE,
     ),
     "a certificate twice": (repeat(Certificate), Cause.DUPLICATE),
@@ -168,16 +178,16 @@ DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
     "an upload of a stranger": (
         lambda e: rewritten(
             e,
-            3,
-            header=replace(parse(e[3]).header, member="stranger"),  # type: ignore[attr-defined]  # an upload
+            4,
+            header=replace(parse(e[4]).header, member="stranger"),  # type: ignore[attr-defined]  # an upload
         ),
         Cause.UNKNOWN_MEMBER,
     ),
     "an upload its member did not sign": (
         lambda e: rewritten(
             e,
-            3,
-            header=replace(parse(e[3]).header, salt=bytes(32)),  # type: ignore[attr-defined]  # an upload
+            4,
+            header=replace(parse(e[4]).header, salt=bytes(32)),  # type: ignore[attr-defined]  # an upload
         ),
         Cause.BAD_SIGNATURE,
     ),

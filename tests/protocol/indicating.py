@@ -1,4 +1,4 @@
-"""Indicator rounds in the simulator, and the main rounds that rest on them."""
+"""Indicators in the simulator, and the sums that rest on them (protocol §8.2, §8.3)."""
 
 from typing import Any
 
@@ -6,37 +6,34 @@ import numpy as np
 
 from protocol.member import Closed, History, MemberPhase
 from protocol.messages import Disclosure, Message
-from protocol.simulator import Federation, Vector
+from protocol.simulator import Federation, Vector, untampered
 
 CLASSES = 6
+QUESTION: dict[str, Any] = {"classes": list("abcdef")}
 HOLD = ((0, 1, 2, 3, 4), (0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 3), (0, 2, 3), (0, 2))
 """The classes that each of seven members holds: 7, 5, 6, 3, 1 and 0 members hold them."""
+RARE = (3, 4, 5)
 
 
 def indicators(federation: Federation) -> dict[str, Vector]:
     """1 for each class the member holds."""
     return {
-        member: np.array([int(index in HOLD[place]) for index in range(CLASSES)], np.int64)
+        member: np.array([int(index in HOLD[place % 7]) for index in range(CLASSES)], np.int64)
         for place, member in enumerate(federation.ids)
     }
 
 
 def indicated(**changes: Any) -> Federation:
-    """Seven members (a = 1, g = 4, so m = 5 with a margin of 1) after their indicator round, not yet disclosed."""
-    federation = Federation(7, **{"withhold": True, "lineage": b"the same", **changes})
-    federation.run_round(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
+    """Seven members (a = 1, g = 4, so m = 5 with a margin of 1) after their indicator, not yet disclosed."""
+    question = {**QUESTION, **changes.pop("question", {})}
+    federation = Federation(7, **{"margin": 1, "question": question, **changes})
+    federation.run_round(indicators(federation))
     return federation
 
 
 def counted(federation: Federation, member: str = "member-0") -> tuple[int, ...] | None:
     history: History = federation.phases[member].history  # type: ignore[attr-defined]  # after a round
     return history.counted[0].holders if history.counted else None
-
-
-def main_terms(federation: Federation, **changes: Any) -> Any:
-    context = federation.phase.attempt.context
-    values = {"indicator": context, "margin": 1, "withheld": (3, 4, 5), **changes}
-    return federation.terms(8, **values)
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
@@ -52,7 +49,7 @@ def disclosure(federation: Federation) -> Disclosure:
         shown.append(message) if isinstance(message, Disclosure) else None
     )
     federation.disclose()
-    federation.tamper = lambda _to, message: message
+    federation.tamper = untampered
     return Disclosure.from_bytes(shown[0].to_bytes())
 
 

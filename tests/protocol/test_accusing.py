@@ -148,7 +148,7 @@ def again_header(federation: Federation, held: BadRun, dealer: str, root: bytes)
 def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another_upload() -> None:
     """A dealer and the coordinator show one decryptor another upload: it reveals a run less, and all that follow move up."""
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     shelf = federation.run_until(Revealing).setting.shelf
     attempt = federation.run_until(Recovered).attempt
     entries = federation.transcript.entries

@@ -17,7 +17,7 @@ from protocol.messages import (
 )
 from protocol.shamir import PRIME
 from protocol.simulator import After, Federation
-from tests.protocol.forging import again, other_secrets, redeal, reupload
+from tests.protocol.forging import again, other_secrets, redeal
 from tests.protocol.transcripts import verdict
 
 
@@ -145,7 +145,7 @@ def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
         )
 
     federation.tamper = tamper
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered if lost == 3 else Lost)
 
 
@@ -154,11 +154,11 @@ def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
 
 def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> None:
     """Twelve members, who all have to be there again: a liar is one of two in the transcript, and costs nobody."""
-    federation = Federation(12, lineage=b"the same")
-    federation.run_round(terms=federation.terms(8))
+    federation = Federation(12)
+    federation.run_round()
     for accused in (("member-00",), federation.ids[2:]):
         complaining(federation, {"member-01": accused})
-        outcome = federation.run_round(terms=federation.terms(8))
+        outcome = federation.run_round()
         assert isinstance(outcome.phase, Recovered)
         assert outcome.survivors == federation.ids
         assert outcome.phase.disputes == ()
@@ -177,7 +177,7 @@ def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_
     federation = Federation(members, drop=dict.fromkeys(range(1, 1 + members // 4), After.VOTE))
     liar, dealer = federation.ids[1], federation.ids[0]
     complaining(federation, {liar: (dealer,)})
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert (dealer in outcome.survivors) == (members == 12)
 
@@ -197,13 +197,13 @@ def test_colluders_who_complain_and_do_not_upload_cost_nobody_else_where_the_sum
 ) -> None:
     """Each of `a` complains about another honest member; with the colluders themselves that would be 2a who are missing."""
     federation = Federation(members)
-    colluders = federation.manifest.colluders
+    colluders = federation.content.question.a
     liars = federation.ids[:colluders]
     honest = federation.ids[colluders:]
     staying_away(
         federation, {liar: (dealer,) for liar, dealer in zip(liars, honest[: len(liars)], strict=True)}
     )
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert set(outcome.survivors) == set(honest)
     assert federation.phase.attempt.quorum.survivors_min <= len(honest)
@@ -216,7 +216,7 @@ def test_nor_do_those_who_fall_silent_beside_them() -> None:
     """One is silent, so that no dealer has receipts to spare; the two others complain about one each."""
     federation = Federation(12, drop={0: After.OPENING})
     staying_away(federation, {"member-01": ("member-03",), "member-02": ("member-04",)})
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[3:]
 
@@ -240,45 +240,9 @@ def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
         return message
 
     federation.tamper = tamper
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert set(outcome.survivors) == {*federation.ids} - {*bad}
-
-
-@pytest.mark.parametrize("again_there", [False, True])
-def test_who_is_new_to_a_lineages_rounds_costs_them_nobody_by_a_complaint(*, again_there: bool) -> None:
-    """Eight members, where every complaint is contested: the newcomer leaves the sum in any case. Who was there must be again."""
-    federation = Federation(8, lineage=b"the same", drop={} if again_there else {7: After.CARD})
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
-    federation.drop = {}
-    complaining(federation, {"member-7": ("member-0",)})
-    outcome = federation.run_round(terms=federation.terms(8))
-    if again_there:
-        assert isinstance(outcome.phase, Voided)
-        assert outcome.phase.fault.cause is Cause.LEDGER_REFUSED
-    else:
-        assert isinstance(outcome.phase, Recovered)
-        assert outcome.survivors == federation.ids[:7]
-
-
-def test_whom_the_indicator_round_did_not_count_costs_the_main_round_nobody_by_a_complaint() -> None:
-    """Two of eight bring other records than were counted, and complain of one member each; two may be missing."""
-    federation = Federation(8, withhold=True, lineage=b"the same")
-    ones = {member: np.ones(8, np.int64) for member in federation.ids}
-    federation.run_round(ones, federation.terms(8, statistic="indicator"))
-    federation.disclose()
-    complaints = {"member-6": ("member-0",), "member-7": ("member-1",)}
-    complaining(federation, complaints)
-    lie = federation.tamper
-    federation.tamper = lambda sender, message: (
-        reupload(federation, message, records=b"changed!")
-        if sender in complaints and isinstance(message, Upload)
-        else lie(sender, message)
-    )
-    terms = federation.terms(8, indicator=federation.phase.attempt.context, margin=2)
-    outcome = federation.run_round(terms=terms)
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.survivors == federation.ids[:6]
 
 
 def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the_sum_can_spare_it() -> None:
@@ -297,6 +261,21 @@ def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the
         return message
 
     federation.tamper = tamper
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[3:]
+
+
+def test_whom_the_indicator_did_not_count_costs_the_sum_nobody_by_a_complaint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two of eight were not counted, upload all the same, and complain of one member each; two may be missing."""
+    federation = Federation(8, margin=1, drop={6: After.OPENING, 7: After.OPENING})
+    federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
+    federation.disclose()
+    federation.drop = {}
+    monkeypatch.setattr("protocol.member.ready.Ready._check_indicator", lambda *_: None)
+    complaining(federation, {"member-6": ("member-0",), "member-7": ("member-1",)})
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[:6]

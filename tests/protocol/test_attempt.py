@@ -4,23 +4,11 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt, group_floor
+from protocol.attempt import Attempt, Closing, group_floor
 from protocol.errors import PeerFault
-from protocol.messages import EMPTY_CHAIN, LedgerException, Link, Past, cards_tree
-from protocol.messages.opening import extend_chain
+from protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, cards_tree
 from protocol.simulator import Federation
-
-EXCEPTION = LedgerException(
-    federation=bytes(32),
-    cohort=bytes(32),
-    sequence=0,
-    members=("member-0",),
-    reason="a test",
-    signature=bytes(64),
-)
-LINK = Link(
-    cohort=bytes(32), sequence=0, attempt=0, family="exact", floor=3, context=bytes(32), closing=bytes(32)
-)
+from tests.protocol.questions import link
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +18,9 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def attempt(federation: Federation) -> Attempt:
-    return Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(100)))
+    return Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
 
 
 def h(tag: bytes, *fields: bytes) -> bytes:
@@ -47,33 +37,21 @@ def test_the_context_is_the_hash_of_everything_that_fixes_the_attempt(attempt: A
         b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31",
         roster.federation,
         h(b"roster", roster.to_bytes()),
-        h(b"cohort", h(b"roster", roster.to_bytes()), (0).to_bytes(8, "little")),
+        manifest.cohort,
         h(b"manifest", manifest.to_bytes()),
         (0).to_bytes(8, "little"),
         (0).to_bytes(1, "little"),
         bytes(32),
         h(b"terms", opening.terms.encode_fields()),
-        h(b"layout", opening.terms.layout),
-        h(b"exception"),
     )
 
 
 TERMS_CHANGES: list[dict[str, Any]] = [
-    {"statistic": "other"},
-    {"layout": b"other"},
-    {"elements": 101},
-    {"ring_bits": 33},
-    {"lattice": "features"},
-    {"lattice_bits": 1},
-    {"chunk_elements": 72},
-    {"records_max": 1},
-    {"extractor": bytes(32)},
-    {"ridges": (1.0,)},
-    {"noise": b"other"},
+    {"step": "indicator"},
     {"indicator": b"\x01" * 32},
-    {"margin": 1},
     {"withheld": (1,), "indicator": b"\x01" * 32},
     {"evicted": ("member-0",), "indicator": b"\x01" * 32},
+    {"material": b"\x01" * 32},
     {"latest_end_s": 1},
 ]
 
@@ -87,7 +65,7 @@ def test_every_term_stands_in_the_context(attempt: Attempt, change: dict[str, An
 
 @pytest.mark.parametrize(
     "change",
-    [{"sequence": 1}, {"attempt": 1}, {"links": (LINK,)}, {"exceptions": (EXCEPTION,)}],
+    [{"sequence": 1}, {"attempt": 1}, {"links": (link(Federation(3)),)}],
     ids=lambda change: next(iter(change)),
 )
 def test_place_and_history_stand_in_the_context(attempt: Attempt, change: dict[str, Any]) -> None:
@@ -101,16 +79,15 @@ def test_place_and_history_stand_in_the_context(attempt: Attempt, change: dict[s
         {"counter": 9},
         {"members": ()},
         {"cards_root": bytes(32)},
-        {"loss": 99},
-        {"colluders": 0},
         {"decryptor_colluders": 0},
-        {"honest_min": 4},
         {"survivors_min": 5},
         {"threshold": 3},
         {"degree": 3},
         {"window_dropped_max": 1},
         {"decryptors": ()},
-        {"caps": (1,)},
+        {"study": bytes(32)},
+        {"period": "another"},
+        {"repeats": b"\x01" * 32},
         {"roster_hash": bytes(32)},
     ],
     ids=lambda change: next(iter(change)),
@@ -123,14 +100,15 @@ def test_the_whole_manifest_stands_in_the_context(attempt: Attempt, change: dict
 @pytest.mark.parametrize(
     "change",
     [
-        {"version_number": 2},
+        {"number": 2},
+        {"name": "another"},
         {"federation": bytes(32)},
         {"coordinator": bytes(32)},
         {"members": ()},
         {"decryptors": ("member-0",)},
-        {"extractors": ()},
+        {"study_key": bytes(32)},
         {"readers": ("member-0",)},
-        {"withhold": 1},
+        {"revoked": (bytes(32),)},
         {"signature": bytes(64)},
     ],
     ids=lambda change: next(iter(change)),
@@ -152,27 +130,46 @@ def test_the_coordinators_signature_does_not_stand_in_the_context(attempt: Attem
     assert replace(attempt, opening=replace(attempt.opening, signature=bytes(64))).context == attempt.context
 
 
-def test_a_link_names_the_attempt_and_its_end(attempt: Attempt) -> None:
-    past = Past(attempt.context, "cancelled", ())
-    link = attempt.link(past)
-    floor = group_floor(attempt.manifest)
-    assert link == Link(attempt.manifest.cohort, 0, 0, "exact", floor, attempt.context, past.closing)
-    assert past.closing == h(b"closing", attempt.context, b"cancelled")
-    following = replace(attempt, opening=replace(attempt.opening, links=(link,), sequence=1))
-    assert extend_chain(EMPTY_CHAIN, (link,)) == h(b"link", bytes(32), link.encode_fields())
-    assert following.context != attempt.context
+@pytest.mark.parametrize(
+    ("closing", "reason"),
+    [
+        (Certificate(bytes(32), (Survivor("a", bytes(32)),), "none", ()), "none"),
+        (Certificate(bytes(32), (), "cancelled", ()), "cancelled"),
+        (Erasure(bytes(32), ()), "erased"),
+        (Lost(bytes(32), bytes(64)), "lost"),
+    ],
+)
+def test_a_link_names_the_attempt_and_its_end(attempt: Attempt, closing: Closing, reason: str) -> None:
+    assert attempt.link(closing) == Link(
+        cohort=attempt.manifest.cohort,
+        sequence=0,
+        attempt=0,
+        question=attempt.question.digest,
+        period="period-0",
+        step="sum",
+        repeats=NO_CONTEXT,
+        context=attempt.context,
+        reason=reason,
+        survivors=closing.survivors_hash,
+    )
 
 
 @pytest.mark.parametrize(
-    ("elements", "lengths"), [(1, [1]), (64, [64]), (65, [64, 1]), (200, [64, 64, 64, 8])]
+    ("chunk", "lengths"), [(99, [99]), (64, [64, 35]), (98, [98, 1]), (33, [33, 33, 33]), (200, [99])]
 )
 def test_chunks_are_alike_but_for_a_shorter_last(
-    federation: Federation, elements: int, lengths: list[int]
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, chunk: int, lengths: list[int]
 ) -> None:
-    terms = federation.terms(elements, chunk_elements=64)
-    attempt = Attempt(federation.roster, federation.manifest, federation.opening(terms))
+    monkeypatch.setattr("protocol.round_spec.CHUNK_ELEMENTS", chunk)
+    attempt = Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
     assert [attempt.chunk_elements(index) for index in range(attempt.chunks)] == lengths
     assert attempt.ring.bits == 32
+
+
+def test_g_is_what_colludes_and_what_must_be_honest(attempt: Attempt) -> None:
+    assert group_floor(attempt.question) == 1 + 3
 
 
 def test_a_member_deals_its_own_seed_then_its_neighbours_in_order(attempt: Attempt) -> None:
@@ -191,7 +188,7 @@ def sparse() -> Attempt:
     """Twelve members on a ring, each joined to the two next on either side; one of two in a row may be lost."""
     federation = Federation(12)
     manifest = replace(federation.manifest, degree=4, window_dropped_max=1)
-    return Attempt(federation.roster, manifest, federation.opening(federation.terms(8)))
+    return Attempt(federation.roster, federation.study, manifest, federation.opening(federation.terms()))
 
 
 def test_on_a_ring_a_member_deals_its_own_seed_then_its_neighbours(sparse: Attempt) -> None:
@@ -220,3 +217,7 @@ def test_two_lost_next_to_each_other_are_too_many_for_a_window(sparse: Attempt) 
 
 def test_a_complete_graph_has_no_windows(attempt: Attempt) -> None:
     attempt.check_windows(())
+
+
+def test_a_round_is_named_by_its_study_and_period(attempt: Attempt) -> None:
+    assert attempt.spec.name == "simulated, period period-0"

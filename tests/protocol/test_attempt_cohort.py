@@ -1,26 +1,227 @@
-"""What a manifest and its cards must satisfy."""
+"""What a study, a manifest and its cards must satisfy, in the page's order (protocol §4.1, §4.2)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from protocol.attempt import check_cards, check_manifest, colluders_assumed, group_floor
+from protocol.attempt import check_cards, check_manifest, check_study, cohort_sizes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
-from protocol.messages import Cards, Entry, KeyCard, Manifest, Shown, cards_tree, cohort_id
+from protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    Entry,
+    KeyCard,
+    Manifest,
+    Roster,
+    Shown,
+    Study,
+    Survivor,
+    cards_tree,
+    cohort_id,
+)
 from protocol.simulator import Federation
 from tests.protocol.forging import again
+from tests.protocol.questions import GRADIENTS
+
+REPEATED = b"\x07" * 32
 
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return Federation(5)
+    return Federation(6)
+
+
+# Study
+
+
+def test_a_study_is_checked_in_this_order(federation: Federation) -> None:
+    roster, study = federation.roster, federation.study
+    assert check_study(roster, study) == federation.content
+    key = federation.admin
+    wrongs: list[tuple[str, Callable[[Roster, Study], tuple[Roster, Study]]]] = [
+        ("wrong-federation", lambda r, s: (r, again(s, key, federation=bytes(32)))),
+        ("bad-signature", lambda r, s: (replace(r, study_key=federation.coordinator.public), s)),
+        ("study-refused", lambda r, s: (r, again(s, key, content=b"{}"))),
+        ("study-refused", lambda r, s: (replace(r, revoked=(s.hash,)), s)),
+    ]
+    for at, (cause, _) in enumerate(wrongs):
+        broken = roster, study
+        for _, change in reversed(wrongs[at:]):
+            broken = change(*broken)
+        with pytest.raises(PeerFault, match=rf"^{cause}: .*\[admin\]$"):
+            check_study(*broken)
+
+
+def test_another_version_of_a_revoked_study_stands(federation: Federation) -> None:
+    content = federation.content.model_copy(
+        update={"notes": federation.content.notes.model_copy(update={"version": 2})}
+    )
+    roster = replace(federation.roster, revoked=(federation.study.hash,))
+    check_study(roster, again(federation.study, federation.admin, content=content.to_bytes()))
+
+
+# Manifest
 
 
 def changed(federation: Federation, **changes: Any) -> Manifest:
     return replace(federation.manifest, **changes)
+
+
+def check(federation: Federation, manifest: Manifest, **changes: Any) -> None:
+    values: dict[str, Any] = {"roster": federation.roster, "study": federation.study, **changes}
+    check_manifest(values["roster"], values["study"], manifest, values.get("repeated"))
+
+
+def repeating(federation: Federation, **changes: Any) -> Manifest:
+    """A manifest whose run repeats an attempt, with what follows from that."""
+    named = (federation.roster.hash, 0, federation.study.hash, "period-0", REPEATED)
+    return changed(federation, repeats=REPEATED, cohort=cohort_id(*named), **{"survivors_min": 6, **changes})
+
+
+SURVIVORS = tuple(Survivor(f"member-{index}", bytes(32)) for index in range(6))
+
+
+def test_an_honest_manifest_passes(federation: Federation) -> None:
+    quorum = check_manifest(federation.roster, federation.study, federation.manifest)
+    assert (quorum.survivors_min, quorum.threshold) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"roster_hash": bytes(32)},
+        {"study": bytes(32)},
+        {"counter": 1},
+        {"cohort": bytes(32)},
+        {"period": "another"},
+        {"repeats": REPEATED},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_1_a_cohort_id_that_does_not_follow_is_refused(
+    federation: Federation, change: dict[str, Any]
+) -> None:
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        check(federation, changed(federation, **change))
+
+
+def test_1_a_manifest_of_another_roster_or_study_is_refused(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        check(federation, federation.manifest, roster=replace(federation.roster, number=2))
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        check(federation, federation.manifest, study=federation.study_of(dim=9))
+
+
+def test_1_a_stranger_is_no_member(federation: Federation) -> None:
+    names = (*federation.ids[:5], "sybil")
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[sybil\]$"):
+        check(federation, changed(federation, members=names, decryptors=names))
+
+
+def test_2_a_roster_larger_than_the_study_allows_is_refused_over_fresh_records() -> None:
+    federation = Federation(6)
+    federation.use(federation.study_of(members_max=5))
+    with pytest.raises(PeerFault, match=r"^weak-parameters: the roster has 6 members; the study allows 5"):
+        check(federation, _of_study(federation))
+
+
+def _of_study(federation: Federation, repeats: bytes = NO_CONTEXT, **changes: Any) -> Manifest:
+    """The manifest as the coordinator makes it for the federation's present study."""
+    named = (federation.roster.hash, 0, federation.study.hash, "period-0", repeats)
+    return replace(
+        federation.manifest, study=federation.study.hash, cohort=cohort_id(*named), repeats=repeats, **changes
+    )
+
+
+def test_2_a_noisy_run_is_never_repeated() -> None:
+    federation = Federation(6, question=GRADIENTS)
+    with pytest.raises(PeerFault, match=r"^terms-refused: a noisy run is never repeated \[coordinator\]$"):
+        check(federation, _of_study(federation, REPEATED, survivors_min=6), repeated=())
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [(), SURVIVORS[:5], (*SURVIVORS, Survivor("member-7", bytes(32)))],
+    ids=["not there", "fewer", "more"],
+)
+def test_2_a_repeated_run_is_of_exactly_the_repeated_survivors(
+    federation: Federation, repeated: tuple[Survivor, ...]
+) -> None:
+    check(federation, repeating(federation))  # an auditor knows no survivors
+    check(federation, repeating(federation), repeated=SURVIVORS)
+    with pytest.raises(PeerFault, match=r"^repeat-mismatch: .*\[coordinator\]$"):
+        check(federation, repeating(federation), repeated=repeated)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"threshold": 3},
+        {"threshold": 5},
+        {"survivors_min": 3},
+        {"survivors_min": 5},
+        {"decryptor_colluders": 0},
+        {"degree": 3},
+        {"window_dropped_max": 1},
+        {"decryptors": ("member-0", "member-1", "member-2", "member-3")},
+    ],
+    ids=str,
+)
+def test_3_numbers_that_do_not_follow_are_refused(federation: Federation, change: dict[str, Any]) -> None:
+    with pytest.raises(PeerFault, match=r"^weak-parameters:"):
+        check(federation, changed(federation, **change))
+
+
+def test_3_fewer_members_than_the_study_needs_are_refused_over_fresh_records() -> None:
+    federation = Federation(6, question={"members_min": 6})
+    few = federation.ids[:5]
+    sizes = cohort_sizes(federation.roster, federation.content.question, few, repeats=True)
+    assert sizes.quorum.survivors_min == 5
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: 5 members came; the study needs at least 6"):
+        cohort_sizes(federation.roster, federation.content.question, few, repeats=False)
+    with pytest.raises(PeerFault, match=r"^cohort-too-small:"):
+        check(federation, changed(federation, members=few, decryptors=few))
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: 0 members"):
+        check(federation, changed(federation, members=(), decryptors=()))
+
+
+def test_3_a_repeated_run_needs_every_member_and_looks_at_no_roster() -> None:
+    """Nine of twelve were summed. The same nine make the next cohort, with the threshold of nine."""
+    federation = Federation(12)
+    nine = federation.ids[:9]
+    survivors = tuple(Survivor(member, bytes(32)) for member in nine)
+    sizes = cohort_sizes(federation.roster, federation.content.question, nine, repeats=True)
+    manifest = _of_study(
+        federation,
+        REPEATED,
+        members=nine,
+        decryptors=nine,
+        survivors_min=9,
+        threshold=sizes.quorum.threshold,
+        decryptor_colluders=3,
+        degree=8,
+    )
+    check(federation, manifest, repeated=survivors)
+    with pytest.raises(PeerFault, match=r"^weak-parameters:"):
+        check(federation, replace(manifest, survivors_min=8), repeated=survivors)
+
+
+def test_3_a_nominated_committee_is_not_replaced_by_everyone() -> None:
+    federation = Federation(8, decryptors=(1, 2, 4, 5), colluders=2)
+    check(federation, federation.manifest)
+    with pytest.raises(PeerFault, match=r"^weak-parameters:"):
+        check(federation, changed(federation, decryptors=federation.ids, threshold=6))
+    rest = tuple(federation.ids[index] for index in (0, 3, 6, 7))
+    with pytest.raises(PeerFault, match=r"^cohort-too-small:"):
+        check(federation, changed(federation, members=rest, decryptors=rest))
+
+
+# Cards: clauses 4 and 5
 
 
 def recarded(federation: Federation, index: int, card: KeyCard) -> Cards:
@@ -37,46 +238,24 @@ def card_of(federation: Federation, index: int, **changes: Any) -> KeyCard:
     return again(card, federation.keys[card.member], **changes)
 
 
-def test_an_honest_manifest_passes(federation: Federation) -> None:
-    assert check_manifest(federation.roster, federation.manifest).threshold == 4
-
-
-def test_a_manifest_of_another_roster_is_refused(federation: Federation) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        check_manifest(federation.roster, changed(federation, roster_hash=bytes(32)))
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        check_manifest(replace(federation.roster, version_number=2), federation.manifest)
-
-
-@pytest.mark.parametrize("change", [{"counter": 1}, {"cohort": bytes(32)}])
-def test_a_cohort_id_that_does_not_follow_is_refused(federation: Federation, change: dict[str, Any]) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        check_manifest(federation.roster, changed(federation, **change))
-
-
-def test_a_card_of_another_cohort_is_refused(federation: Federation) -> None:
-    other = cohort_id(federation.roster.hash, 1)
+def test_4_a_card_of_another_cohort_is_refused(federation: Federation) -> None:
     with pytest.raises(PeerFault, match=r"^wrong-cohort: the card of member-2 .*\[coordinator\]$"):
-        check_cards(federation.roster, recarded(federation, 2, card_of(federation, 2, cohort=other)))
+        check_cards(federation.roster, recarded(federation, 2, card_of(federation, 2, cohort=bytes(32))))
 
 
-def test_a_stranger_is_no_member(federation: Federation) -> None:
-    names = (*federation.ids[:4], "sybil")
-    manifest = changed(federation, members=names, decryptors=names)
-    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[sybil\]$"):
-        check_manifest(federation.roster, manifest)
-    sybil = again(federation.cards.shown[4].card, SigningKey(bytes(32)), member="sybil")
-    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[sybil\]$"):
-        check_cards(federation.roster, recarded(federation, 4, sybil))
-
-
-def test_a_card_that_its_member_did_not_sign_is_refused(federation: Federation) -> None:
+def test_4_a_card_that_its_member_did_not_sign_is_refused(federation: Federation) -> None:
     forged = replace(federation.cards.shown[1].card, mask_key=AgreementKey(bytes(32)).public)
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-1\]$"):
         check_cards(federation.roster, recarded(federation, 1, forged))
+    sybil = again(federation.cards.shown[4].card, SigningKey(bytes(32)), member="sybil")
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[sybil\]$"):
+        check_cards(federation.roster, recarded(federation, 4, sybil))
+    members = (Entry("member-0", bytes(32)), *federation.roster.members[1:])
+    with pytest.raises(PeerFault, match=r"^bad-signature: member-0's .*\[member-0\]$"):
+        check_cards(replace(federation.roster, members=members), federation.cards)
 
 
-def test_cards_that_the_root_does_not_bind_are_refused(federation: Federation) -> None:
+def test_4_cards_that_the_root_does_not_bind_are_refused(federation: Federation) -> None:
     cards = recarded(federation, 1, card_of(federation, 1, nonce=bytes(32)))
     check_cards(federation.roster, cards)
     with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*: all \[coordinator\]$"):
@@ -85,7 +264,7 @@ def test_cards_that_the_root_does_not_bind_are_refused(federation: Federation) -
 
 @pytest.mark.parametrize("field", ["mask_key", "box_key"])
 @pytest.mark.parametrize("top_bit", [0, 0x80])
-def test_a_key_that_stands_twice_is_refused_in_any_encoding(
+def test_5_a_key_that_stands_twice_is_refused_in_any_encoding(
     federation: Federation, field: str, top_bit: int
 ) -> None:
     copied = federation.cards.shown[0].card.mask_key
@@ -94,84 +273,6 @@ def test_a_key_that_stands_twice_is_refused_in_any_encoding(
         check_cards(federation.roster, recarded(federation, 3, card_of(federation, 3, **{field: copied})))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"threshold": 3},
-        {"threshold": 5},
-        {"survivors_min": 3},
-        {"survivors_min": 5},
-        {"decryptor_colluders": 0},
-        {"degree": 3},
-        {"window_dropped_max": 1},
-        {"decryptors": ("member-0", "member-1", "member-2", "member-3")},
-        {"colluders": 0},
-        {"honest_min": 4, "survivors_min": 4},
-        {"honest_min": 2},
-        {"honest_min": 0, "survivors_min": 1},
-        {"loss": 375},
-        {"loss": 2**32 - 1},
-    ],
-    ids=str,
-)
-def test_numbers_that_do_not_follow_are_refused(federation: Federation, change: dict[str, Any]) -> None:
-    with pytest.raises(PeerFault, match=r"^weak-parameters:"):
-        check_manifest(federation.roster, changed(federation, **change))
-
-
-@pytest.mark.parametrize("colluders", [3, 5, 6, 2**32 - 1])
-def test_more_colluders_than_the_cohort_stands_are_refused(federation: Federation, colluders: int) -> None:
-    with pytest.raises(PeerFault, match=r"^cohort-too-small:"):
-        check_manifest(federation.roster, changed(federation, colluders=colluders))
-
-
-def test_a_manifest_without_members_is_refused(federation: Federation) -> None:
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: 0 members"):
-        check_manifest(federation.roster, changed(federation, members=(), caps=(), decryptors=()))
-
-
-@pytest.mark.parametrize("loss", [0, 1, 374])
-def test_losses_change_no_number_of_a_complete_graph(federation: Federation, loss: int) -> None:
-    check_manifest(federation.roster, changed(federation, loss=loss))
-
-
-def test_a_nominated_committee_is_not_replaced_by_everyone() -> None:
-    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
-    check_manifest(federation.roster, federation.manifest)
-    with pytest.raises(PeerFault, match=r"^weak-parameters:"):
-        check_manifest(federation.roster, changed(federation, decryptors=federation.ids, threshold=4))
-    kept = [0, 3, 5, 6, 7]  # nobody of those nominated
-    without = changed(
-        federation,
-        members=tuple(federation.ids[i] for i in kept),
-        caps=(1,) * 5,
-        colluders=0,
-        decryptor_colluders=0,
-        survivors_min=5,
-        threshold=3,
-        degree=4,
-        decryptors=tuple(federation.ids[i] for i in kept),
-    )
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: .* L=0"):
-        check_manifest(federation.roster, without)
-
-
-def test_a_manifest_that_states_colluders_beside_three_nominees_is_refused() -> None:
-    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
-    stated = changed(federation, colluders=2, decryptor_colluders=0, survivors_min=6, threshold=2)
-    with pytest.raises(
-        PeerFault, match=r"^cohort-too-small: of 3 nominated decryptors none may collude, .* 7 to"
-    ):
-        check_manifest(federation.roster, stated)
-
-
-def test_a_roster_key_decides_who_is_a_member(federation: Federation) -> None:
-    members = (Entry("member-0", bytes(32)), *federation.roster.members[1:])
-    roster = replace(federation.roster, members=members)
-    with pytest.raises(PeerFault, match=r"^bad-signature: member-0's .*\[member-0\]$"):
-        check_cards(roster, federation.cards)
-
-
-def test_assumptions_of_roster_and_manifest(federation: Federation) -> None:
-    assert colluders_assumed(Federation(11).roster) == 2
-    assert group_floor(federation.manifest) == 4
+def test_a_study_whose_vector_is_too_long_is_none() -> None:
+    with pytest.raises(ValidationError, match="at most 4,294,967,296 can be summed"):
+        Federation(3).study_of(dim=65_536, statistics=[{"kind": "ccvr"}])

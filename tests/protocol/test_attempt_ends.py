@@ -20,11 +20,13 @@ def federation() -> Federation:
 
 @pytest.fixture(scope="module")
 def attempt(federation: Federation) -> Attempt:
-    return Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(100)))
+    return Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
 
 
 def survivors_of(count: int) -> tuple[Survivor, ...]:
-    return tuple(Survivor(f"member-{i}", bytes(8), bytes(8), bytes(32)) for i in range(count))
+    return tuple(Survivor(f"member-{i}", bytes(32)) for i in range(count))
 
 
 def certificate(
@@ -99,7 +101,9 @@ def test_a_strangers_vote_is_refused(federation: Federation, attempt: Attempt) -
 
 def test_a_members_vote_who_is_no_decryptor_is_refused() -> None:
     federation = Federation(6, decryptors=(0, 1, 2, 3))
-    attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(8)))
+    attempt = Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-5\]$"):
         attempt.check_certificate(certificate(federation, attempt, voters=(0, 1, 5)))
 
@@ -119,7 +123,7 @@ def test_a_certificate_of_another_context_is_refused(federation: Federation, att
 def test_survivors_out_of_order_repeated_or_strange_are_refused(
     federation: Federation, attempt: Attempt, members: tuple[str, ...]
 ) -> None:
-    survivors = tuple(Survivor(m, bytes(8), bytes(8), bytes(32)) for m in members)
+    survivors = tuple(Survivor(m, bytes(32)) for m in members)
     with pytest.raises(PeerFault, match=r"^survivors-invalid:"):
         attempt.check_certificate(certificate(federation, attempt, survivors=survivors))
 
@@ -129,8 +133,10 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
 
     With a threshold alone an active coordinator drove the honest cohort to 4 while every client believed in 34.
     """
-    federation = Federation(6, decryptors=(0, 1, 2), colluders=0)
-    attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(8)))
+    federation = Federation(6, decryptors=(0, 1, 2, 3))
+    attempt = Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
     t, n_min = attempt.quorum.threshold, attempt.quorum.survivors_min
     assert t < n_min
     attempt.check_certificate(
@@ -150,7 +156,7 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
 def given_up() -> Federation:
     """Six members: t = 4, a_D = 1, q = 4."""
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     return federation
 
 

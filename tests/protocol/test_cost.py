@@ -16,15 +16,14 @@ def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
             announced[sender] = len(message.to_bytes())
         return message
 
-    with Federation(members=5, tamper=note) as federation:
-        vectors = federation.vectors(1003)
-        outcome = federation.run_round(vectors, federation.terms(1003, ring_bits=42))
+    with Federation(members=5, tamper=note, question={"ring_bits": 48}) as federation:
+        outcome = federation.run_round()
         for member in federation.ids:
             chunks = sum(len(packed) for (owner, _), packed in federation.spool.items() if owner == member)
             assert upload_bytes(outcome.phase.attempt, member) == announced[member] + chunks
         # The estimate made before there are terms lacks the announcement's framing, and has a decryptor send itself a box.
         attempt = outcome.phase.attempt
-        foreseen = estimate(attempt.quorum, attempt.neighbour_count, 0, 1003, 42).upload_bytes
+        foreseen = estimate(attempt.quorum, attempt.neighbour_count, 0, 99, 48).upload_bytes
         assert abs(upload_bytes(attempt, federation.ids[0]) - 32 * attempt.chunks - foreseen) < 512
 
 
@@ -41,14 +40,10 @@ def test_an_opened_rounds_plan_has_the_sizes_of_its_cohort(
 ) -> None:
     # No member is shown the cards: what it makes of 259 of them is not in question.
     with Federation(members=members, decryptors=decryptors, tamper=unshown) as federation:
-        attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(10)))
-        plan, manifest = plan_of(attempt), attempt.manifest
-        sizes = cohort_sizes(
-            attempt.roster,
-            attempt.members,
-            colluders=manifest.colluders,
-            honest_min=manifest.honest_min,
-            loss=manifest.loss,
+        attempt = Attempt(
+            federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
         )
+        plan = plan_of(attempt)
+        sizes = cohort_sizes(attempt.roster, attempt.question, attempt.members, repeats=False)
     assert Sizes(plan.quorum, plan.committee, plan.degree, plan.window_dropped_max) == sizes
-    assert (plan.committee, plan.cost.lost) == (committee, members * manifest.loss // 1000)
+    assert (plan.committee, plan.cost.lost) == (committee, members * attempt.question.loss // 1000)

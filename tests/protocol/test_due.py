@@ -14,7 +14,9 @@ from protocol.simulator import Federation
 @pytest.fixture(scope="module")
 def attempt() -> Attempt:
     federation = Federation(5)
-    return Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(8)))
+    return Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
 
 
 def test_a_dealers_own_seed_is_due_and_its_edges_to_those_who_are_not_there(attempt: Attempt) -> None:
@@ -34,7 +36,9 @@ def test_a_dealers_own_seed_is_due_and_its_edges_to_those_who_are_not_there(atte
 
 def test_on_a_ring_only_neighbours_are_due(sparse: Callable[..., Federation]) -> None:
     federation = sparse()
-    attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(8)))
+    attempt = Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
     ring = attempt.graph.ring
     staying = set(ring) - {ring[0]}
     for dealer in staying:

@@ -35,7 +35,7 @@ class Case:
             return sent
 
         self.federation.tamper = note
-        self.federation.begin(terms=self.federation.terms(8))
+        self.federation.begin(terms=self.federation.terms())
         phase = self.federation.run_until(Revealing)
         assert isinstance(phase, Revealing)
         self.voted = dict(self.federation.phases)
@@ -99,7 +99,7 @@ def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> N
 def test_another_header_frames_nobody(case: Case) -> None:
     """1. The dealer stands in the certificate with this digest, and signed this header."""
     true, upload = case.proof(FALSE), case.uploads[HONEST]
-    other = resign(case.federation, upload, records=b"R" * 8).header
+    other = resign(case.federation, upload, salt=b"R" * 32).header
     forged = replace(true.header, signature=bytes(64))
     assert case.refused(replace(true, header=other)).endswith("the certificate does not name this upload")
     assert "signature does not verify" in case.refused(replace(true, header=forged))
@@ -261,7 +261,7 @@ def run_with_uploads(
         return sent
 
     federation.tamper = note
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Revealing)
     assert isinstance(phase, Revealing)
     return uploads, phase.attempt, phase.certificate, dict(federation.phases)

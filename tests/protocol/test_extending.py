@@ -32,7 +32,7 @@ def test_what_members_were_told_and_signed_stands(
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
 def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) -> None:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(stage)
     assert phase.deadline_s is not None
     later = phase.extend(phase.deadline_s + 60)

@@ -10,7 +10,7 @@ from tests.protocol.forging import again, receipts_of
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
     """Three honest dealers had seven clean receipts of eight, where eight are asked: a set of the other eight could be proposed."""
     federation = Federation(12)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase: Any = federation.run_until(Checking)
     liar, *honest = federation.ids
     receipts, threshold = receipts_of(federation, phase), phase.attempt.quorum.threshold
@@ -39,7 +39,7 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
 
 def test_honest_receipts_are_waited_for_no_longer_than_the_grace() -> None:
     federation = Federation(12)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase: Any = federation.run_until(Checking)
     receipts = receipts_of(federation, phase)
     for member in federation.ids[: phase.attempt.quorum.threshold]:

@@ -9,7 +9,7 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import Freezing
 from protocol.judging import follows
-from protocol.messages import Freeze, Message, Refusal, Vote, parse
+from protocol.messages import Freeze, Message, Refusal, SurvivorSet, Vote, parse
 from protocol.replay import replay
 from protocol.simulator import Federation
 from protocol.verdict import Verdict
@@ -22,17 +22,26 @@ def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == member and isinstance(message, Vote):
-            values = {"context": message.context, "member": member, "group": (), "rounds": (), **fields}
+            values = {"context": message.context, "member": member, **fields}
             return Refusal.make(federation.keys[member], cause=cause, **values)
         return message
 
     federation.tamper = tamper
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     return replay(federation.transcript, federation.admin.public)
 
 
 @pytest.mark.parametrize(
-    "cause", ["survivors-too-few", "survivors-invalid", "window-exceeded", "own-upload-changed"]
+    "cause",
+    [
+        "survivors-too-few",
+        "survivors-invalid",
+        "window-exceeded",
+        "own-upload-changed",
+        "malformed",
+        "repeat-mismatch",
+        "indicator-mismatch",
+    ],
 )
 def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
     found = refusing(cause)
@@ -41,9 +50,7 @@ def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinat
     assert found.refusals == ()
 
 
-@pytest.mark.parametrize(
-    "cause", ["ledger-refused", "chain-broken", "outcome-missing", "indicator-mismatch", "a-cause-of-its-own"]
-)
+@pytest.mark.parametrize("cause", ["chain-broken", "outcome-missing", "a-cause-of-its-own"])
 def test_what_only_its_sender_can_know_stands_as_said(cause: str) -> None:
     found = refusing(cause)
     assert found.findings == ()
@@ -58,7 +65,7 @@ def test_who_refuses_what_should_be_refused_is_not_named() -> None:
         if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
         else message
     )
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
 
     def own_up(entries: Entries) -> None:
         at = find(entries, Freeze)
@@ -73,7 +80,7 @@ def test_who_refuses_what_should_be_refused_is_not_named() -> None:
 
 def frozen() -> tuple[Freezing, Attempt]:
     federation = Federation(8)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Freezing)
     assert isinstance(phase, Freezing)
     return phase, phase.attempt
@@ -123,3 +130,11 @@ def test_a_window_that_is_exceeded_is_one() -> None:
     left = tuple(each for each in phase.survivors if each.member not in gone)
     assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, left, {}, {}) is True
     assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, phase.survivors, {}, {}) is False
+
+
+def test_a_set_shown_for_no_reason_is_one() -> None:
+    phase, attempt = frozen()
+    shown = (SurvivorSet(phase.survivors),)
+    for cause in (Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH):
+        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}, shown) is True
+        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}) is False

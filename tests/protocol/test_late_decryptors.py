@@ -45,7 +45,7 @@ def federation_of(*away_in: type[CoordinatorPhase], silent_after: After = After.
 def proposed() -> Federation:
     """The proposal stands over eight receipts, and nobody has signed."""
     federation = federation_of(Checking)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     assert isinstance(federation.run_until(Freezing), Freezing)
     return federation
 
@@ -67,7 +67,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
     away_in: Stages, silent_after: After
 ) -> None:
     federation = federation_of(*away_in, silent_after=silent_after)
-    vectors = federation.vectors(8)
+    vectors = federation.vectors()
     outcome = federation.run_round(vectors)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids
@@ -83,7 +83,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
 
 def test_where_nobody_comes_late_the_same_silence_leaves_no_sum() -> None:
     federation = federation_of(Checking, Freezing, Revealing, silent_after=After.RECEIPT)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     assert isinstance(federation.run_until(Revealing), VoidedByErasure)
 
 
@@ -159,8 +159,6 @@ def test_no_vote_is_asked_for_while_a_certificate_cannot_be_had() -> None:
         context=federation.phase.attempt.context,
         member=refusing,
         cause="mondays",
-        group=(),
-        rounds=(),
     )
     short = federation.phase.receive(said, federation.now_s)
     assert short.waiting_for() == LATE
@@ -180,9 +178,7 @@ def test_refusals_end_the_attempt_once_those_who_may_still_come_are_too_few() ->
     phase: CoordinatorPhase = federation.phase
     for count, member in enumerate(federation.ids[:5], start=1):
         assert isinstance(phase, Freezing), count
-        said = Refusal.make(
-            federation.keys[member], context=context, member=member, cause="mondays", group=(), rounds=()
-        )
+        said = Refusal.make(federation.keys[member], context=context, member=member, cause="mondays")
         phase = phase.receive(said, federation.now_s)
     # twelve less five are fewer than eight
     assert isinstance(phase, Voiding)
@@ -217,7 +213,7 @@ def test_a_refusal_is_judged_by_its_senders_receipt_wherever_that_stands() -> No
 
     def other_upload(sender: str, message: Message) -> Message | None:
         if sender == f"coordinator>{refusing}" and isinstance(message, Freeze):
-            other = again(message.headers[0], federation.keys[federation.ids[0]], records=b"R" * 8)
+            other = again(message.headers[0], federation.keys[federation.ids[0]], salt=b"R" * 32)
             return replace(message, headers=(other, *message.headers[1:]))
         return honest(sender, message)
 

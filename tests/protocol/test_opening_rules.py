@@ -1,108 +1,525 @@
-"""What of an opening can be checked without a clock and without a member's own history."""
+"""What a member checks of an opening, in the page's order (protocol §4.3)."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from protocol.attempt import Attempt, Finished
+from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Link, Opening
-from protocol.opening_rules import check_exceptions, check_opening, check_places, check_terms
+from protocol.identity import SigningKey
+from protocol.member import Opened, Ready
+from protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
+from protocol.opening_rules import (
+    check_fresh,
+    check_latest_end,
+    check_opening,
+    check_places,
+    check_repeats,
+    check_step,
+    earlier_context,
+    link_of,
+    repeated_link,
+)
 from protocol.simulator import Federation
+from protocol.study import END_MAX_S
 from tests.protocol.forging import again
+from tests.protocol.indicating import closed, indicated
+from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
+
+OTHER = b"\x09" * 32
+
+
+@dataclass
+class Case:
+    """A member between rounds, and an opening on its way to it."""
+
+    phase: Ready
+    opening: Opening
+    key: SigningKey
+    now_s: float
+
+    def opens(self, member_key: SigningKey) -> None:
+        """Raise what the member refuses the opening for."""
+        signed = again(self.opening, self.key)
+        phase, _ = self.phase.receive(signed, member_key, self.now_s)
+        assert isinstance(phase, Opened)
+
+    def terms(self, **changes: Any) -> None:
+        self.opening = replace(self.opening, terms=replace(self.opening.terms, **changes))
+
+    def link(self, added: Link) -> None:
+        self.opening = replace(self.opening, links=(*self.opening.links, added))
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    """Seven members have counted; their sum is opened next."""
+    federation = indicated(drop={})
+    federation.disclose()
+    return federation
 
 
 @pytest.fixture
-def federation() -> Federation:
-    return Federation(4)
+def case(federation: Federation) -> Case:
+    opening = federation.opening(federation.terms())
+    return Case(closed(federation).ready, opening, federation.coordinator, federation.now_s)
 
 
-def opening(federation: Federation, **changes: Any) -> Opening:
-    return again(federation.opening(federation.terms(8)), federation.coordinator, **changes)
+# Clauses 1 to 9, each as it is broken alone, in the page's order
 
 
-def link(federation: Federation, sequence: int, attempt: int, cohort: bytes | None = None) -> Link:
-    here = federation.manifest.cohort if cohort is None else cohort
-    return Link(here, sequence, attempt, "exact", 3, bytes([sequence, attempt]) * 16, bytes(32))
+def _cohort(case: Case, _: Federation) -> None:
+    case.opening = replace(case.opening, cohort=OTHER)
 
 
-def test_an_honest_opening_passes(federation: Federation) -> None:
-    check_opening(federation.roster, federation.manifest, opening(federation))
+def _signature(case: Case, federation: Federation) -> None:
+    case.key = federation.admin
+
+
+def _card(case: Case, _: Federation) -> None:
+    case.phase = replace(case.phase, expires_s=int(case.now_s))
+
+
+def _revoked(case: Case, federation: Federation) -> None:
+    case.phase = replace(case.phase, roster=replace(case.phase.roster, revoked=(federation.study.hash,)))
+    # the cohort's id goes on following from the roster that it was made with: nothing looks at it again
+
+
+def _expired(case: Case, _: Federation) -> None:
+    # no decryptor: that one would erase
+    manifest = replace(case.phase.manifest, decryptors=case.phase.manifest.decryptors[1:])
+    case.phase = replace(case.phase, manifest=manifest)
+    case.terms(latest_end_s=int(case.now_s))
+
+
+def _far(case: Case, _: Federation) -> None:
+    case.terms(latest_end_s=int(case.now_s) + END_MAX_S + 1)
+
+
+def _behind(case: Case, _: Federation) -> None:
+    case.phase = replace(case.phase, sequence=9)
+
+
+def _unsettled(case: Case, federation: Federation) -> None:
+    open_elsewhere = Attempt(
+        federation.roster, federation.study, federation.manifest, replace(case.opening, sequence=77)
+    )
+    case.phase = case.phase.knowing(case.phase.history.entered(open_elsewhere))
+
+
+def _chain(case: Case, federation: Federation) -> None:
+    known = link(federation, (0, 0), cohort=OTHER, context=OTHER)
+    case.phase = case.phase.knowing(replace(case.phase.history, settled=(*case.phase.history.settled, known)))
+
+
+def _hole(case: Case, _: Federation) -> None:
+    case.opening = replace(case.opening, sequence=5)
+
+
+def _step(case: Case, _: Federation) -> None:
+    case.terms(step="refinement-1")
+
+
+def _class(case: Case, _: Federation) -> None:
+    case.terms(withheld=(3, 4, 6))
+
+
+def _material(case: Case, _: Federation) -> None:
+    case.terms(material=OTHER)
+
+
+def _no_indicator(case: Case, _: Federation) -> None:
+    case.terms(indicator=NO_CONTEXT, withheld=(), evicted=())
+
+
+def _unknown_indicator(case: Case, _: Federation) -> None:
+    case.terms(indicator=OTHER)
+
+
+def _summed(case: Case, federation: Federation) -> None:
+    case.link(link(federation, (1, 0), reason="none", cohort=OTHER))
+
+
+def _withheld(case: Case, _: Federation) -> None:
+    case.terms(withheld=(3, 4))
+
+
+CLAUSES: list[tuple[Cause, Callable[[Case, Federation], None]]] = [
+    (Cause.WRONG_COHORT, _cohort),
+    (Cause.BAD_SIGNATURE, _signature),
+    (Cause.CARD_EXPIRED, _card),
+    (Cause.STUDY_REFUSED, _revoked),
+    (Cause.TERMS_EXPIRED, _expired),
+    (Cause.TERMS_REFUSED, _far),
+    (Cause.WRONG_SEQUENCE, _behind),
+    (Cause.OUTCOME_MISSING, _unsettled),
+    (Cause.CHAIN_BROKEN, _chain),
+    (Cause.CHAIN_BROKEN, _hole),
+    (Cause.TERMS_REFUSED, _step),
+    (Cause.TERMS_REFUSED, _class),
+    (Cause.TERMS_REFUSED, _material),
+    (Cause.TERMS_REFUSED, _no_indicator),
+    (Cause.TERMS_REFUSED, _unknown_indicator),
+    (Cause.ALREADY_SUMMED, _summed),
+    (Cause.INDICATOR_MISMATCH, _withheld),
+]
+ALONE = frozenset({_far, _class, _no_indicator})
+"""Their terms would undo another break of the terms."""
+
+
+def test_an_honest_opening_is_opened(case: Case, federation: Federation) -> None:
+    case.opens(federation.keys["member-0"])
+
+
+@pytest.mark.parametrize("at", range(len(CLAUSES)), ids=lambda at: CLAUSES[at][1].__name__)
+def test_each_clause_is_checked_before_those_behind_it(case: Case, federation: Federation, at: int) -> None:
+    cause, change = CLAUSES[at]
+    for _, behind in reversed(CLAUSES[at + 1 :]):
+        if behind not in ALONE:
+            behind(case, federation)
+    change(case, federation)
+    with pytest.raises(PeerFault, match=rf"^{cause}:"):
+        case.opens(federation.keys["member-0"])
+
+
+@pytest.mark.parametrize("at", range(len(CLAUSES)), ids=lambda at: CLAUSES[at][1].__name__)
+def test_each_clause_is_checked_alone(case: Case, federation: Federation, at: int) -> None:
+    cause, change = CLAUSES[at]
+    change(case, federation)
+    with pytest.raises(PeerFault, match=rf"^{cause}:"):
+        case.opens(federation.keys["member-0"])
+
+
+def test_2_a_study_expires_whatever_its_cards_say(case: Case, federation: Federation) -> None:
+    case.phase = replace(case.phase, expires_s=10**12)
+    case.now_s = federation.content.notes.expires
+    case.terms(latest_end_s=int(case.now_s) + 1)
+    with pytest.raises(PeerFault, match=r"^study-refused:"):
+        case.opens(federation.keys["member-0"])
+
+
+# Clause 2
+
+
+def attempt_of(federation: Federation, links: tuple[Link, ...] = (), **terms: Any) -> Attempt:
+    opening = federation.opening(federation.terms())
+    changed = {"terms": replace(opening.terms, **terms), "links": (*opening.links, *links)}
+    return Attempt(
+        federation.roster,
+        federation.study,
+        federation.manifest,
+        again(opening, federation.coordinator, **changed),
+    )
 
 
 @pytest.mark.parametrize(
-    ("before", "place"),
+    ("ahead_s", "cause"),
+    [(0, "terms-expired"), (1, None), (END_MAX_S, None), (END_MAX_S + 1, "terms-refused")],
+)
+def test_2_the_latest_end_lies_at_most_thirty_days_ahead(ahead_s: int, cause: str | None) -> None:
+    federation = Federation(4)
+    attempt = attempt_of(federation, latest_end_s=int(federation.now_s) + ahead_s)
+    if cause is None:
+        check_latest_end(attempt, federation.now_s)
+    else:
+        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+            check_latest_end(attempt, federation.now_s)
+
+
+# Clause 5
+
+
+@pytest.mark.parametrize(
+    ("before", "place", "whole"),
     [
-        ([], (0, 0)),
-        ([(0, 0)], (0, 1)),
-        ([(0, 0)], (1, 0)),
-        ([(0, 0), (0, 1), (1, 0)], (2, 0)),
+        ([], (0, 0), True),
+        ([(0, 0)], (0, 1), True),
+        ([(0, 0)], (1, 0), True),
+        ([(0, 0), (0, 1), (1, 0)], (2, 0), True),
+        ([], (0, 1), False),
+        ([], (1, 0), False),
+        ([(0, 0)], (0, 0), False),
+        ([(0, 0)], (0, 2), False),
+        ([(0, 0)], (2, 0), False),
+        ([(0, 0)], (1, 1), False),
+        ([(1, 0)], (2, 0), False),
+        ([(0, 0), (2, 0)], (3, 0), False),
+        ([(1, 0), (0, 0)], (2, 0), False),
     ],
 )
-def test_places_follow_one_another(
-    federation: Federation, before: list[tuple[int, int]], place: tuple[int, int]
+def test_5_places_follow_one_another(
+    before: list[tuple[int, int]], place: tuple[int, int], *, whole: bool
 ) -> None:
-    links = tuple(link(federation, *each) for each in before)
-    # another cohort's places are its own
-    links = (link(federation, 7, 3, bytes(32)), *links)
-    check_places(opening(federation, links=links, sequence=place[0], attempt=place[1]))
+    federation = Federation(3)
+    elsewhere = link(federation, (7, 3), cohort=OTHER)
+    opening = again(
+        federation.opening(federation.terms()),
+        federation.coordinator,
+        links=(elsewhere, *(link(federation, each) for each in before)),
+        sequence=place[0],
+        attempt=place[1],
+    )
+    if whole:
+        check_places(opening)
+    else:
+        with pytest.raises(PeerFault, match=r"^chain-broken: .*\[coordinator\]$"):
+            check_places(opening)
+
+
+def test_5_no_attempt_is_named_twice() -> None:
+    federation = Federation(3)
+    twice = (link(federation, (0, 0), cohort=OTHER), link(federation, (0, 0), cohort=bytes(32)))
+    opening = again(federation.opening(federation.terms()), federation.coordinator, links=twice)
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history names an attempt twice"):
+        check_places(opening)
+
+
+# Clause 6
 
 
 @pytest.mark.parametrize(
-    ("before", "place"),
+    ("question", "step", "material", "fits"),
     [
-        ([], (0, 1)),
-        ([], (1, 0)),
-        ([(0, 0)], (0, 0)),
-        ([(0, 0)], (0, 2)),
-        ([(0, 0)], (2, 0)),
-        ([(0, 0)], (1, 1)),
-        ([(1, 0)], (2, 0)),
-        ([(0, 0), (2, 0)], (3, 0)),
-        ([(1, 0), (0, 0)], (2, 0)),
+        ({}, "sum", False, True),
+        ({}, "sum", True, False),
+        (MEAN_SUM, "mean", False, True),
+        (MEAN_SUM, "mean", True, False),
+        (MEAN_SUM, "sum", True, True),
+        (MEAN_SUM, "sum", False, False),
     ],
+    ids=str,
 )
-def test_a_place_left_out_is_seen(
-    federation: Federation, before: list[tuple[int, int]], place: tuple[int, int]
+def test_6_material_is_there_exactly_if_the_step_takes_it(
+    question: dict[str, Any], step: str, *, material: bool, fits: bool
 ) -> None:
-    links = tuple(link(federation, *each) for each in before)
-    with pytest.raises(PeerFault, match=r"^chain-broken: .*\[coordinator\]$"):
-        check_places(opening(federation, links=links, sequence=place[0], attempt=place[1]))
+    federation = Federation(4, question=question)
+    links = (link(federation, step="mean", reason="none"),) if step == "sum" and question else ()
+    attempt = attempt_of(federation, links, step=step, material=OTHER if material else NO_CONTEXT)
+    if fits:
+        check_step(attempt)
+    else:
+        with pytest.raises(PeerFault, match=r"^terms-refused: step .* material \[coordinator\]$"):
+            check_step(attempt)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"extractor": bytes(32)}, {"records_max": 3_999_999}], ids=lambda changes: next(iter(changes))
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"reason": "cancelled"}, False),
+        ({"reason": "lost"}, False),
+        ({"period": "another"}, False),
+        ({"question": OTHER}, False),
+        ({"step": "sum"}, False),
+        ({"step": "gradient-2"}, False),
+        ({"repeats": OTHER}, False),
+    ],
+    ids=str,
 )
-def test_terms_against_roster_and_caps(federation: Federation, changes: dict[str, Any]) -> None:
-    terms = federation.terms(8, **{"records_max": 4_000_000} | changes)
-    with pytest.raises(PeerFault, match=r"^terms-refused: .*\[coordinator\]$"):
-        check_terms(federation.roster, federation.manifest, opening(federation, terms=terms))
+def test_6_a_noisy_step_follows_the_step_before_it(change: dict[str, Any], *, fits: bool) -> None:
+    federation = Federation(4, question=GRADIENTS)
+    before = link(federation, **{"step": "gradient-1", "reason": "none", **change})
+    attempt = attempt_of(federation, (before,), step="gradient-2", material=OTHER)
+    if fits:
+        check_step(attempt)
+    else:
+        with pytest.raises(PeerFault, match=r"^terms-refused: step gradient-2 comes after gradient-1"):
+            check_step(attempt)
 
 
-def test_an_indicator_is_named_where_the_admin_demands_one() -> None:
-    federation = Federation(4, withhold=True)
-    roster, manifest = federation.roster, federation.manifest
-    with pytest.raises(PeerFault, match=r"^terms-refused: .*\[coordinator\]$"):
-        check_terms(roster, manifest, opening(federation))
-    for terms in (federation.terms(8, indicator=b"\x01" * 32), federation.terms(8, statistic="indicator")):
-        check_terms(roster, manifest, opening(federation, terms=terms))
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"repeats": OTHER}, True),
+        ({"reason": "lost"}, False),
+        ({"period": "another"}, False),
+        ({"question": OTHER}, False),
+        ({"step": "sum"}, False),
+        ({"context": bytes([3] * 32)}, False),
+    ],
+    ids=str,
+)
+def test_6_a_sum_rests_on_a_certified_indicator(change: dict[str, Any], *, fits: bool) -> None:
+    federation = Federation(5, margin=1)
+    counted = link(federation, **{"step": "indicator", "reason": "none", "context": OTHER, **change})
+    attempt = attempt_of(federation, (counted,), step="sum", indicator=OTHER)
+    if fits:
+        check_step(attempt)
+        assert earlier_context(attempt) == OTHER
+    else:
+        with pytest.raises(PeerFault, match=r"^terms-refused: the indicator that the terms name"):
+            check_step(attempt)
 
 
-def test_exceptions_are_the_admins_for_this_sequence(federation: Federation) -> None:
-    roster, good = federation.roster, federation.excepting(("member-0",))
-    check_exceptions(roster, opening(federation, exceptions=(good, good)))
-    for changes in ({"federation": bytes(32)}, {"cohort": bytes(32)}, {"sequence": 1}):
-        other = again(good, federation.admin, **changes)
-        with pytest.raises(PeerFault, match=r"^exception-refused: .*\[coordinator\]$"):
-            check_exceptions(roster, opening(federation, exceptions=(good, other)))
-    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
-        check_exceptions(roster, opening(federation, exceptions=(again(good, federation.coordinator),)))
+@pytest.mark.parametrize(("margin", "step"), [(None, "sum"), (1, "indicator")])
+def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
+    federation = Federation(5, margin=margin)
+    assert earlier_context(attempt_of(federation)) == NO_CONTEXT
+    check_step(attempt_of(federation, step=step))
+    counted = link(federation, step="indicator", reason="none", context=OTHER)
+    with pytest.raises(PeerFault, match=rf"^terms-refused: step {step} rests on no indicator"):
+        check_step(attempt_of(federation, (counted,), step=step, indicator=OTHER))
 
 
-def test_cohort_and_signature_come_first(federation: Federation) -> None:
-    roster, manifest = federation.roster, federation.manifest
-    other = opening(federation, cohort=bytes(32), sequence=9)
-    with pytest.raises(PeerFault, match=r"^wrong-cohort: .*\[coordinator\]$"):
-        check_opening(roster, manifest, other)
-    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
-        check_opening(roster, manifest, replace(opening(federation), sequence=9))
+# Clause 7
+
+
+@pytest.mark.parametrize(
+    ("change", "fresh"),
+    [
+        ({"reason": "none"}, False),
+        ({"reason": "none", "cohort": OTHER}, False),
+        ({"reason": "lost"}, False),
+        ({"reason": "cancelled"}, True),
+        ({"reason": "erased"}, True),
+        ({"reason": "none", "period": "another"}, True),
+        ({"reason": "none", "question": OTHER}, True),
+        ({"reason": "none", "step": "indicator"}, True),
+        ({"reason": "none", "repeats": OTHER}, True),
+        ({"reason": "lost", "repeats": OTHER}, True),
+    ],
+    ids=str,
+)
+def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, Any], *, fresh: bool) -> None:
+    attempt = attempt_of(federation := Federation(4), (link(federation, **change),))
+    if fresh:
+        check_fresh(attempt)
+    else:
+        with pytest.raises(
+            PeerFault, match=r"^already-summed: step sum of period period-0 .*\[coordinator\]$"
+        ):
+            check_fresh(attempt)
+
+
+# Clause 8
+
+
+def repeating(federation: Federation, links: tuple[Link, ...], **terms: Any) -> Attempt:
+    """An attempt whose cohort repeats `OTHER`; its manifest is not looked at."""
+    attempt = attempt_of(federation, links, **terms)
+    return replace(attempt, manifest=replace(attempt.manifest, repeats=OTHER))
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"question": bytes([3] * 32)}, True),
+        ({"context": bytes([3] * 32)}, False),
+        ({"reason": "lost"}, False),
+        ({"reason": "erased"}, False),
+        ({"period": "another"}, False),
+        ({"step": "indicator"}, False),
+        ({"repeats": bytes([3] * 32)}, False),
+    ],
+    ids=str,
+)
+def test_8_the_links_hold_what_is_repeated(change: dict[str, Any], *, fits: bool) -> None:
+    federation = Federation(4)
+    certified = link(federation, **{"context": OTHER, "reason": "none", **change})
+    attempt = repeating(federation, (certified,))
+    assert repeated_link(attempt_of(federation)) is None
+    check_fresh(attempt)  # a repeated run is not fresh
+    check_step(attempt)
+    assert earlier_context(attempt) == OTHER
+    if fits:
+        assert repeated_link(attempt) == link_of(attempt.opening.links, OTHER) == certified
+    else:
+        with pytest.raises(PeerFault, match=r"^repeat-mismatch: .*\[coordinator\]$"):
+            repeated_link(attempt)
+
+
+def finished_of(federation: Federation, terms: Terms, **question: Any) -> Finished:
+    study = federation.study_of(**question)
+    return Finished(OTHER, study, terms, (Survivor("member-0", bytes(32)),))
+
+
+EXTRACTOR = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"extractor": EXTRACTOR}, True),
+        ({"extractor": EXTRACTOR, "dim": 12}, True),
+        ({"extractor": EXTRACTOR, "statistics": [{"kind": "ffc", "bias": True}]}, True),
+        ({"extractor": EXTRACTOR, "ring_bits": 48}, True),
+        ({"extractor": EXTRACTOR, "thin_classes": True}, True),
+        ({"dim": 12}, False),
+        ({"statistics": [{"kind": "ffc", "bias": True}]}, False),
+        ({"ring_bits": 48}, False),
+        ({"extractor": EXTRACTOR, "classes": ["a", "b", "c"]}, False),
+        (
+            {
+                "extractor": EXTRACTOR,
+                "records": {"least": 51, "most": 500, "least_per_class": 5, "rows_per_id": 1},
+            },
+            False,
+        ),
+        ({"extractor": EXTRACTOR, "loss": 99}, False),
+        ({"extractor": EXTRACTOR, "a": 2, "members_min": 5, "members_max": 6}, False),
+    ],
+    ids=str,
+)
+def test_8_questions_differ_in_the_extractor_and_what_follows_from_it(
+    change: dict[str, Any], *, fits: bool
+) -> None:
+    federation = Federation(6)
+    attempt = repeating(federation, ())
+    finished = finished_of(federation, attempt.terms, **change)
+    if fits:
+        check_repeats(attempt, finished)
+    else:
+        with pytest.raises(PeerFault, match=r"^repeat-mismatch: the repeated question differs"):
+            check_repeats(attempt, finished)
+
+
+def test_8_a_member_repeats_only_what_it_was_in() -> None:
+    federation = Federation(4)
+    attempt = repeating(federation, ())
+    other = replace(finished_of(federation, attempt.terms), context=bytes([3] * 32))
+    for finished in (None, other):
+        with pytest.raises(PeerFault, match=r"^repeat-mismatch: this member was not in"):
+            check_repeats(attempt, finished)
+
+
+@pytest.mark.parametrize("change", [{"indicator": bytes([3] * 32)}, {"withheld": (1,)}, {"evicted": ("a",)}])
+def test_8_a_repeated_run_leaves_out_what_the_repeated_one_did(change: dict[str, Any]) -> None:
+    federation = Federation(5, margin=1)
+    attempt = repeating(federation, (), step="sum", indicator=bytes([4] * 32), withheld=(2,))
+    finished = finished_of(federation, replace(attempt.terms, latest_end_s=5))
+    check_repeats(attempt, finished)
+    changed = replace(finished, terms=replace(finished.terms, **change))
+    with pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$"):
+        check_repeats(attempt, changed)
+
+
+# What anybody checks
+
+
+def test_anybody_checks_the_clauses_that_need_no_clock_and_no_history(federation: Federation) -> None:
+    attempt = attempt_of(federation)
+    check_opening(attempt)
+    for change, cause in (
+        ({"cohort": OTHER}, "wrong-cohort"),
+        ({"sequence": 9}, "chain-broken"),
+        ({"terms": replace(attempt.terms, material=OTHER)}, "terms-refused"),
+        (
+            {"links": (*attempt.opening.links, link(federation, (1, 0), reason="none", cohort=OTHER))},
+            "already-summed",
+        ),
+    ):
+        changed: dict[str, Any] = change
+        wrong = replace(attempt, opening=again(attempt.opening, federation.coordinator, **changed))
+        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+            check_opening(wrong)
+    with pytest.raises(PeerFault, match=r"^bad-signature:"):
+        check_opening(replace(attempt, opening=again(attempt.opening, federation.admin)))
+    repeated = replace(attempt.manifest, repeats=OTHER)
+    with pytest.raises(PeerFault, match=r"^repeat-mismatch:"):
+        check_opening(replace(attempt, manifest=repeated))

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from protocol import packing
 from protocol.errors import Misuse
-from protocol.packing import LeftOverBytesError, PackingError, PaddingError, TruncatedError, pack, unpack
+from protocol.packing import (
+    LeftOverBytesError,
+    PackingError,
+    PaddingError,
+    TruncatedError,
+    add_packed,
+    pack,
+    unpack,
+)
 from protocol.ring import Ring, Words
 
 WIDTHS = range(8, 65)
@@ -157,3 +165,14 @@ def test_refuses_wrong_use() -> None:
         unpack(bytes(42), 42, 8, out=np.empty(8, np.uint32))
     with pytest.raises(Misuse, match="don't fit an output of 9"):
         unpack(bytes(42), 42, 8, out=np.empty(9, np.uint64))
+
+
+@pytest.mark.parametrize("elements", [1, 2, 9])
+@pytest.mark.parametrize("bits", [8, 13, 32, 48, 64])
+def test_adding_what_is_packed_is_adding_what_was(bits: int, elements: int) -> None:
+    ring, rng = Ring(bits), np.random.default_rng(bits)
+    words = rng.integers(0, (1 << bits) - 1, elements, np.uint64, endpoint=True).astype(ring.dtype)
+    total = np.arange(elements).astype(ring.dtype)
+    add_packed(total, pack(words, bits), bits)
+    expected = (words.astype(object) + np.arange(elements)) % (1 << bits)
+    assert [int(word) % (1 << bits) for word in total] == expected.tolist()

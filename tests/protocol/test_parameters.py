@@ -142,7 +142,8 @@ def test_few_decryptors_come_with_a_caution() -> None:
 def test_a_manifests_quorum_is_the_one_it_was_made_for(
     members: int, nominated: tuple[int, ...], quorum: Quorum
 ) -> None:
-    assert Quorum.of(Federation(members, decryptors=nominated).manifest) == quorum
+    federation = Federation(members, decryptors=nominated)
+    assert Quorum.of(federation.manifest, federation.content.question) == quorum
 
 
 def test_a_quorum_for_fewer_colluders_is_a_consistent_one() -> None:

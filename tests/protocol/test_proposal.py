@@ -1,8 +1,6 @@
 """Which survivors are proposed, and in which order anybody checks them."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,17 +10,18 @@ from protocol.coordinator import Checking, Freezing
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
 from protocol.graph import Graph
-from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet, Upload
+from protocol.messages import Receipt, Survivor, SurvivorSet, Upload
 from protocol.messages.upload import deliveries_hash
-from protocol.proposal import check_survivors, contested, covers, disputes_among, settle
+from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
 from protocol.shelf import Announced, Committed
 from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import again
+from tests.protocol.indicating import indicated
 
 
 def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
     federation = Federation(members, **settings)  # type: ignore[arg-type]  # the fields are Federation's own
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Freezing)
     assert isinstance(phase, Freezing)
     return federation, phase
@@ -122,7 +121,7 @@ def test_survivors_are_without_the_cover_and_hold_a_threshold_of_clean_receipts(
 
 def test_a_receipt_counts_as_its_decryptors_own() -> None:
     federation = Federation(6, drop={0: After.RECEIPT})
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Checking)
     assert isinstance(phase, Checking)
     attempt, members = phase.attempt, federation.ids
@@ -237,77 +236,14 @@ def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
     assert not covers(receipt, {m: upload for m, upload in phase.uploads.items() if m != "member-0"})
 
 
-def settled(
-    phase: Freezing,
-    opened: Iterable[Survivor],
-    *,
-    family: str = "exact",
-    gone: tuple[str, ...] = (),
-    **terms: Any,
-) -> set[str]:
-    """Who is proposed after a round over these columns."""
-    past = Past(b"\x01" * 32, "none", (SurvivorSet(tuple(opened)),))
-    opening = phase.attempt.opening
-    link = Link(opening.cohort, 0, 0, family, 3, past.context, past.closing)
-    opening = replace(opening, links=(link,), sequence=1, terms=replace(opening.terms, **terms))
-    attempt = replace(phase.attempt, opening=opening)
-    uploads = {m: upload for m, upload in phase.uploads.items() if m not in gone}
-    return set(settle(attempt, uploads, phase.receipts, (), (past,))[0])
-
-
-def test_whoever_is_new_to_a_lineages_rounds_is_dropped() -> None:
-    federation, phase = frozen()
-    everyone = set(federation.ids)
-    assert settled(phase, phase.survivors) == everyone
-    assert settled(phase, phase.survivors[:5]) == everyone - {"member-5"}
-    # and not whoever changes its records alone: what it brought before would be left alone as well
-    changed_records = replace(phase.survivors[0], records=b"\x66" * 8)
-    assert settled(phase, (changed_records, *phase.survivors[1:])) == everyone
-
-
-def test_whom_the_sum_leaves_out_cannot_be_dropped_from_it() -> None:
-    federation, phase = frozen()
-    everyone = set(federation.ids)
-    assert settled(phase, phase.survivors, gone=("member-0",)) == everyone - {"member-0"}
-    # member-5 was there under another lineage, which this sum does not hold
-    other = replace(phase.survivors[5], lineage=b"\x66" * 8)
-    assert settled(phase, (*phase.survivors[:5], other)) == everyone
-
-
-def test_mixed_lineages_are_dropped_if_it_is_all_of_them() -> None:
-    federation, phase = frozen()
-    everyone = set(federation.ids)
-    assert settled(phase, phase.survivors[1:2], family="noisy") == everyone - {"member-1"}
-    assert settled(phase, phase.survivors, family="noisy") == set()
-
-
-def test_noise_hides_who_is_new() -> None:
-    federation, phase = frozen()
-    everyone = set(federation.ids)
-    assert settled(phase, phase.survivors[:5], family="noisy", noise=b"some") == everyone
-    assert settled(phase, phase.survivors, family="noisy", gone=("member-0",), noise=b"some") == everyone - {
-        "member-0"
-    }
-
-
-def test_whom_the_indicator_round_did_not_count_is_dropped() -> None:
-    federation, phase = frozen()
-    everyone, counting = set(federation.ids), b"\x01" * 32
-    assert settled(phase, phase.survivors, family="indicator", indicator=counting) == everyone
-    less = settled(phase, phase.survivors[1:], family="indicator", indicator=counting)
-    assert less == everyone - {"member-0"}
-    changed_records = (replace(phase.survivors[0], records=b"\x66" * 8), *phase.survivors[1:])
-    assert settled(phase, changed_records, family="indicator", indicator=counting) == everyone - {"member-0"}
-    # the counts of any other round are none
-    assert settled(phase, phase.survivors, family="indicator", indicator=b"\x02" * 32) == set()
-
-
 # What anybody can check
 
 
-def refusal(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Cause | None:
+def refusal(
+    attempt: Attempt, survivors: tuple[Survivor, ...], earlier: tuple[SurvivorSet, ...] = ()
+) -> Cause | None:
     try:
-        check_survivors(attempt, survivors, ())
+        check_proposal(attempt, survivors, earlier)
     except PeerFault as fault:
         return fault.cause
     return None
@@ -323,18 +259,65 @@ def test_survivors_are_checked_for_order_and_number() -> None:
     assert refusal(attempt, survivors[:4]) is None
 
 
-def test_a_history_that_is_not_the_openings_breaks_the_chain() -> None:
-    federation, phase = frozen()
-    federation.run_until()
-    federation.finish()
-    with pytest.raises(PeerFault, match=r"^chain-broken:"):
-        check_survivors(phase.attempt, phase.survivors, federation.history)
-
-
-def test_windows_come_before_the_history() -> None:
+def test_windows_come_before_what_the_attempt_rests_on() -> None:
     """On a ring whose windows may lose nobody, one lost member is too many."""
     _, phase = frozen()
-    attempt = phase.attempt
+    attempt, shown = phase.attempt, (SurvivorSet(phase.survivors),)
     vars(attempt)["graph"] = Graph(attempt.members, 2, attempt.manifest.beacon)
-    assert refusal(attempt, phase.survivors[1:]) is Cause.WINDOW_EXCEEDED
-    assert refusal(attempt, phase.survivors) is None
+    assert refusal(attempt, phase.survivors[1:], shown) is Cause.WINDOW_EXCEEDED
+    assert refusal(attempt, phase.survivors, shown) is Cause.MALFORMED
+
+
+# The set that the attempt rests on
+
+
+def resting(*, repeats: bool) -> tuple[Attempt, tuple[Survivor, ...], tuple[SurvivorSet, ...]]:
+    """An attempt that rests on another, with its honest proposal and that one's certified set."""
+    federation = indicated()
+    federation.disclose()
+    if repeats:
+        context = federation.run_round().phase.attempt.context
+        federation._tell_ending()
+        federation.enrol("period-0", context)
+    federation.begin()
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    return phase.attempt, phase.survivors, phase.setting.earlier
+
+
+@pytest.mark.parametrize(
+    ("repeats", "cause"), [(False, Cause.INDICATOR_MISMATCH), (True, Cause.REPEAT_MISMATCH)]
+)
+def test_the_set_shown_is_the_one_that_was_certified(*, repeats: bool, cause: Cause) -> None:
+    attempt, survivors, earlier = resting(repeats=repeats)
+    assert refusal(attempt, survivors, earlier) is None
+    assert refusal(attempt, survivors) is Cause.MALFORMED
+    (shown,) = earlier
+    for forged in (shown.survivors[1:], shown.survivors[::-1], survivors):
+        assert refusal(attempt, survivors, (SurvivorSet(forged),)) is cause
+    # a set whose link the opening does not hold; its opening was refused already
+    bare = replace(attempt, opening=replace(attempt.opening, links=()))
+    assert refusal(bare, survivors, earlier) is cause
+
+
+def test_a_repeated_run_sums_exactly_the_repeated_members() -> None:
+    attempt, survivors, earlier = resting(repeats=True)
+    assert len(survivors) == 7
+    assert attempt.quorum.survivors_min == 7
+    # n_min says so already; with a smaller one the set itself does
+    vars(attempt)["quorum"] = replace(attempt.quorum, survivors_min=4)
+    with pytest.raises(PeerFault, match=r"^repeat-mismatch: .*\[member-6\]$"):
+        check_proposal(attempt, survivors[:6], earlier)
+
+
+def test_under_an_indicator_only_counted_members_are_summed_and_the_margin_may_miss() -> None:
+    attempt, survivors, earlier = resting(repeats=False)
+    assert refusal(attempt, survivors[1:], earlier) is None
+    with pytest.raises(PeerFault, match=r"^indicator-mismatch: 2 members .*\[member-0, member-1\]$"):
+        check_proposal(attempt, survivors[2:], earlier)
+    # who was evicted was not counted, and takes nothing of the margin
+    evicting = replace(attempt.terms, evicted=("member-0",))
+    attempt = replace(attempt, opening=replace(attempt.opening, terms=evicting))
+    assert refusal(attempt, survivors[2:], earlier) is None
+    with pytest.raises(PeerFault, match=r"^indicator-mismatch: survivors .*\[member-0\]$"):
+        check_proposal(attempt, survivors, earlier)

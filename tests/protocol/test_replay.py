@@ -20,7 +20,7 @@ def recorded(federation: Federation) -> list[tuple[str, Message]]:
         return message
 
     federation.tamper = keep
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     federation.tamper = lambda _sender, message: message
     return kept
 
@@ -41,12 +41,12 @@ def next_round(kind: str) -> tuple[Federation, list[tuple[str, Message]]]:
             return None if lost else message
 
         federation.tamper = swallow
-        federation.run_round(terms=federation.terms(8))
+        federation.run_round()
         federation.tamper = lambda _sender, message: message
         return federation, kept
     old = recorded(federation)
     if kind == "cohort":
-        federation.enrol(1)
+        federation.enrol("other-1")
     return federation, old
 
 
@@ -56,7 +56,7 @@ EXPECTED = {Cause.WRONG_CONTEXT, Cause.WRONG_PHASE, Cause.WRONG_SEQUENCE, Cause.
 @pytest.mark.parametrize("kind", ["attempt", "round", "cohort", "federation"])
 def test_nothing_is_replayed_into_another(kind: str) -> None:
     federation, old = next_round(kind)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     stages: list[CoordinatorPhase] = [federation.phase]
     stages += [federation.run_until(stage) for stage in (Checking, Freezing, Revealing)]
     for phase in stages:
@@ -86,7 +86,7 @@ def test_an_opening_of_another_cohort_or_an_earlier_round_is_not_replayed() -> N
     old = next(m for s, m in recorded(federation) if isinstance(m, Opening))
     with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
         federation.phases[VICTIM].receive(old, federation.keys[VICTIM], federation.now_s)
-    federation.enrol(1)
+    federation.enrol("other-1")
     with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
         federation.phases[VICTIM].receive(old, federation.keys[VICTIM], federation.now_s)
 
@@ -100,4 +100,4 @@ def test_a_card_is_not_replayed_into_another_cohort() -> None:
 
     federation.tamper = replay
     with pytest.raises(PeerFault, match=r"^wrong-cohort: .*\[member-1\]$"):
-        federation.enrol(1)
+        federation.enrol("other-1")

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Voided
+from protocol.coordinator import Recovered, Voided
 from protocol.errors import PeerFault
 from protocol.messages import (
     Certificate,
@@ -19,6 +20,7 @@ from protocol.messages import (
     Receipt,
     Refusal,
     Survivor,
+    SurvivorSet,
     Upload,
     UploadSummary,
     VoidRequest,
@@ -45,7 +47,7 @@ COORDINATOR = ("coordinator",)
 
 def played(members: int = 5, **settings_: Any) -> Federation:
     federation = Federation(members, **settings_)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     return federation
 
 
@@ -56,7 +58,7 @@ LOST: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RE
 def test_nothing_is_replayed_without_a_beginning() -> None:
     federation = played(4)
     entries = federation.transcript.entries
-    for broken in ((), entries[:2], (entries[0], entries[2], entries[1]), (b"", b"", b"")):
+    for broken in ((), entries[:3], (*entries[:2], entries[3], entries[2]), (b"",) * 4):
         with pytest.raises(PeerFault) as caught:
             replay(Transcript(broken))
         assert caught.value.parties == COORDINATOR
@@ -74,23 +76,6 @@ def test_a_beginning_that_does_not_hold_names_the_coordinator(name: str) -> None
     with pytest.raises(PeerFault) as caught:
         doctored(federation, edit)
     assert (caught.value.cause, caught.value.parties) == (cause, COORDINATOR)
-
-
-def test_terms_without_the_indicator_that_the_admin_demands_name_the_coordinator() -> None:
-    federation = Federation(4, withhold=True)
-    federation.begin(terms=federation.terms(8, statistic="indicator"))
-    federation.run_until()
-    federation.finish()
-    assert verdict(federation).findings == ()
-
-    def edit(entries: Entries) -> None:
-        opening = parse(entries[2])
-        assert isinstance(opening, Opening)
-        terms = replace(opening.terms, statistic="test")
-        entries[2] = again(opening, federation.coordinator, terms=terms).to_bytes()
-
-    with pytest.raises(PeerFault, match=r"^terms-refused: .*\[coordinator\]$"):
-        doctored(federation, edit)
 
 
 @pytest.mark.parametrize("name", DOCTORED)
@@ -165,33 +150,88 @@ def test_receipts_that_cover_different_uploads_are_found_without_a_proposal() ->
     assert named(doctored(federation, edit)) == {(COORDINATOR, "survivors-invalid")}
 
 
-def test_a_proposal_that_the_ledger_refuses_names_the_coordinator_that_certifies_it() -> None:
-    """The decryptors that sign it collude: an honest one refuses."""
-    federation = Federation(6, lineage=b"\x11" * 8)
-    federation.run_round(terms=federation.terms(8))
-    federation.drop = {5: After.OPENING}
-    federation.run_round(terms=federation.terms(8))
-    assert isinstance(federation.phase, Voided)
-    assert verdict(federation).findings == ()
+# What an attempt rests on
+
+
+def resting(*, repeats: bool) -> Federation:
+    """A sum under an indicator, or a sum of the same records again; it is about to run."""
+    federation = Federation(6, margin=None if repeats else 1)
+    if repeats:
+        context = federation.run_round().phase.attempt.context
+        federation._tell_ending()
+        federation.enrol("period-0", context)
+    else:
+        federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
+        federation.disclose()
+    return federation
+
+
+def certifying(federation: Federation, survivors: slice, earlier: tuple[SurvivorSet, ...]) -> Any:
+    """A coordinator whose decryptors all collude certifies this part of the uploads, with this set shown."""
 
     def edit(entries: Entries) -> None:
-        del entries[find(entries, VoidRequest) :]
+        del entries[find(entries, Freeze) :]
         messages = [parse(entry) for entry in entries]
-        headers = tuple(m.header for m in messages if isinstance(m, UploadSummary))
-        survivors, context = tuple(map(Survivor.of, headers)), headers[0].context
-        outcome = survivors_hash(context, survivors)
+        headers = tuple(m.header for m in messages if isinstance(m, UploadSummary))[survivors]
+        named_, context = tuple(map(Survivor.of, headers)), headers[0].context
+        outcome = survivors_hash(context, named_)
         votes = tuple(
             Vote.make(federation.keys[m], context=context, member=m, outcome=outcome)
             for m in federation.ids[:5]
         )
-        said = (
-            Freeze(context, headers, federation.history[:1]),
-            *votes,
-            Certificate(context, survivors, "none", votes),
-        )
+        said = (Freeze(context, headers, earlier), *votes, Certificate(context, named_, "none", votes))
         entries.extend(message.to_bytes() for message in said)
 
-    assert named(doctored(federation, edit)) == {(COORDINATOR, "ledger-refused")}
+    return edit
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_the_set_that_an_attempt_rests_on_is_checked_against_the_links(*, repeats: bool) -> None:
+    federation = resting(repeats=repeats)
+    true = SurvivorSet(federation.sets[federation.links[0].context])
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    found = verdict(federation)
+    assert (found.findings, found.kept) == ((), True)
+    assert doctored(federation, certifying(federation, slice(None), (true,))).findings == ()
+    forged = replace(true, survivors=true.survivors[:5])
+    for survivors, earlier in (
+        (slice(None), ()),
+        (slice(None), (forged,)),
+        (slice(5), (forged,)),
+        (slice(5) if repeats else slice(4), (true,)),
+    ):
+        found = doctored(federation, certifying(federation, survivors, earlier))
+        assert {finding.parties for finding in found.findings} == {COORDINATOR}
+        assert {finding.cause for finding in found.findings} <= {
+            Cause.MALFORMED,
+            Cause.REPEAT_MISMATCH,
+            Cause.INDICATOR_MISMATCH,
+            Cause.SURVIVORS_INVALID,
+            Cause.SURVIVORS_TOO_FEW,
+            Cause.OUTCOME_MISSING,
+        }
+
+
+def test_a_set_that_is_shown_for_no_reason_is_found() -> None:
+    federation = played(5)
+    shown = (SurvivorSet(federation.sets[federation.phase.attempt.context]),)
+    found = doctored(federation, certifying(federation, slice(None), shown))
+    assert named(found) == {(COORDINATOR, "malformed")}
+
+
+def test_a_repeated_run_of_an_attempt_that_the_links_do_not_hold_names_the_coordinator() -> None:
+    federation = resting(repeats=True)
+    federation.run_round()
+
+    def edit(entries: Entries) -> None:
+        opening = parse(entries[3])
+        assert isinstance(opening, Opening)
+        links = tuple(replace(each, period="another") for each in opening.links)
+        entries[3] = again(opening, federation.coordinator, links=links).to_bytes()
+
+    with pytest.raises(PeerFault, match=r"^repeat-mismatch: .*\[coordinator\]$"):
+        doctored(federation, edit)
 
 
 def voided() -> Federation:
@@ -282,13 +322,13 @@ def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> No
         if isinstance(message, Freeze) and sender == "coordinator>member-0"
         else message
     )
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
 
     def edit(entries: Entries) -> None:
         at = find(entries, Refusal, "member-0")
         refusal = parse(entries[at])
         assert isinstance(refusal, Refusal)
-        entries[at] = again(refusal, federation.coordinator, cause="ledger-refused").to_bytes()
+        entries[at] = again(refusal, federation.coordinator, cause="indicator-mismatch").to_bytes()
 
     found = doctored(federation, edit)
     assert named(found) == {(COORDINATOR, "bad-signature")}
@@ -298,7 +338,7 @@ def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> No
 def test_evictions_of_another_context_name_the_coordinator() -> None:
     federation = Federation(5)
     false_dealers(federation, {"member-3": lambda attempt: other_secrets(attempt, 0)})
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert (COORDINATOR, "wrong-context") in named(doctored(federation, change(Evictions, context=bytes(32))))
 
 

@@ -54,7 +54,7 @@ def test_a_refusal_is_judged_without_all_uploads(monkeypatch: pytest.MonkeyPatch
             return Survivor.of(header)
 
     monkeypatch.setattr(protocol.judging, "Survivor", Looked)
-    for cause, expected in (("x", None), (Cause.LEDGER_REFUSED, None), (Cause.OWN_UPLOAD_CHANGED, False)):
+    for cause, expected in (("x", None), (Cause.CHAIN_BROKEN, None), (Cause.OWN_UPLOAD_CHANGED, False)):
         said = follows(cause, "member-3", found.attempt, proposal, found.uploads, {})
         assert said is expected
     assert looked == ["member-3"]

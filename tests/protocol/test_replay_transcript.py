@@ -44,7 +44,7 @@ COORDINATOR = ("coordinator",)
 
 def played(members: int = 5, **settings_: Any) -> Federation:
     federation = Federation(members, **settings_)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     return federation
 
 
@@ -120,7 +120,7 @@ def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
         index = find(entries, Refusal, "member-1")
         refusal = parse(entries[index])
         assert isinstance(refusal, Refusal)
-        other = again(refusal, federation.keys["member-1"], cause="policy-refused", group=(), rounds=())
+        other = again(refusal, federation.keys["member-1"], cause="policy-refused")
         entries.insert(index + 1, other.to_bytes())
 
     found = doctored(federation, repeat)
@@ -311,7 +311,7 @@ def test_a_report_of_nothing_goes_with_any_vote() -> None:
 
 def test_a_certificate_that_an_erasure_took_the_place_of_counts_nobody() -> None:
     federation = Federation(6, drop=dict.fromkeys(range(5), After.VOTE))
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until()
     federation.drop = {}
     federation.run_until()
@@ -353,7 +353,7 @@ def lying(federation: Federation, liar: str, how: str) -> None:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     members=st.integers(4, 8),
@@ -369,7 +369,7 @@ def test_nobody_honest_is_ever_named(
     false = federation.ids[liar]
     lying(federation, false, how)
     for _ in range(2):
-        federation.run_round(terms=federation.terms(8))
+        federation.run_round()
         for finding in verdict(federation).findings:
             assert false in finding.parties
             assert len(finding.parties) == 1 + finding.dispute

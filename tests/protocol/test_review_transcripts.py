@@ -47,7 +47,7 @@ def test_a_reveal_of_the_wrong_shape_hides_no_reveal_for_another_outcome() -> No
             return again(message, key, runs=()), again(message, key, outcome=bytes(32))
 
     federation = Hiding(6)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert isinstance(federation.phase, Recovered)
     assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
     assert kinds(federation.transcript).count("RevealSummary") == 5  # t = 4, and the lie
@@ -62,7 +62,7 @@ def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
             return message, signed_otherwise(message, key), again(message, key, outcome=bytes(32))
 
     federation = Hiding(6)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert isinstance(federation.phase, Recovered)
     assert named(verdict(federation)) == {(("member-1",), "already-voted")}
 
@@ -71,15 +71,13 @@ def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
     values = {
         "context": federation.phase.attempt.context,
         "cause": "policy-refused",
-        "group": (),
-        "rounds": (),
     }
     return Refusal.make(federation.keys[member], **{**values, "member": member, **changes})
 
 
 def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Freezing).receive(refusal(federation, "member-1"), federation.now_s)
     other = refusal(federation, "member-1", cause="chain-broken")
     with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
@@ -88,27 +86,12 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
     assert federation.transcript.refused(other, caught.value) is federation.transcript
 
 
-# A few members filled the file until nobody could fetch it: a refusal may name 65,536 rounds, a reveal 10,000 members
-
-
-def test_a_refusal_over_more_than_there_has_been_is_not_taken() -> None:
-    federation = Federation(6)
-    federation.run_round(terms=federation.terms(8))
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Freezing)
-    rounds = tuple(number.to_bytes(32, "little") for number in range(3))
-    group = tuple(f"m-{number:04}" for number in range(7))
-    for told in ({"rounds": rounds}, {"group": group}):
-        with pytest.raises(PeerFault, match=r"^malformed: .*\[member-1\]$") as caught:
-            phase.receive(refusal(federation, "member-1", **told), federation.now_s)
-        assert Accusation.of(refusal(federation, "member-1", **told), caught.value) is None
-    most = refusal(federation, "member-1", rounds=rounds[:2], group=group[:6])
-    assert phase.receive(most, federation.now_s) != phase
+# A few members filled the file until nobody could fetch it: a reveal may name 10,000 members
 
 
 def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Revealing)
     assert isinstance(phase, Revealing)
     many = tuple(f"m-{number:04}" for number in range(2))
@@ -134,7 +117,7 @@ def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
 
 def test_who_was_certified_and_never_summed_is_not_counted() -> None:
     federation = Federation(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE})
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.phase = federation.run_until().cancel(federation.now_s)
     federation.finish()
     assert isinstance(federation.phase, Failed)
@@ -147,7 +130,7 @@ def test_who_was_certified_and_never_summed_is_not_counted() -> None:
 def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
     federation = Federation(9)
     false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert verdict(federation).revealed
     entries = federation.transcript.entries
     cut = Transcript(entries[: find(entries, Evictions) + 1])
@@ -159,7 +142,7 @@ def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
 def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
     federation = Federation(9)
     false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     whole = federation.transcript
     place = find(whole.entries, Evictions)
     cut = replace(whole, entries=whole.entries[:place])

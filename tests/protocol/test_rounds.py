@@ -15,6 +15,7 @@ from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Message, Upload
 from protocol.simulator import After, Federation, Outcome, Tamper, Vector
 from tests.protocol.forging import false_dealers, other_secrets
+from tests.protocol.questions import GRADIENTS
 
 BEFORE_UPLOAD = (After.CARD, After.OPENING, After.ANNOUNCEMENT)
 AFTER_UPLOAD = (After.UPLOAD, After.RECEIPT, After.VOTE, After.REVEAL)
@@ -137,12 +138,12 @@ def test_eight_voids_end_a_round_and_the_next_one_sums() -> None:
     federation = Federation(4, tamper=without_uploads_of("member-0"))
     places = []
     for _ in range(8):
-        outcome = federation.run_round(terms=federation.terms(8))
+        outcome = federation.run_round()
         assert isinstance(outcome.phase, Voided)
         places.append(outcome.phase.attempt.opening.place)
     assert places == [(0, attempt) for attempt in range(8)]
     federation.tamper = lambda _sender, message: message
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert outcome.phase.attempt.opening.place == (1, 0)
     assert_sum(federation, outcome)
     assert outcome.faults == ()
@@ -150,11 +151,11 @@ def test_eight_voids_end_a_round_and_the_next_one_sums() -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_consecutive_rounds_sum_with_keys_that_move_on(restart: bool) -> None:  # noqa: FBT001 - pytest's own
-    federation = Federation(4, restart=restart)
+    federation = Federation(4, restart=restart, question=GRADIENTS)
     masks: list[bytes] = []
     for sequence in range(3):
         outcome = federation.run_round()
-        assert_sum(federation, outcome)
+        assert_sum(federation, outcome, 48)
         assert outcome.phase.attempt.opening.place == (sequence, 0)
         assert outcome.faults == ()
         phase = federation.phases["member-0"]
@@ -192,7 +193,7 @@ def test_an_attempt_without_a_sum_is_followed_by_the_next_round(
         for member in federation.ids[:2]:
             assert federation.ending is not None
             federation._tell(member, federation.ending)
-        federation.enrol(counter=1)
+        federation.enrol("other-1")
     outcome = federation.run_round()
     assert_sum(federation, outcome)
     assert outcome.survivors == federation.ids
@@ -200,7 +201,7 @@ def test_an_attempt_without_a_sum_is_followed_by_the_next_round(
 
 
 def test_an_earlier_rounds_stored_state_is_of_no_use_in_the_next() -> None:
-    federation = Federation(4)
+    federation = Federation(4, question=GRADIENTS)
     federation.begin()
     federation.run_until(Freezing)
     stolen = federation.phases["member-0"]
@@ -245,9 +246,9 @@ def test_every_member_can_verify_that_it_was_counted() -> None:
 # Shapes
 
 
-@pytest.mark.parametrize("nominated", [(0, 1), (1, 3, 4), (0, 2, 4, 5, 6)])
+@pytest.mark.parametrize("nominated", [(0, 1, 3, 4), (0, 2, 4, 5, 6)])
 def test_nominated_decryptors_open_for_everyone(nominated: tuple[int, ...]) -> None:
-    federation = Federation(7, decryptors=nominated, colluders=1 if len(nominated) > 3 else 0)
+    federation = Federation(7, decryptors=nominated)
     outcome = federation.run_round()
     assert_sum(federation, outcome)
     assert outcome.survivors == federation.ids
@@ -269,30 +270,28 @@ def test_a_member_who_is_no_decryptor_may_vanish_after_its_upload() -> None:
     assert outcome.survivors == federation.ids
 
 
-@pytest.mark.parametrize("bits", [8, 9, 16, 31, 32, 33, 40, 47, 48, 63, 64])
-def test_every_width_sums_exactly_modulo_its_ring(bits: int) -> None:
+@pytest.mark.parametrize("bits", [32, 48])
+def test_either_ring_sums_exactly_modulo_its_size(bits: int) -> None:
     rng = np.random.default_rng(bits)
     half = 1 << (bits - 1)
-    federation = Federation(4)
+    federation = Federation(4, question={"ring_bits": bits})
     vectors = {
-        member: rng.integers(-half, half - 1, 37, dtype=np.int64, endpoint=True) for member in federation.ids
+        member: rng.integers(-half, half - 1, 99, dtype=np.int64, endpoint=True) for member in federation.ids
     }
     vectors["member-0"][:3] = (-half, half - 1, 0)
-    outcome = federation.run_round(vectors, federation.terms(37, ring_bits=bits, chunk_elements=16))
-    assert_sum(federation, outcome, bits)
+    assert_sum(federation, federation.run_round(vectors), bits)
 
 
-@pytest.mark.parametrize("chunk_elements", [8, 16, 24, 96, 104, 4096])
-@pytest.mark.parametrize("elements", [1, 7, 8, 96, 100])
-def test_every_chunk_size_gives_the_same_sum(elements: int, chunk_elements: int) -> None:
+@pytest.mark.parametrize("chunk_elements", [8, 16, 96, 104])
+def test_every_chunk_size_gives_the_same_sum(monkeypatch: pytest.MonkeyPatch, chunk_elements: int) -> None:
+    monkeypatch.setattr("protocol.round_spec.CHUNK_ELEMENTS", chunk_elements)
     federation = Federation(3)
-    outcome = federation.run_round(terms=federation.terms(elements, chunk_elements=chunk_elements))
-    assert_sum(federation, outcome)
+    assert_sum(federation, federation.run_round())
 
 
 def test_a_cohort_of_twenty() -> None:
     federation = Federation(20, drop=dict.fromkeys(range(7), After.ANNOUNCEMENT))
-    assert_sum(federation, federation.run_round(terms=federation.terms(16)))
+    assert_sum(federation, federation.run_round())
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -313,7 +312,7 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
 
 
 def test_a_false_dealer_in_a_sparse_cohort_is_evicted(sparse: Callable[..., Federation]) -> None:
-    federation = sparse(colluders=1)
+    federation = sparse()
     false_dealers(federation, {"member-04": other_secrets})
     outcome = federation.run_round()
     assert_sum(federation, outcome)
@@ -324,25 +323,25 @@ def test_a_false_dealer_in_a_sparse_cohort_is_evicted(sparse: Callable[..., Fede
 # Any pattern at all
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data(), members=st.integers(3, 9), seed=st.integers(0, 2**32))
 def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
     data: st.DataObject, members: int, seed: int
 ) -> None:
     drop: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, members - 1), st.sampled_from(After)))
-    bits = data.draw(st.integers(8, 64))
-    elements = data.draw(st.integers(1, 24))
-    federation = Federation(members, drop=drop, seed=seed, restart=data.draw(st.booleans()))
+    bits = data.draw(st.sampled_from([32, 48]))
+    federation = Federation(
+        members, drop=drop, seed=seed, restart=data.draw(st.booleans()), question={"ring_bits": bits}
+    )
     half = 1 << (bits - 1)
     rng = np.random.default_rng(seed)
-    vectors = {
-        m: rng.integers(-half, half - 1, elements, dtype=np.int64, endpoint=True) for m in federation.ids
-    }
-    terms = federation.terms(elements, ring_bits=bits, chunk_elements=8 * data.draw(st.integers(1, 5)))
+    vectors = {m: rng.integers(-half, half - 1, 99, dtype=np.int64, endpoint=True) for m in federation.ids}
     liars = data.draw(st.dictionaries(st.sampled_from(federation.ids), st.just(other_secrets), max_size=2))
     false_dealers(federation, liars)
-    for _ in range(2):
-        outcome = federation.run_round(vectors, terms)
+    for number in range(1, 3):
+        if number == 2 and federation.next_step() is None:
+            break  # members that vanished before their card make no other cohort
+        outcome = federation.run_round(vectors)
         if isinstance(outcome.phase, Recovered):
             assert_sum(federation, outcome, bits)
             assert len(outcome.survivors) >= federation.manifest.survivors_min
@@ -350,4 +349,4 @@ def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
             assert isinstance(outcome.phase, (Voided, VoidedByErasure, Failed, Lost))
             assert isinstance(outcome.fault.cause if outcome.fault else None, Cause)
             assert outcome.total is None
-        assert len(federation.links) == len(federation.history) > 0
+        assert len(federation.links) == number

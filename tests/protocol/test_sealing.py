@@ -10,12 +10,11 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from protocol.boxes import unseal
 from protocol.coordinator import Checking
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import Misuse
 from protocol.keys import PairKey
 from protocol.member import Opened
 from protocol.merkle import Tree
 from protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
-from protocol.sealing import Sealing
 from protocol.shamir import recover_secrets
 from protocol.simulator import Federation, SeededRandom
 
@@ -30,8 +29,8 @@ def opened(federation: Federation, member: str) -> Opened:
 
 @pytest.fixture
 def federation() -> Federation:
-    federation = Federation(5, cap=100)
-    federation.begin(terms=federation.terms(20, ring_bits=40, chunk_elements=16))
+    federation = Federation(5, question={"ring_bits": 48})
+    federation.begin()
     return federation
 
 
@@ -42,10 +41,8 @@ def keystream(seed: bytes, elements: int) -> npt.NDArray[np.uint64]:
 
 def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[bytes], Upload, bytes]:
     sealing = phase.seal(SeededRandom(seed))
-    chunks = [bytes(sealing.chunk(np.arange(16))), bytes(sealing.chunk(np.arange(16, 20)))]
-    upload, own = sealing.finish(
-        federation.keys[phase.member], lineage=b"L" * 8, records_tag=b"R" * 8, records=7
-    )
+    chunks = [bytes(sealing.chunk(np.arange(64))), bytes(sealing.chunk(np.arange(64, 99)))]
+    upload, own = sealing.finish(federation.keys[phase.member])
     return chunks, upload, own
 
 
@@ -59,12 +56,12 @@ def test_an_upload_is_the_vector_under_its_masks(federation: Federation) -> None
     context, (masks, _) = phase.attempt.context, pairs_of(phase)
     chunks, _, _ = sealed(phase, federation)
     b = SeededRandom(1)(32)  # the first 32 bytes drawn are b_u
-    y = np.arange(20, dtype=np.uint64) + keystream(b, 20)
+    y = np.arange(99, dtype=np.uint64) + keystream(b, 99)
     for peer in ("member-3", "member-4"):  # sgn(v − u) = +1
-        y += keystream(masks[peer].mask_seed("member-2", context), 20)
+        y += keystream(masks[peer].mask_seed("member-2", context), 99)
     for peer in ("member-0", "member-1"):  # sgn(v − u) = −1
-        y -= keystream(masks[peer].mask_seed("member-2", context), 20)
-    packed = b"".join((int(word) % 2**40).to_bytes(5, "little") for word in y)
+        y -= keystream(masks[peer].mask_seed("member-2", context), 99)
+    packed = b"".join((int(word) % 2**48).to_bytes(6, "little") for word in y)
     assert b"".join(chunks) == packed
 
 
@@ -121,7 +118,6 @@ def test_the_header_signs_the_roots_of_all_that_is_sent(federation: Federation) 
     assert header.chunk_root == Tree.of(upload.chunk_digests).root
     assert header.commitment_root == Tree.of([b"".join(upload.secret_commitments), *upload.share_rows]).root
     assert header.box_root == Tree.of(upload.boxes).root
-    assert (header.lineage, header.records) == (b"L" * 8, b"R" * 8)
     header.verify(federation.keys["member-2"].public)
 
 
@@ -138,13 +134,11 @@ def test_a_second_sealing_has_fresh_secrets_and_the_same_edges(federation: Feder
 def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
     phase = opened(federation, "member-2")
     uploads = []
-    for values in (np.zeros(20, np.int64), np.full(20, 2**39 - 1)):
+    for values in (np.zeros(99, np.int64), np.full(99, 2**47 - 1)):
         sealing = phase.seal(SeededRandom(1))
-        sealing.chunk(values[:16])
-        sealing.chunk(values[16:])
-        upload, _ = sealing.finish(
-            federation.keys["member-2"], lineage=bytes(8), records_tag=bytes(8), records=1
-        )
+        sealing.chunk(values[:64])
+        sealing.chunk(values[64:])
+        upload, _ = sealing.finish(federation.keys["member-2"])
         uploads.append(upload)
     one, two = uploads
     assert one.chunk_digests != two.chunk_digests
@@ -155,7 +149,7 @@ def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
     )
 
 
-@pytest.mark.parametrize("elements", [0, 15, 17])
+@pytest.mark.parametrize("elements", [0, 63, 65])
 def test_a_chunk_of_another_length_is_a_misuse(federation: Federation, elements: int) -> None:
     sealing = opened(federation, "member-0").seal(SeededRandom(1))
     with pytest.raises(Misuse, match=f"chunk 0 of 2 does not have {elements} elements"):
@@ -164,38 +158,23 @@ def test_a_chunk_of_another_length_is_a_misuse(federation: Federation, elements:
 
 def test_a_chunk_too_many_is_a_misuse(federation: Federation) -> None:
     sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    sealing.chunk(np.zeros(16, np.int64))
-    sealing.chunk(np.zeros(4, np.int64))
+    sealing.chunk(np.zeros(64, np.int64))
+    sealing.chunk(np.zeros(35, np.int64))
     with pytest.raises(Misuse, match="chunk 2 of 2"):
-        sealing.chunk(np.zeros(4, np.int64))
+        sealing.chunk(np.zeros(35, np.int64))
 
 
 def test_a_value_outside_the_ring_is_a_misuse_that_does_not_show_it(federation: Federation) -> None:
     sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    values = np.zeros(16, np.int64)
-    values[3] = 2**39
+    values = np.zeros(64, np.int64)
+    values[3] = 2**47
     with pytest.raises(Misuse, match="element 3 is outside") as caught:
         sealing.chunk(values)
-    assert str(2**39) not in str(caught.value)
-
-
-def finish(sealing: Sealing, federation: Federation, records: int) -> None:
-    sealing.finish(federation.keys["member-0"], lineage=bytes(8), records_tag=bytes(8), records=records)
+    assert str(2**47) not in str(caught.value)
 
 
 def test_an_upload_without_all_its_chunks_is_a_misuse(federation: Federation) -> None:
     sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    sealing.chunk(np.zeros(16, np.int64))
+    sealing.chunk(np.zeros(64, np.int64))
     with pytest.raises(Misuse, match="1 of 2 chunks are masked"):
-        finish(sealing, federation, 1)
-
-
-def test_more_records_than_the_cap_are_refused(federation: Federation) -> None:
-    sealing = opened(federation, "member-0").seal(SeededRandom(1))
-    sealing.chunk(np.zeros(16, np.int64))
-    sealing.chunk(np.zeros(4, np.int64))
-    with pytest.raises(
-        PeerFault, match=r"^too-many-records: 101 records, this cohort's cap is 100 \[member-0\]$"
-    ):
-        finish(sealing, federation, 101)
-    finish(sealing, federation, 100)
+        sealing.finish(federation.keys["member-0"])

@@ -13,10 +13,12 @@ from protocol.simulator import Federation
 
 @pytest.fixture(scope="module")
 def uploads() -> dict[str, Upload]:
-    """What four members have announced, vectors of three chunks."""
-    federation = Federation(4)
-    federation.begin(terms=federation.terms(20, chunk_elements=8))
-    federation.run_until(Checking)
+    """What four members have announced, vectors of two chunks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("protocol.round_spec.CHUNK_ELEMENTS", 64)
+        federation = Federation(4)
+        federation.begin()
+        federation.run_until(Checking)
     found = {}
     for member, phase in federation.phases.items():
         (upload,) = phase.outbox()
@@ -53,11 +55,11 @@ def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_sh
     uploads: dict[str, Upload],
 ) -> None:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(20, chunk_elements=8))
+    federation.begin()
     phase: Any = federation.run_until(Checking)
     upload, announced = uploads["member-2"], phase.uploads["member-2"]
     assert announced.header == upload.header
-    assert [announced.chunk_digest(index) for index in range(3)] == list(upload.chunk_digests)
+    assert [announced.chunk_digest(index) for index in range(2)] == list(upload.chunk_digests)
     committed = announced.committed
     assert [committed.entry(index) for index in range(4)] == list(upload.secret_commitments)
     assert verify(upload.header.commitment_root, committed.commitments, 0, 5, committed.path)
@@ -69,7 +71,7 @@ def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_sh
 
 def test_a_decryptor_is_offered_what_lies_on_the_shelf() -> None:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Checking)
     request = phase.request_for("member-1")
     assert isinstance(request, Deliveries)

@@ -38,23 +38,23 @@ class Recorded(Federation):
 @pytest.fixture(scope="module")
 def recorded() -> Recorded:
     federation = Recorded(5, drop={4: After.OPENING})
-    federation.run_round(terms=federation.terms(8))
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
+    federation.run_round()
     federation.drop = {}
     false_dealers(federation, {"member-2": other_secrets})
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.phase.evicted == ("member-2",)
     federation.tamper = lambda _sender, message: message
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.now_s = federation.run_until(Checking).attempt.terms.latest_end_s
     federation.phase = federation.phase.expire(federation.now_s)
     federation.run_until()
     assert isinstance(federation.finish().phase, VoidedByErasure)
     federation.drop = dict.fromkeys(range(5), After.RECEIPT)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Lost)
+    assert isinstance(federation.run_round().phase, Lost)
     federation.drop = {}
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     return federation
 
 
@@ -106,9 +106,9 @@ def test_every_phase_of_a_member_meets_a_coordinator(recorded: Recorded) -> None
             message,
             recorded.coordinator,
             rng,
-            120,
+            60,
         )
-        assert refused > 20
+        assert refused > 10
     assert set(met) == {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"}
     assert {name for names in met.values() for name in names} == {
         "Cards",
@@ -127,9 +127,9 @@ def test_every_phase_of_the_coordinator_meets_a_member(recorded: Recorded) -> No
     rng = random.Random(2)
     for member, phase, message in recorded.told.values():
         refused = attack(
-            lambda m, phase=phase: phase.receive(m, recorded.now_s), message, recorded.keys[member], rng, 120
+            lambda m, phase=phase: phase.receive(m, recorded.now_s), message, recorded.keys[member], rng, 60
         )
-        assert refused > 20
+        assert refused > 10
     assert {name for name, _ in recorded.told} >= {
         "collecting",
         "checking",
@@ -158,7 +158,7 @@ def test_every_message_meets_every_phase(recorded: Recorded) -> None:
 
 def test_enrolment_meets_a_hostile_card() -> None:
     federation = Federation(4)
-    enrolling = Enrolling(federation.roster, 0, cap=1)
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
     card = federation.cards.shown[0].card
     rng = random.Random(3)
 

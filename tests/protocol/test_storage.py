@@ -78,7 +78,7 @@ def test_vectors_are_made_whenever_they_are_asked_for() -> None:
 
 def test_a_transcript_that_nobody_reads_stays_empty() -> None:
     federation = Federation(4)
-    federation.run_round(federation.vectors(4))
+    federation.run_round(federation.vectors())
     read, unread = federation.transcript, Unwritten(())
     phase = federation.phase
     fault = PeerFault(Cause.SHARE_INVALID)

@@ -15,7 +15,7 @@ from protocol.transcript import MAX_ENTRIES, Transcript, transcript_digest
 from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
 
-BEGUN = ["Roster", "Cards", "Opening"]
+BEGUN = ["Roster", "Study", "Cards", "Opening"]
 
 
 def test_a_round_is_noted_in_the_order_in_which_it_went() -> None:

@@ -11,7 +11,7 @@ from tests.protocol.transcripts import doctored, verdict
 def test_counted_evicted_and_absent() -> None:
     federation = Federation(9, drop={0: After.OPENING})
     false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     found = verdict(federation)
     assert found.signed
     assert found.standing("member-0") is found.standing("stranger") is Standing.ABSENT
@@ -26,7 +26,7 @@ def test_counted_evicted_and_absent() -> None:
 def test_left_out_of_the_certificate() -> None:
     """Announced, and its chunks never came."""
     federation = Federation(6, drop={2: After.ANNOUNCEMENT})
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert verdict(federation).standing("member-2") is Standing.LEFT_OUT
 
 
@@ -35,18 +35,18 @@ def test_no_sum_counts_nobody() -> None:
         return None if sender in {"member-3", "member-4"} and isinstance(message, Upload) else message
 
     federation = Federation(5, tamper=silent)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     found = verdict(federation)
     assert found.certificate is not None
     assert (found.survivors, found.standing("member-0")) == ((), Standing.UNCERTIFIED)
     lost = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
-    lost.run_round(terms=lost.terms(8))
+    lost.run_round(terms=lost.terms())
     assert (verdict(lost).survivors, verdict(lost).standing("member-3")) == ((), Standing.UNCERTIFIED)
 
 
 def test_what_the_coordinator_did_not_sign_as_it_is_says_so() -> None:
     federation = Federation(4)
-    federation.run_round(terms=federation.terms(8))
+    federation.run_round()
     assert verdict(federation).signed
     assert doctored(federation, lambda entries: entries.pop()).signed
     request = VoidRequest(federation.phase.attempt.context, "cancelled").to_bytes()

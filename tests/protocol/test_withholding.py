@@ -1,4 +1,4 @@
-"""A main round withholds the classes that its indicator round found rare, over those who were counted."""
+"""A sum withholds the classes that its indicator found rare, over those who were counted (protocol §8.3)."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,105 +9,121 @@ import pytest
 from protocol.causes import Cause
 from protocol.coordinator import Failed, Freezing, Recovered, Voided
 from protocol.errors import PeerFault
-from protocol.member import MemberPhase
-from protocol.messages import Disclosure, Freeze, Manifest, Refusal, Upload, Vote
-from protocol.parameters import Quorum
-from protocol.proposal import check_survivors
-from protocol.recount import class_floor, default_margin, rare_classes
-from protocol.simulator import After, Federation
-from tests.protocol.forging import reupload
-from tests.protocol.indicating import CLASSES, answer, closed, indicated, indicators, main_terms
+from protocol.messages import Disclosure, Freeze, Refusal, Vote, survivors_hash
+from protocol.rare_classes import check_enough_rows, class_floor, withheld_classes
+from protocol.simulator import After, Federation, Outcome, untampered
+from protocol.study import Question
+from tests.protocol.forging import false_dealers, other_secrets
+from tests.protocol.indicating import RARE, answer, counted, indicated
+from tests.protocol.transcripts import verdict
+
+CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
 
 
-def test_the_floor_and_what_lies_below_it() -> None:
-    manifest = indicated().manifest
-    assert [class_floor(manifest, margin) for margin in (0, 1, 5)] == [4, 5, 9]
-    assert rare_classes((7, 5, 4, 1, 0, 5), 5) == (2, 3, 4)
-    assert rare_classes((), 5) == rare_classes((5, 9), 5) == ()
+def question(members: int = 7, margin: int = 1, **changes: Any) -> Question:
+    return Federation(members, margin=margin, question=changes).content.question
 
 
-def test_a_main_round_withholds_exactly_the_rare_classes() -> None:
+# The rules, from counts alone
+
+
+def test_the_floor_is_a_h_min_and_the_margin() -> None:
+    assert [class_floor(question(margin=margin)) for margin in (0, 1, 2)] == [4, 5, 6]
+    assert withheld_classes(question(), (7, 5, 4, 1, 0, 5)) == (2, 3, 4)
+    assert withheld_classes(question(), (5, 9)) == ()
+    assert withheld_classes(Federation(4).content.question, (0, 0)) == ()
+
+
+def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
+    # 20 rows, 5 of each honest holder, beside a = 1 and r = 1
+    assert class_floor(question(8, **CCVR)) == 4 + 2 + 1
+    assert class_floor(question(8, **{**CCVR, "thin_classes": True})) == 2 + 3 + 1
+    few_rows = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
+    assert class_floor(question(8, **CCVR, records=few_rows)) == 2 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("holders", "enough"),
+    [((5, 5, 4), True), ((6, 0, 0), True), ((5, 4, 4), False), ((0, 0, 0), False), ((), False)],
+)
+def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
+    holders: tuple[int, ...], *, enough: bool
+) -> None:
+    # m = 5: of a class with five holders three are honest and there; 2 · dim = 20 rows are four times five
+    if enough:
+        check_enough_rows(question(), holders)
+    else:
+        with pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$"):
+            check_enough_rows(question(), holders)
+
+
+# Whole runs
+
+
+def summed(federation: Federation, **terms: Any) -> Outcome:
+    """The run's sum; its opening may leave out other things than the counts say."""
+    return federation.run_round(terms=federation.terms(**terms) if terms else None)
+
+
+def test_a_sum_withholds_exactly_the_rare_classes() -> None:
     federation = indicated()
     federation.disclose()
-    outcome = federation.run_round(terms=main_terms(federation))
+    assert federation.next_step() == "sum"
+    assert federation.terms().withheld == RARE
+    outcome = summed(federation)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.faults == ()
-    # the counts are kept, and serve the next round as well
-    indicator = outcome.phase.attempt.opening.terms.indicator
-    another = federation.run_round(terms=main_terms(federation, indicator=indicator))
-    assert isinstance(another.phase, Recovered)
+    assert federation.next_step() is None
+    found = verdict(federation)
+    assert (found.findings, found.kept) == ((), True)
 
 
 @pytest.mark.parametrize("withheld", [(), (3,), (4, 5), (3, 4), (1, 3, 4, 5), (2, 4, 5)], ids=str)
 def test_any_other_list_is_refused_by_everybody(withheld: tuple[int, ...]) -> None:
     federation = indicated()
     federation.disclose()
-    outcome = federation.run_round(terms=main_terms(federation, withheld=withheld))
+    outcome = summed(federation, withheld=withheld)
     assert outcome.total is None
     refused = {who for who, fault in outcome.faults if "by the counts it is [3, 4, 5]" in fault.detail}
     assert refused == set(federation.ids)
     assert federation.spool == {}
 
 
-def test_the_margin_raises_the_floor() -> None:
-    federation = indicated()
+def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() -> None:
+    federation = Federation(7, margin=1)
+    federation.run_round(dict.fromkeys(federation.ids, np.zeros(4, np.int64)))
     federation.disclose()
-    for margin, withheld in (
-        (0, (3, 4, 5)),
-        (1, (3, 4, 5)),
-        (2, (1, 3, 4, 5)),
-        (3, (1, 2, 3, 4, 5)),
-        (4, (0, 1, 2, 3, 4, 5)),
-    ):
-        terms = main_terms(federation, margin=margin, withheld=withheld)
-        phase, _ = answer(federation, federation.opening(terms))
-        assert isinstance(phase, MemberPhase)
-        for other in range(5):
-            wrong = main_terms(federation, margin=other, withheld=withheld)
-            if {other, margin} <= {0, 1} or other == margin:
-                continue
-            with pytest.raises(PeerFault, match=r"^indicator-mismatch: the terms withhold"):
-                answer(federation, federation.opening(wrong))
+    outcome = summed(federation)
+    refused = {who for who, fault in outcome.faults if fault.cause is Cause.INDICATOR_MISMATCH}
+    assert refused == set(federation.ids)
+    assert federation.spool == {}
 
 
-def test_an_indicator_that_was_not_seen_is_refused() -> None:
+def test_who_has_not_recounted_opens_no_sum() -> None:
     federation = indicated()
     federation.tamper = lambda to, m: (
         None if isinstance(m, Disclosure) and to == "coordinator>member-2" else m
     )
     federation.disclose()
-    outcome = federation.run_round(terms=main_terms(federation))
+    outcome = summed(federation)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == tuple(m for m in federation.ids if m != "member-2")
     who, fault = outcome.faults[0]
     assert (who, fault.cause) == ("member-2", Cause.INDICATOR_MISMATCH)
-    assert fault.detail == "this member has not recounted the indicator round"
-    with pytest.raises(PeerFault, match=r"^indicator-mismatch: this member has not recounted"):
-        answer(federation, federation.opening(main_terms(federation, indicator=b"\x01" * 32)))
+    assert "has not recounted it" in fault.detail
 
 
-def proposal(federation: Federation, terms: Any) -> Freeze:
-    federation.begin(terms=terms)
-    federation.run_until(Freezing)
-    request = federation.phase.request_for("member-0")
-    assert isinstance(request, Freeze)
-    return request
-
-
-def without_rare(federation: Federation, margin: int, floor: int) -> Any:
-    """Terms that withhold what the counts say."""
-    holders = closed(federation).history.counted[0].holders
-    return main_terms(federation, margin=margin, withheld=rare_classes(holders, floor))
-
-
-@pytest.mark.parametrize("margin", [0, 1, 2])
-def test_as_many_may_miss_as_the_margin_says(margin: int) -> None:
-    federation = indicated(colluders=0)
+@pytest.mark.parametrize(("margin", "missing"), [(0, 0), (1, 1)])
+def test_as_many_may_miss_as_the_margin_says(margin: int, missing: int) -> None:
+    federation = indicated(margin=margin)
     federation.disclose()
-    request = proposal(federation, without_rare(federation, margin, 3 + margin))
-    for gone in range(4):
+    federation.begin()
+    federation.run_until(Freezing)
+    request = federation.phase.request_for("member-6")
+    assert isinstance(request, Freeze)
+    for gone in range(3):
         _, (reply,) = answer(federation, replace(request, headers=request.headers[gone:]), "member-6")
-        if gone <= margin:
+        if gone <= missing:
             assert isinstance(reply, Vote)
         else:
             assert isinstance(reply, Refusal)
@@ -115,126 +131,131 @@ def test_as_many_may_miss_as_the_margin_says(margin: int) -> None:
 
 
 def test_more_missing_than_the_margin_void_the_round() -> None:
-    federation = indicated(colluders=0)
+    federation = indicated(margin=0)
     federation.disclose()
     federation.drop = {6: After.CARD}
-    outcome = federation.run_round(terms=without_rare(federation, 0, 3))
+    outcome = summed(federation)
     assert isinstance(outcome.phase, Voided)
     # nobody was asked to sign it: who is missing is named, and not who would have refused
     assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
     assert outcome.phase.fault.parties == ("member-6",)
-    assert outcome.phase.fault.detail == "1 of the indicator round are missing, at most 0 may be"
 
 
-def manifest_of(members: int, roster: int) -> Manifest:
-    quorum = Quorum.derive(members, members, colluders=roster // 4, roster=roster)
-    ids = tuple(f"m-{index:03}" for index in range(members))
-    return replace(
-        indicated().manifest,
-        members=ids,
-        colluders=quorum.colluders,
-        survivors_min=quorum.survivors_min,
-    )
-
-
-@pytest.mark.parametrize(
-    ("members", "roster", "margin", "floor"),
-    [
-        (3, 3, 0, 3),
-        (4, 4, 0, 4),
-        (5, 5, 1, 5),
-        (7, 7, 1, 5),
-        (8, 8, 2, 7),
-        (12, 12, 3, 9),
-        (12, 16, 1, 8),
-        (50, 50, 12, 27),
-    ],
-)
-def test_by_default_all_colluders_may_stay_away_where_the_sum_can_spare_them(
-    members: int, roster: int, margin: int, floor: int
-) -> None:
-    manifest = manifest_of(members, roster)
-    assert default_margin(manifest) == margin
-    assert class_floor(manifest, margin) == floor
-
-
-def test_a_sixth_may_be_missing_where_fewer_are_assumed_to_collude() -> None:
-    assert default_margin(replace(manifest_of(18, 18), colluders=2)) == 3
-
-
-def test_colluders_who_were_counted_and_stay_away_do_not_void_the_round() -> None:
-    federation = Federation(8, withhold=True, lineage=b"the same")
-    ones = {member: np.ones(CLASSES, np.int64) for member in federation.ids}
-    federation.run_round(ones, federation.terms(CLASSES, statistic="indicator"))
-    federation.disclose()
-    margin = default_margin(federation.manifest)
-    assert (federation.manifest.colluders, margin) == (2, 2)
-    federation.drop = {2: After.CARD, 5: After.OPENING}
-    outcome = federation.run_round(terms=main_terms(federation, margin=margin, withheld=()))
-    assert isinstance(outcome.phase, Recovered)
-    assert len(outcome.survivors) == 6
-
-
-def with_another_upload(change: dict[str, bytes]) -> tuple[Federation, Any]:
-    """A main round to which member-4 brings other records, or another lineage, than were counted."""
+def test_a_decryptor_signs_only_with_the_set_that_the_sum_rests_on() -> None:
     federation = indicated()
     federation.disclose()
-    federation.tamper = lambda who, m: (
-        reupload(federation, m, **change) if who == "member-4" and isinstance(m, Upload) else m
-    )
-    outcome = federation.run_round(terms=main_terms(federation))
-    return federation, outcome
+    federation.begin()
+    federation.run_until(Freezing)
+    request = federation.phase.request_for("member-6")
+    assert isinstance(request, Freeze)
+    for earlier, cause in (
+        ((), "malformed"),
+        ((replace(request.earlier[0], survivors=request.earlier[0].survivors[1:]),), "indicator-mismatch"),
+    ):
+        _, (reply,) = answer(federation, replace(request, earlier=earlier), "member-6")
+        assert isinstance(reply, Refusal)
+        assert reply.cause == cause
 
 
-@pytest.mark.parametrize("change", [{"records": b"changed!"}, {"lineage": b"another!"}], ids=str)
-def test_who_changed_its_records_since_is_left_out(change: dict[str, bytes]) -> None:
-    federation, outcome = with_another_upload(change)
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.survivors == tuple(m for m in federation.ids if m != "member-4")
-
-
-@pytest.mark.parametrize("change", [{"records": b"changed!"}, {"lineage": b"another!"}], ids=str)
-def test_nor_does_a_decryptor_sign_other_records(
-    change: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a coordinator that leaves nobody out
-    monkeypatch.setattr("protocol.proposal._as_counted", lambda _attempt, staying, _history: staying)
-    monkeypatch.setattr("protocol.coordinator.checking.check_proposal", check_survivors)
-    _, outcome = with_another_upload(change)
-    assert isinstance(outcome.phase, Voided)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.INDICATOR_MISMATCH
-
-
-def test_who_was_not_in_the_indicator_round_is_left_out() -> None:
+def missed_the_indicator() -> Federation:
+    """Member-6 was away, and hears of the counts afterwards."""
     federation = indicated(drop={6: After.OPENING})
     federation.drop = {}
     assert federation.ending is not None
     federation._tell("member-6", federation.ending)
     federation.disclose()
-    outcome = federation.run_round(terms=without_rare(federation, 1, 5))
+    assert counted(federation, "member-6") is not None
+    return federation
+
+
+def test_who_was_not_counted_opens_no_sum() -> None:
+    federation = missed_the_indicator()
+    outcome = summed(federation)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[:6]
+    who, fault = outcome.faults[0]
+    assert (who, fault.cause) == ("member-6", Cause.INDICATOR_MISMATCH)
 
 
-def test_a_later_indicator_round_takes_the_place_of_the_first() -> None:
-    federation = indicated()
-    federation.disclose()
-    first = federation.phase.attempt.context
-    federation.run_round(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
-    federation.disclose()
-    with pytest.raises(PeerFault, match=r"^indicator-mismatch: this member has not recounted"):
-        answer(federation, federation.opening(main_terms(federation, indicator=first)))
-    outcome = federation.run_round(terms=main_terms(federation))
-    assert isinstance(outcome.phase, Recovered)
+@pytest.mark.parametrize("careless", [False, True])
+def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, *, careless: bool
+) -> None:
+    federation = missed_the_indicator()
+    monkeypatch.setattr("protocol.member.ready.Ready._check_indicator", lambda *_: None)
+    if careless:  # a coordinator that leaves nobody out is told so by the decryptors
+        monkeypatch.setattr("protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying)
+        monkeypatch.setattr("protocol.coordinator.checking.check_proposal", lambda *_: None)
+    outcome = summed(federation)
+    if careless:
+        assert isinstance(outcome.phase, Voided)
+        assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
+    else:
+        assert isinstance(outcome.phase, Recovered)
+        assert outcome.survivors == federation.ids[:6]
 
 
-def test_an_indicator_round_without_a_sum_counts_nothing() -> None:
-    federation = Federation(7, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}, withhold=True)
-    federation.begin(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
+def test_an_indicator_without_a_sum_counts_nothing_and_its_step_is_over() -> None:
+    federation = Federation(7, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}, margin=1)
+    federation.begin(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
     federation.phase = federation.run_until().cancel(federation.now_s)
     assert isinstance(federation.finish().phase, Failed)
     federation.drop = {}
-    outcome = federation.run_round(terms=main_terms(federation))
+    outcome = federation.run_round(terms=federation.terms("sum", indicator=federation.links[0].context))
     assert {fault.cause for _, fault in outcome.faults} >= {Cause.INDICATOR_MISMATCH}
     assert outcome.total is None
+    again_ = federation.run_round(terms=federation.terms("indicator"))
+    assert Cause.ALREADY_SUMMED in {fault.cause for _, fault in again_.faults}
+
+
+# Evicted from the indicator
+
+FALSE = "member-0"
+
+
+@pytest.fixture
+def evicting() -> Federation:
+    """Eight members (a = 2, g = 5, m = 6) after an indicator that evicted the first of them."""
+    federation = Federation(8, margin=1)
+    false_dealers(federation, {FALSE: other_secrets})
+    federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
+    assert isinstance(federation.phase, Recovered)
+    assert federation.phase.evicted == (FALSE,)
+    federation.tamper = untampered
+    federation.disclose()
+    return federation
+
+
+def test_a_dealer_evicted_from_the_indicator_is_left_out_of_the_sum_alone(evicting: Federation) -> None:
+    assert evicting.terms().evicted == (FALSE,)
+    outcome = summed(evicting)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == evicting.ids[1:]
+    found = verdict(evicting)
+    assert (found.findings, found.kept) == ((), True)
+
+
+@pytest.mark.parametrize("evicted", [(), ("member-0", "member-3"), ("member-3",)], ids=str)
+def test_nobody_else_can_be_named_evicted(evicting: Federation, evicted: tuple[str, ...]) -> None:
+    outcome = summed(evicting, evicted=evicted)
+    assert outcome.total is None
+    refused = {who for who, fault in outcome.faults if fault.cause is Cause.INDICATOR_MISMATCH}
+    assert refused == set(evicting.ids)
+    assert evicting.spool == {}
+
+
+def test_a_forged_link_before_the_true_one_hides_no_missing_member() -> None:
+    """A coordinator shows decryptors a smaller set as the counted one: fewer would seem to be missing."""
+    federation = indicated()
+    federation.disclose()
+    true = federation.links[0]
+    forged = federation.sets[true.context][:5]
+    digest = survivors_hash(true.context, forged)
+    false = replace(true, cohort=bytes(32), survivors=digest)
+    federation.links = (false, true)
+    federation.sets[true.context] = forged
+    federation.drop = {5: After.CARD, 6: After.CARD}
+    outcome = federation.run_round()
+    assert outcome.total is None
+    assert {fault.cause for _, fault in outcome.faults} >= {Cause.CHAIN_BROKEN}
+    assert federation.spool == {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.reference.reference import Party, agree, family, secrets, sizes, survivor, windows_hold
+from tests.reference.reference import NONE, Party, agree, computed, secrets, survivor, windows_hold
 from tests.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
 
 WORK_MAX = 10**6  # branchings times disputed pairs
@@ -48,10 +48,10 @@ def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str
 
 
 class Coordinator(Party):
-    """The coordinator of one cohort; `links` and `history` are the federation's."""
+    """The coordinator of one cohort; what it knows of the federation's other cohorts is in `known`."""
 
     def on_keycard(self, said: Any) -> None:  # §4.2
-        demand(said.expires >= self.now + 86_400, "card-expired")
+        demand(said.expires >= self.study.expires, "card-expired")
         cards = vars(self).setdefault("cards", {})
         demand(cards.get(said.member, said) == said, "card-conflict")
         self.check_points({**cards, said.member: said}.values())
@@ -59,12 +59,12 @@ class Coordinator(Party):
         agree(X25519PrivateKey.generate(), said.box_key)
         cards[said.member] = said
 
-    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> None:  # the manifest of those who came
+    def gather(self) -> None:  # the manifest of those who came
         names = tuple(sorted(self.cards))
         self.leaves = tuple(encode(self.cards[name]) for name in names)
-        known = (self.cohort, self.roster_hash, self.counter, names, root(self.leaves))
-        m = M.Manifest(*known, a, 0, h_min, 0, 0, 0, 0, loss, (), tuple(caps))
-        self.settle(M.Manifest(*known, *sizes(self.roster, m), m.caps))
+        m = M.Manifest(self.cohort, self.roster_hash, *self.run, names, root(self.leaves), 0, 0, 0, 0, 0, ())
+        self.settle(M.Manifest(*m[:8], *computed(self.roster, self.study, m)))
+        self.next = (0, 0)
 
     def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort those that it needs, by paths
         names, near = self.m.members, {member, *secrets(self.m, member)[1:], *self.places}
@@ -72,24 +72,26 @@ class Coordinator(Party):
         paths = {v: tree(self.leaves, i)[1] if len(near) < len(names) else () for i, v in enumerate(names) if v in near}
         return encode(M.Cards(self.m, tuple(M.Shown(self.cards[v], path) for v, path in paths.items())))
 
-    def open(self, terms: Any, exceptions: Any = ()) -> bytes:
-        self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.links, terms, tuple(exceptions)))
-        vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, evicted=())
+    def open(self, terms: Any) -> bytes:
+        self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
+        vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
         vars(self).update(shares=defaultdict(dict))  # dealer and index → holder → share
+        before = terms.indicator if self.fresh else self.run[3]
+        self.earlier = tuple(M.SurvivorSet(each[1]) for at, each in self.known.certified.items() if at == before)
         return encode(self.opening)
 
     def on_upload(self, said: Any) -> None:  # §4.4
         header, digests, commits, rows, boxes = said
         member, size = header.member, 1 + self.m.k
         self.verify(header)
-        shape = [-(-self.terms.elements // self.terms.chunk_elements), size, *[16 * size] * len(self.places)]
+        shape = [-(-self.elements // self.chunk), size, *[16 * size] * len(self.places)]
         shape += [(36 * size + 16) * (d != member) for d in self.places]
         demand([len(digests), len(commits), *map(len, rows + boxes)] == shape, "upload-misshapen", member)
         roots = (root(digests), root((b"".join(commits), *rows)), root(boxes))
-        demand(header[5:8] == roots, "upload-misshapen", member)
+        demand(header[3:6] == roots, "upload-misshapen", member)
         demand(self.uploads.setdefault(member, said) == said, "upload-conflict", member)
 
-    def chunk(self, member: str, data: bytes) -> None:
+    def store(self, member: str, data: bytes) -> None:
         digests, digest = self.uploads[member].chunk_digests, sha256(data).digest()
         demand(digest in digests and self.is_chunk(digests.index(digest), data), "chunk-mismatch", member)
         self.chunks[digest] = data
@@ -116,11 +118,14 @@ class Coordinator(Party):
     def on_vote(self, said: Any) -> None:
         self.votes[said.member] = said
 
+    def on_erased(self, said: Any) -> None:  # §4.9
+        self.reports[said.member] = said
+
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
         """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
         edges = {*conflicts, *map(frozenset, complaints)}
         ends = Counter(each for edge in edges for each in edge)
-        gone = {each for each, count in ends.items() if count > self.m.a}
+        gone = {each for each, count in ends.items() if count > self.study.a}
         edges = {each for each in edges if not each & gone}
         most, parts = WORK_MAX // max(len(edges), 1), []
         while edges:
@@ -130,7 +135,7 @@ class Coordinator(Party):
             edges -= part
             parts.append((part, sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))))
         least = [len(matching(*each)) // 2 for each in parts]
-        spare = self.m.a - len(gone) - sum(least)
+        spare = self.study.a - len(gone) - sum(least)
         for (part, ranked), pairs in zip(parts, least, strict=True):
             lone = [dealer for dealer, decryptor in complaints if {dealer, decryptor} in part]
             alone = len(part) == len(lone) == 1 and not part & conflicts
@@ -147,51 +152,32 @@ class Coordinator(Party):
         complaints = {(v, d) for d, each in receipts.items() for v in each.complaints if clean[v] < t + self.m.a_D}
         disputed = ("edge-disagreement" if conflicts else "box-refused") if conflicts or complaints else ""
         parties = {each for pair in (*conflicts, *complaints) for each in pair}
-        past = [sets[0].survivors for at, _, sets in self.history if at == self.terms.indicator]
-        self.counted = {each[:3] for names in past for each in names if each.member not in self.terms.evicted}
-        vouched = (survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
-        staying = [each for each in vouched if not any(self.terms.indicator) or each[:3] in self.counted]
+        vouched = tuple(survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
+        staying = vouched
+        if self.fresh and self.earlier:  # under an indicator: those that it counted
+            counted = {each.member for each in self.earlier[0].survivors} - {*self.terms.evicted}
+            staying = tuple(each for each in vouched if each.member in counted)
         try:
             demand(len(whole) >= self.m.n_min, "survivors-too-few")
             demand(len(receipts) >= t, "quorum-lost")
             self.survivors = self._undisputed(staying, conflicts, complaints)
-            if (conflicts or complaints) and not self._passes(self.propose, self.survivors):
-                among = self._undisputed(staying, (), ())
-                base = {each.member for each in among}
+            if (conflicts or complaints) and not self._passes(self.check_proposal, self.survivors, self.earlier):
+                base = {each.member for each in staying}
                 conflicts = {each for each in conflicts if each <= base}
                 complaints = {each for each in complaints if base >= {*each}}
-                self.survivors = self._undisputed(among, conflicts, complaints)
+                self.survivors = self._undisputed(staying, conflicts, complaints)
             there = {each.member for each in self.survivors}
             wide = windows_hold(self.m, there) or not windows_hold(self.m, there | parties)
             demand(not disputed or (len(there) >= self.m.n_min and wide), disputed)
-            self.propose(self.survivors)
+            self.check_proposal(self.survivors, self.earlier)
         except Refused as refused:
             return encode(M.VoidRequest(self.context, refused.args[0]))
         headers = tuple(self.uploads[each.member].header for each in self.survivors)
-        return encode(M.Freeze(self.context, headers, self.history))
-
-    def propose(self, survivors: Any) -> None:
-        """What can be checked of survivors with the history (§4.6, clauses 1 to 4 and 7)."""
-        self.check_proposal(survivors, self.history)
-        missing = self.counted - {each[:3] for each in survivors}
-        demand(len(missing) <= self.terms.margin, "indicator-mismatch")
+        return encode(M.Freeze(self.context, headers, self.earlier))
 
     def _undisputed(self, staying: Any, conflicts: Any, complaints: Any) -> Any:
         gone = self.dropped(conflicts, complaints)
-        return self._allowed(tuple(each for each in staying if each.member not in gone))
-
-    def _allowed(self, survivors: Any) -> Any:  # without those whom the ledger lets this sum expose alone (§4.5)
-        try:
-            self.check_ledger(survivors, self.history)
-        except Refused as refused:
-            cause, group, rounds = refused.args
-            inside = self.context in rounds and set(group) <= {each.member for each in survivors}
-            if cause == "lineage-mixed" or inside:
-                return self._allowed(tuple(each for each in survivors if each.member not in group))
-            left = tuple(each for each in survivors if each.member not in self.lonely)
-            if 0 < len(survivors) - len(left) <= self.m.a and self._passes(self.check_ledger, left, self.history):
-                return left
-        return survivors
+        return tuple(each for each in staying if each.member not in gone)
 
     def _passes(self, check: Any, *args: Any) -> bool:
         try:
@@ -201,15 +187,35 @@ class Coordinator(Party):
         return True
 
     def certify(self, reason: str = "none") -> bytes:
-        """The Certificate for the survivors or for VOID; the attempt enters the history."""
+        """The Certificate for the survivors or for VOID, which closes the attempt."""
         survivors = self.survivors if reason == "none" else ()
         chosen = outcome(self.context, reason, survivors)
         votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
         demand(len(votes) >= self.m.t, "certificate-invalid")
-        past = M.Past(self.context, reason, (M.SurvivorSet(survivors),) if survivors else ())
-        place = (self.place[0] + 1, 0) if survivors else (self.place[0], self.place[1] + 1)
-        vars(self).update(links=(*self.links, self.link(*past[1:])), history=(*self.history, past), next=place)
+        if survivors:
+            self.known.certified[self.context] = (self.link(reason, survivors), survivors, self.study, self.terms)
+        else:
+            self.close(reason)
         return encode(M.Certificate(self.context, survivors, reason, votes))
+
+    def erase(self) -> bytes:  # the Erasure, which closes the attempt (§4.9)
+        reports = tuple(each for _, each in sorted(self.reports.items()) if not any(each.revealed))
+        demand(len(reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
+        self.close("erased")
+        return encode(M.Erasure(self.context, reports))
+
+    def on_lost(self, _: Any) -> None:  # §4.9
+        self.close("lost")
+
+    def close(self, reason: str) -> None:
+        """The attempt enters the chain (§4.9)."""
+        sequence, attempt = self.place
+        retry = reason not in {"none", "erased", "lost"} and attempt < 7 and self.now < self.terms.latest_end
+        self.next = (sequence, attempt + 1) if retry else (sequence + 1, 0)
+        self.known.links = (*self.known.links, self.link(reason, self.survivors if reason == "none" else ()))
+
+    def chain(self) -> bytes:
+        return encode(M.Chain(self.roster.federation, self.known.links))
 
     def on_reveal(self, said: Any) -> None:  # §4.7
         d, owed = said.member, self.owed(self.survivors, self.evicted)
@@ -224,7 +230,7 @@ class Coordinator(Party):
                 self.shares[v, i][d] = share
 
     def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must come first (§4.7, §4.8)
-        proofs, total, entries = dict(self.proofs), [0] * self.terms.elements, []
+        proofs, total, entries = dict(self.proofs), [0] * self.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
             (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.committed(v), dict[int, bytes]()
             for i in indices:
@@ -242,15 +248,15 @@ class Coordinator(Party):
                 entries += [M.Disclosed(header, leaves[0], tree(leaves)[1], digests, chunks, shown)]
         if len(proofs) == len(self.evicted):
             self.entries = tuple(entries)
-            return [value % 2**self.terms.ring_bits for value in total]
+            return [value % 2**self.bits for value in total]
         vars(self).update(proofs=proofs, evicted=tuple(sorted(proofs)), shares=defaultdict(dict))
         return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
 
     def disclose(self) -> bytes:
-        """What an indicator round's sum was made of (§9); of any other this would open every vector."""
-        demand(family(self.terms) == "indicator", "wrong-phase")
+        """What an indicator's sum was made of (§8.2); of any other step this would open every vector."""
+        demand(self.terms.step == "indicator", "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 
     def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)
-        head = reduce(partial(H, "transcript"), entries, bytes(32))
+        head = reduce(partial(H, "transcript"), entries, NONE)
         return self.key.sign(H("transcript", self.context, head))

@@ -1,7 +1,8 @@
 """The simulator of `protocol` with a second federation beside it: the same bytes drawn, every message made twice and compared."""
 
+import json
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,31 +10,41 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from protocol import round_spec
 from protocol.coordinator import (
+    Certified,
     Checking,
     Collecting,
     CoordinatorPhase,
+    Ended,
+    Erasing,
     Freezing,
     Recovered,
     Revealing,
+    Voided,
     Voiding,
 )
 from protocol.identity import SigningKey
 from protocol.member import Closed, Opened, Ready
 from protocol.member.attempting import Attempting
 from protocol.messages import (
+    NO_CONTEXT,
     Cards,
     Certificate,
+    Chain,
     Deliveries,
     Disclosure,
+    Erased,
+    Erasure,
     Evictions,
     Freeze,
     KeyCard,
-    Ledger,
+    Lost,
     Message,
     Opening,
     Receipt,
     Reveal,
+    Study,
     Upload,
     VoidRequest,
     Vote,
@@ -41,6 +52,7 @@ from protocol.messages import (
 from protocol.simulator import Federation, Outcome, SeededRandom
 from tests.reference import coordinator, reference, wire
 from tests.reference.lies import Lie, lying
+from tests.reference.study import canonical
 from tests.reference.wire import Refused, decode
 
 TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
@@ -48,6 +60,7 @@ TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
     Receipt: (Checking, Freezing, Revealing),
     Vote: (Freezing, Voiding),
     Reveal: (Revealing,),
+    Erased: (Erasing,),
 }
 """In which phase the coordinator reads a message; in others it is late."""
 
@@ -99,34 +112,57 @@ class Lockstep(Federation):
     Attributes:
         lies: by member, for its next upload.
         late: whose boxes get lost until there is a proposal.
+        chunk: elements of every chunk but the last.
         compared: how many messages of each kind were alike.
         ends: how many attempts ended in which phase.
     """
 
     lies: dict[str, Lie] = field(default_factory=dict)
     late: frozenset[str] = frozenset()
+    chunk: int = 64
     compared: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
 
-    def enrol(self, counter: int) -> None:
-        """As `Federation.enrol`; a twin keeps what it knows of earlier rounds, too."""
+    def __post_init__(self) -> None:
+        round_spec.CHUNK_ELEMENTS = self.chunk  # the tests put it back
+        self.known = defaultdict[str, reference.Known](reference.Known)
+        self.twins: dict[str, reference.Member] = {}
+        self.version = 0
+        self.elders: dict[tuple[object, ...], reference.Member] = {}
+        super().__post_init__()
+
+    def study_of(self, **changes: Any) -> Study:
+        """As `Federation.study_of`, each a later version."""
+        content = json.loads(super().study_of(**changes).content)
+        content["notes"]["version"] = self.version = self.version + 1
+        return Study.make(self.admin, federation=self.admin.public, content=canonical(content))
+
+    def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
+        """As `Federation.enrol`; what a twin knows of earlier cohorts it keeps."""
         self.tape = Tape(self.random)
         self.random = self.tape
-        roster, before = self.roster.to_bytes(), getattr(self, "twins", {})
-        self.twins = {
-            member: reference.Member(member, private(key), roster, counter, (0, 3, 374, True))
-            for member, key in self.keys.items()
-        }
         for member, twin in self.twins.items():
-            twin.policy = (0, 3, 374, True)
-            for name in ("ends", "joined", "spent", "links", "counted") if before else ():
-                setattr(twin, name, getattr(before[member], name))
-        self.twin = coordinator.Coordinator(private(self.coordinator), roster, counter)
+            self.elders[member, twin.context] = twin
+        run = (self.roster.to_bytes(), self.study.to_bytes(), self.counter + 1, period, repeats)
+        common: dict[str, Any] = {"chunk": self.chunk}
+        invited = [survivor.member for survivor in self.sets.get(repeats, ())] or [*self.ids]
+        for member in invited:
+            twin = reference.Member(
+                member,
+                private(self.keys[member]),
+                *run,
+                known=self.known[member],
+                federation=self.roster.federation,
+                now=int(self.now_s),
+                **common,
+            )
+            twin.now = int(self.now_s)
+            self.twins[member] = twin
+        self.twin = coordinator.Coordinator(private(self.coordinator), *run, known=self.known[""], **common)
         self.twin.now = int(self.now_s)
         self.requests: set[bytes] = set()
-        self.ending = None  # a twin knows one cohort
         self.tamper = self._on_its_way
-        super().enrol(counter)
+        super().enrol(period, repeats)
 
     def _on_its_way(self, sender: str, message: Message) -> Message | None:
         if isinstance(message, Deliveries) and isinstance(self.phase, Checking):
@@ -144,8 +180,8 @@ class Lockstep(Federation):
     def begin(self, *arguments: Any) -> None:
         """As `Federation.begin`."""
         super().begin(*arguments)
-        ledger = decode(Ledger(self.roster.federation, self.links, self.history).to_bytes(), "Ledger")
-        self.twin.links, self.twin.history, self.twin.next = ledger.links, ledger.history, self.place
+        self.twin.now = int(self.now_s)
+        assert self.twin.next == self.place
         self._request(self.phase.attempt.opening)
         assert self.phase.attempt.context == self.twin.context
 
@@ -154,17 +190,22 @@ class Lockstep(Federation):
         data = message.to_bytes()
         if data in self.requests or message == self.ending:
             return
+        self.twin.now = int(self.now_s)
         self.requests.add(data)
         match message:
             case Opening():
                 said = decode(data, "Opening")
                 self.proposed = False
-                self.alike(message, self.twin.open(said.terms, said.exceptions))
+                self.alike(message, self.twin.open(said.terms))
             case Freeze() | VoidRequest() if not self.proposed:
                 self.proposed = True
                 self.alike(message, self.twin.freeze())
             case Certificate():
                 self.alike(message, self.twin.certify(message.reason))
+            case Erasure():
+                self.alike(message, self.twin.erase())
+            case Lost():
+                self.twin.receive(data)
             case Evictions():
                 evictions = self.twin.result()
                 assert isinstance(evictions, bytes)
@@ -175,8 +216,7 @@ class Lockstep(Federation):
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         if isinstance(message, Cards):
             if not self.twin.places:
-                m = self.manifest
-                self.twin.gather(m.colluders, m.honest_min, m.loss, m.caps)
+                self.twin.gather()
             self.alike(message, self.twin.show(member))
         elif isinstance(message, Deliveries):
             if isinstance(self.phase, Freezing):
@@ -185,7 +225,13 @@ class Lockstep(Federation):
             self.alike(message, self.twin.deliver(member))
         else:
             self._request(message)
-        twin, faults = self.twins[member], len(self.faults)
+        return self.show(member, message)
+
+    def show(self, member: str, message: Message) -> tuple[Message, ...]:
+        """Let a member and its twin answer a message, whoever sent it."""
+        twin, faults, phase = self._twin_of(member, message), len(self.faults), self.phases[member]
+        if isinstance(message, Opening) and isinstance(phase, Attempting):
+            self.phases[member] = phase.lapse(self.now_s)  # as every driver does once the latest end has passed
         replies = super()._tell(member, message)
         cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
         twin.now = int(self.now_s)
@@ -210,6 +256,11 @@ class Lockstep(Federation):
         self._same_keys(member)
         return replies
 
+    def _twin_of(self, member: str, message: Message) -> reference.Member:
+        """Its twin in this cohort, or in the one whose attempt a message closes."""
+        context = getattr(message, "context", b"") if isinstance(message, Certificate | Erasure | Lost) else b""
+        return self.elders.get((member, context) if context else (), self.twins[member])
+
     def _same_keys(self, member: str) -> None:
         phase, twin = self.phases[member], self.twins[member]
         ready = phase if isinstance(phase, Ready) else phase.ready if isinstance(phase, Attempting | Closed) else None
@@ -231,7 +282,7 @@ class Lockstep(Federation):
             draw = player(drawn[:32] + drawn[-32:])
             made: tuple[bytes, list[bytes]] | None = None
             with suppress(Refused):
-                made = twin.upload(vector, self._lineage(), bytes(8), draw, uniform)
+                made = twin.upload(vector, draw, uniform)
         assert bool(made) == bool(replies)
         if made:
             self.alike(replies[0], made[0])
@@ -256,16 +307,22 @@ class Lockstep(Federation):
         return after
 
     def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
-        self.twin.chunk(member, self.spool[member, index])
+        self.twin.store(member, self.spool[member, index])
         return super()._store(phase, member, index)
 
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
+        assert isinstance(phase, Ended)
+        if isinstance(phase, Certified):
+            self.twin.close("none")
+        elif not isinstance(phase, Voided):
+            self._request(phase.closing)
         outcome = super()._outcome(phase)
+        assert Chain(self.roster.federation, self.links).to_bytes() == self.twin.chain()
         self.ends[type(phase).__name__] += 1
         assert self.transcript.signature == self.twin.seal(self.transcript.entries)
         self.compared["transcript"] += 1
         if isinstance(phase, Recovered):
-            bits = phase.attempt.ring.bits
+            bits = phase.attempt.spec.ring_bits
             assert outcome.total is not None
             assert self.twin.result() == [int(value) % 2**bits for value in outcome.total]
             self.compared["sum"] += 1

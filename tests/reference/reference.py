@@ -1,11 +1,9 @@
-"""A member of the secure sum (§4, with §5, §8 and §9), each check in the page's order; messages are bytes."""
+"""A member of the secure sum (§4, with §5 and §8.3), each check in the page's order; messages are bytes."""
 
-from collections import defaultdict
 from contextlib import suppress
 from functools import cache, partial, reduce
 from hashlib import sha256
 from itertools import pairwise
-from math import comb
 from operator import add
 from types import SimpleNamespace
 from typing import Any
@@ -16,41 +14,17 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.reference import wire
+from tests.reference.study import Study, sizes
 from tests.reference.wire import H, M, P, Refused, climb, decode, demand, encode, hkdf, outcome, pieces, root, sign, u
 
-
-@cache
-def least(n: int, marked: int, sample: int, odds: int) -> int:
-    """The least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1`."""
-    ways = [comb(marked, i) * comb(n - marked, sample - i) for i in range(sample + 1)]
-    return next(c for c in range(sample + 1) if sum(ways[c + 1 :]) * odds <= comb(n, sample))
+NONE = bytes(32)
+DAY = 86_400
 
 
 @cache
 def by_draw(tag: str, m: Any) -> list[str]:
     beacon = H("cards", m.cohort, m.cards_root)
     return sorted(m.members, key=lambda each: H(tag, beacon, each))
-
-
-def sizes(roster: Any, m: Any) -> tuple[Any, ...]:  # a manifest's fields from `a` to `decryptors`
-    demand(m.h_min >= 3 and m.loss <= 374, "weak-parameters")
-    n, lost = len(m.members), len(m.members) * m.loss // 1000
-
-    def drawn(losses: int, odds: int, lost_odds: int) -> Any:
-        """The least sample that outweighs the colluders, and so many times the lost, in it."""
-        bounds = ((w, least(n, m.a, w, odds), least(n, lost, w, lost_odds)) for w in range(losses, n))
-        return (each for each in bounds if n > 200 and each[0] > each[1] + losses * each[2])
-
-    if roster.decryptors:
-        decryptors, a_d = {*m.members} & {*roster.decryptors}, min(m.a, (len(roster.decryptors) - 1) // 3)
-    else:
-        size, a_d, _ = next(drawn(2, 1 << 80, 1 << 30), (n, m.a, 0))
-        decryptors = {*by_draw("committee", m)[:size]}
-    w, _, d_max = next(drawn(1, n << 80, n << 20), (n, 0, 0))
-    k, d_max = (2 * w, d_max) if 2 * w < n - 1 and (n > 1000 or 6 * w <= n - 1) else (n - 1, 0)
-    n_min, t = max(m.a + m.h_min, (len(roster.members) + m.a) // 2 + 1), (len(decryptors) + a_d) // 2 + 1
-    demand(n >= max(3, n_min) and len(decryptors) >= max(2, t) and a_d >= min(m.a, 1), "cohort-too-small")
-    return m.a, a_d, m.h_min, n_min, t, k, d_max, m.loss, tuple(sorted(decryptors))
 
 
 @cache
@@ -66,16 +40,17 @@ def windows_hold(m: Any, survivors: Any) -> bool:
     return m.k == n - 1 or all(sum((lost * 2)[i : i + m.k // 2]) <= m.D_max for i in range(n))
 
 
-def family(terms: Any) -> str:
-    return "indicator" if terms.statistic == "indicator" else "noisy" if terms.noise else "exact"
+def computed(roster: Any, study: Study, m: Any) -> Any:
+    """A manifest's fields from `a_D` to `decryptors`, by §5."""
+    came = {*roster.decryptors} & {*m.members}
+    found = sizes(
+        study, len(m.members), len(roster.members), len(came), len(roster.decryptors), fresh=m.repeats == NONE
+    )
+    return *found[:5], tuple(sorted(came or by_draw("committee", m)[: found[5]]))
 
 
 def survivor(header: Any) -> Any:
-    return M.Survivor(*header[1:4], H("upload-digest", *header[:-1]))
-
-
-def closing(context: bytes, reason: str, sets: Any) -> bytes:
-    return H("closing", context, reason, *(outcome(context, "none", each.survivors) for each in sets))
+    return M.Survivor(header.member, H("upload-digest", *header[:-1]))
 
 
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
@@ -84,18 +59,46 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     raise Refused("low-order-point")
 
 
+class Known(SimpleNamespace):
+    """What either side knows of a federation, over all its cohorts."""
+
+    def __init__(self) -> None:
+        super().__init__(links=(), number=0, roster=b"")
+        self.studies: dict[str, tuple[int, bytes]] = {}  # name → version and hash
+        self.joined: set[bytes] = set()  # contexts that it uploaded to, sent a receipt or a vote in, or erased
+        self.ends: dict[bytes, Any] = {}  # context → its link
+        self.certified: dict[bytes, Any] = {}  # context → its link, should it count, its survivors, study and terms
+        self.counted: dict[bytes, Any] = {}  # indicator's context → whom it counted, its evicted, its counts
+
+
 class Party(SimpleNamespace):
     """One cohort and its open attempt, as either side sees it; `now` is in seconds since 1970."""
 
-    def __init__(self, key: Ed25519PrivateKey, roster: bytes, counter: int) -> None:
-        super().__init__(key=key, context=b"", now=0, place=(0, -1), next=(0, 0), links=(), history=(), places={})
-        self.roster, self.roster_hash, self.counter = decode(roster, "Roster"), H("roster", roster), counter
-        self.cohort, self.keys = H("cohort", self.roster_hash, u(64, counter)), dict(self.roster.members)
+    def __init__(
+        self,
+        key: Ed25519PrivateKey,
+        roster: bytes,
+        study: bytes,
+        counter: int = 0,
+        period: str = "",
+        repeats: bytes = NONE,
+        known: Known | None = None,
+        chunk: int = 2**20,
+    ) -> None:
+        super().__init__(key=key, context=b"", now=0, place=(0, -1), places={}, known=known or Known(), chunk=chunk)
+        self.roster, self.roster_hash = decode(roster, "Roster"), H("roster", roster)
+        self.signed = decode(study, "Study")
+        self.study_hash = wire.signable(self.signed)
+        self.run = (counter, self.study_hash, period, repeats)
+        self.cohort, self.keys = H("cohort", self.roster_hash, u(64, counter), *self.run[1:]), dict(self.roster.members)
         self.verify(self.roster)
-        demand(len({*self.keys.values()}) == len(self.keys), "duplicate")
         demand({"admin", "coordinator", "operator"}.isdisjoint(self.keys), "malformed")
         named = (*self.roster.decryptors, *self.roster.readers)
         demand({*named} <= {*self.keys}, "unknown-member")
+        demand(self.signed.federation == self.roster.federation, "wrong-federation")
+        self.verify(self.signed)
+        self.study = Study(self.signed.content)
+        demand(self.study_hash not in self.roster.revoked, "study-refused")
 
     def receive(self, message: bytes) -> bytes | None:  # the answer to a message, if it has one
         said = decode(message, *(name for name in wire.KINDS if hasattr(self, f"on_{name.lower()}")))
@@ -109,7 +112,8 @@ class Party(SimpleNamespace):
         demand(getattr(said, "context", self.context) == self.context, "wrong-context")
         demand(signer != "decryptor" or who in self.places, "not-a-decryptor")
         demand(not who or who in self.keys, "unknown-member")
-        keys = {**self.keys, "admin": self.roster.federation, "coordinator": self.roster.coordinator}
+        others = {"admin": self.roster.federation, "coordinator": self.roster.coordinator}
+        keys = {**self.keys, **others, "study key": self.roster.study_key}
         demand(not signer or wire.signed(keys[who or signer], said), "bad-signature")
 
     def settle(self, manifest: Any) -> None:
@@ -120,6 +124,18 @@ class Party(SimpleNamespace):
     def check_points(self, cards: Any) -> None:
         keys = [int.from_bytes(key, "little") % 2**255 % (2**255 - 19) for card in cards for key in card[2:4]]
         demand(len(keys) == len({*keys}), "duplicate")
+
+    @property
+    def fresh(self) -> bool:
+        return not any(self.run[3])
+
+    @property
+    def elements(self) -> int:
+        return self.study.elements_of(self.terms.step)
+
+    @property
+    def bits(self) -> int:
+        return self.study.bits_of(self.terms.step)
 
     def owed(self, survivors: Any, evicted: Any) -> dict[str, list[int]]:
         """Which of its secrets each dealer of `S∖E` must have revealed (§4.7)."""
@@ -137,89 +153,73 @@ class Party(SimpleNamespace):
         return H("deliveries", self.context, *(survivor(header).digest for header in headers))
 
     def is_chunk(self, index: int, data: bytes) -> bool:  # as long as it is to be, and padded with zeros (§4.4)
-        step, bits = self.terms.chunk_elements, self.terms.ring_bits
-        count = max(0, min(step, self.terms.elements - index * step))
-        return wire.pack(wire.unpack(data, count, bits), bits) == data
+        count = max(0, min(self.chunk, self.elements - index * self.chunk))
+        return wire.pack(wire.unpack(data, count, self.bits), self.bits) == data
 
     def mask(self, total: list[int], member: str, seeds: dict[int, bytes], sign: int = 1) -> None:
         """Adds, or takes away, the masks that these secrets of a member make, by index (§4.4)."""
         for index, seed in seeds.items():
             other = secrets(self.m, member)[index]
-            wire.mask(total, self.terms.ring_bits, sign if other > member or not other else -sign, seed)
+            wire.mask(total, self.bits, sign if other > member or not other else -sign, seed)
 
     def unmask(self, total: list[int], member: str, chunks: Any, seeds: dict[int, bytes]) -> None:
         """Adds an upload without the masks that these seeds make (§4.8)."""
-        total[:] = map(add, total, wire.unpack(b"".join(chunks), len(total), self.terms.ring_bits))
+        total[:] = map(add, total, wire.unpack(b"".join(chunks), len(total), self.bits))
         self.mask(total, member, seeds, -1)
 
     def begin(self, opening: Any) -> None:  # the context (§4.3)
-        self.opening, self.terms, self.links, self.place = opening, opening.terms, opening.links, opening[1:3]
+        self.opening, self.terms, self.place = opening, opening.terms, opening[1:3]
         suite = "x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
         who = (self.roster.federation, self.roster_hash, self.cohort, self.manifest_hash)
-        where = (u(64, opening.sequence), u(8, opening.attempt), reduce(partial(H, "link"), opening.links, bytes(32)))
-        what = (
-            H("terms", self.terms),
-            H("layout", self.terms.layout),
-            H("exception", *map(encode, opening.exceptions)),
-        )
-        self.context = H("ctx", suite, *who, *where, *what)
+        where = (u(64, opening.sequence), u(8, opening.attempt), reduce(partial(H, "link"), opening.links, NONE))
+        self.context = H("ctx", suite, *who, *where, H("terms", self.terms))
 
-    def link(self, reason: str, sets: Any) -> Any:
-        kind, floor = family(self.terms), self.m.a + self.m.h_min
-        return M.Link(self.cohort, *self.place, kind, floor, self.context, closing(self.context, reason, sets))
+    def link(self, reason: str, survivors: Any = ()) -> Any:
+        chosen = outcome(self.context, "none", survivors) if reason == "none" else NONE
+        _, _, period, repeats = self.run
+        what = (self.study.digest, period, self.terms.step, repeats)
+        return M.Link(self.cohort, *self.place, *what, self.context, reason, chosen)
 
     def check_names(self, survivors: Any) -> None:
         known = wire.ascend(survivors) and {each.member for each in survivors} <= {*self.m.members}
         demand(known, "survivors-invalid")
         demand(len(survivors) >= self.m.n_min, "survivors-too-few")
 
-    def check_proposal(self, survivors: Any, history: Any) -> None:
-        """What anybody can check of survivors (§4.6)."""
+    def check_proposal(self, survivors: Any, earlier: Any) -> None:
+        """What the chain tells of survivors, and the earlier set with it (§4.6, clauses 1 to 3 and 6; §4.5)."""
         self.check_names(survivors)
-        demand(windows_hold(self.m, [each.member for each in survivors]), "window-exceeded")
-        known = [(link.context, link.closing) for link in self.links]
-        demand([(past.context, closing(*past)) for past in history] == known, "chain-broken")
-        self.check_ledger(survivors, history)
-
-    def check_ledger(self, survivors: Any, history: Any) -> None:  # §8
-        mine, links = family(self.terms), {each.context: each for each in (*self.links, self.link("none", ()))}
-        sets = dict.fromkeys((at, each.survivors) for at, _, every in history for each in every)
-        columns, linked, noisy = {each[:2] for each in survivors}, -1, mine == "noisy"
-        mixed = {v[0] for at, held in sets for v in held if (links[at].family == "noisy") != noisy and v[:2] in columns}
-        demand(not mixed, "lineage-mixed", tuple(sorted(mixed)), ())
-        past, near = [(at, held, {v[:2] for v in held}) for at, held in sets if links[at].family == mine], list[Any]()
-        while linked < len(columns):
-            near, linked = [each for each in past if each[2] & columns], len(columns)
-            columns = columns.union(*(each[2] for each in near))
-        opened, small, last = [*near, (self.context, survivors, ())], list[Any](), len(near)
-        for reading in () if noisy else (2, 3):
-            rounds, groups = defaultdict[Any, Any](tuple), defaultdict[Any, set[str]](set)
-            for number, each in ((i, each) for i, (_, members, _) in enumerate(opened) for each in members):
-                rounds[each[:reading]] += (number,)
-            for column, held in rounds.items():
-                groups[held].add(column[0])
-            small += [(len(names), (*sorted(names),), held) for held, names in groups.items()]
-        spared = [each.members for each in self.opening.exceptions]
-        small = [v for v in small if v[0] < max(links[opened[i][0]].floor for i in v[2]) and v[1] not in spared]
-        self.lonely = {name for _, names, held in small if last in held for name in names}
-        for _, group, held in sorted(small, key=lambda each: each[:2])[:1]:
-            raise Refused("ledger-refused", group, tuple(dict.fromkeys(opened[i][0] for i in held)))
-        own = {each[:2] for each in survivors}
-        for at, held, whole in () if noisy else near:  # two sums that part at an older one share an honest member
-            if 0 < 2 * len(own & whole) <= len(whole) + self.m.a:
-                raise Refused("ledger-refused", tuple(each.member for each in held), (at,))
+        names = {each.member for each in survivors}
+        demand(windows_hold(self.m, names), "window-exceeded")
+        under, before = any(self.terms.indicator), self.terms.indicator if self.fresh else self.run[3]
+        cause = "indicator-mismatch" if self.fresh else "repeat-mismatch"
+        demand(len(earlier) == (under or not self.fresh), "malformed")
+        for known in earlier:
+            said = outcome(before, "none", known.survivors)
+            demand((before, said) in {(each.context, each.survivors) for each in self.opening.links}, cause)
+            kept = {each.member for each in known.survivors}
+            demand(self.fresh or names == kept, cause, *sorted(kept - names))
+            kept -= {*self.terms.evicted}
+            demand(not self.fresh or (names <= kept and len(kept - names) <= self.study.margin), cause)
 
 
 class Member(Party):
-    """A member; `policy` has its least `a` and `h_min`, its highest `loss`, and whether exceptions may name it."""
+    """A member. `policy`: approvals, or None for any; the least `a_D`; the fewest members; the longest time."""
 
-    def __init__(self, name: str, key: Ed25519PrivateKey, roster: bytes, counter: int, policy: Any) -> None:
-        super().__init__(key, roster, counter)
-        self.name, self.policy, self.step = name, policy, 0
-        self.ends: dict[bytes, Any] = {}  # context → the link it knows
-        self.joined: set[bytes] = set()  # contexts it uploaded to, sent a receipt in, voted in, or erased
-        self.spent: set[bytes] = set()  # lineages
-        self.counted: Any = (b"", [], [])  # the last indicator round: its context, survivors and holders
+    policy: Any = (None, 0, 0, 30 * DAY)
+
+    def __init__(self, name: str, *cohort: Any, federation: bytes = b"", now: int = 0, **options: Any) -> None:
+        demand(not federation or decode(cohort[1], "Roster").federation == federation, "wrong-federation")
+        super().__init__(*cohort, **options)
+        self.name, self.now, self.step, number = name, now, 0, self.roster.number
+        same = number > self.known.number or (number, self.roster_hash) == (self.known.number, self.known.roster)
+        demand(same or not self.known.number, "roster-rollback")
+        vars(self.known).update(number=number, roster=self.roster_hash)
+        study, version = self.study, (self.study.version, self.study_hash)
+        demand(now < study.expires <= now + 90 * DAY, "study-refused")
+        demand(version >= (seen := self.known.studies.get(study.name, version)), "study-refused")
+        demand(version == seen or version[0] > seen[0], "study-refused")
+        self.known.studies[study.name] = version
+        demand(self.policy[0] is None or study.approval in self.policy[0], "study-refused")
 
     def enrol(self, expires: int, draw: Any) -> bytes:
         self.exchange = [X25519PrivateKey.from_private_bytes(draw(32)) for _ in range(2)]
@@ -228,21 +228,30 @@ class Member(Party):
         return encode(self.card)
 
     def on_cards(self, said: Any) -> None:  # §4.2
-        m, cards = said.manifest, {each.card.member: each.card for each in said.shown}
-        demand(m[:3] == (self.cohort, self.roster_hash, self.counter), "wrong-cohort")
+        m, cards, study = said.manifest, {each.card.member: each.card for each in said.shown}, self.study
+        demand((m.cohort, m.roster_hash, *m[2:6]) == (self.cohort, self.roster_hash, *self.run), "wrong-cohort")
         demand({*m.members} <= {*self.keys}, "unknown-member")
-        self.settle(m)
-        demand(m[5:-1] == sizes(self.roster, m), "weak-parameters")
+        n = len(m.members)
+        if self.fresh:
+            demand(len(self.roster.members) <= study.rostered, "weak-parameters")
+        else:
+            demand(study.noise is None, "terms-refused")
+            _, survivors, repeated, *_ = self.known.certified.get(m.repeats, (None, (), study))
+            demand(m.members == tuple(each.member for each in survivors), "repeat-mismatch")
+            demand(repeated.noise is None, "repeat-mismatch")
+        demand(m[8:] == computed(self.roster, study, m), "weak-parameters")
+        demand(study.noise_fits(n, m.n_min), "weak-parameters")
         whole = tuple(cards) == m.members and root(map(encode, cards.values())) == m.cards_root
+        self.settle(m)
         for card, siblings in said.shown:
             self.verify(card)
-            top = climb(encode(card), m.members.index(card.member), len(m.members), siblings)
+            top = climb(encode(card), m.members.index(card.member), n, siblings)
             demand(top == m.cards_root if siblings else whole, "manifest-mismatch")
         self.check_points(cards.values())
         demand(self.name in m.members, "manifest-mismatch")
         near, boxed = secrets(self.m, self.name)[1:], m.members if self.name in self.places else m.decryptors
         demand(cards.get(self.name) == self.card and {*near, *boxed} <= {*cards}, "manifest-mismatch")
-        demand(m.a >= self.policy[0] and m.h_min >= self.policy[1] and m.loss <= self.policy[2], "policy-refused")
+        demand(m.a_D >= self.policy[1] and n >= self.policy[2], "policy-refused")
         self.mask_keys = {v: self._pair("pair-mask", 0, cards[v].mask_key, v) for v in near}
         self.box_keys = {v: self._pair("pair-box", 1, cards[v].box_key, v) for v in boxed if v != self.name}
         self.expires = min(card.expires for card in cards.values())
@@ -258,69 +267,107 @@ class Member(Party):
                 keys.update((v, hkdf(key, b"", "ratchet", self.cohort, u(64, step))) for v, key in keys.items())
             self.step = step
 
-    def on_opening(self, said: Any) -> None:  # §4.3
-        terms, links, place = said.terms, said.links, said[1:3]
-        late = self.now >= terms.latest_end and self.name in self.places  # it is to erase (§4.9)
-        demand(late or self.now < self.expires, "card-expired")
-        demand(late or self.now < terms.latest_end, "terms-expired")
-        over = not self.context or self.context in self.ends or self.now >= self.terms.latest_end
-        ahead = place > self.place and said.sequence >= self.step and said.attempt < 8
-        demand(late or (over and ahead), "wrong-sequence")
-        demand(self.joined <= {*self.ends}, "outcome-missing")
-        places = [(0, -1), *(link[1:3] for link in links if link.cohort == self.cohort), place]
-        steps = all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
-        known = {*self.ends.values()} <= {*links} and links[: len(self.links)] == self.links
-        demand(steps and known, "chain-broken")
-        if late:
-            self._enter(said)
+    def on_opening(self, said: Any) -> Any:  # §4.3, clauses 2 to 11
+        terms, place, study, known = said.terms, said[1:3], self.study, self.known
+        demand(self.places, "wrong-phase")  # it has no cards
+        if self.context and said == self.opening and not self._late():
+            return self.announced  # what was sent before, if anything was
+        if self.context and self._late():
+            self._erase()  # as it has done when that attempt's time was up
+        ahead = place > self.place and said.sequence >= self.step
+        if self.now >= terms.latest_end and self.name in self.places:
+            self.check_places(said)
+            demand(ahead, "wrong-sequence")
+            self._enter(said)  # it only erases (§4.9)
             self._erase()
-            return
-        counting = family(terms) == "indicator" or any(terms.indicator) or not self.roster.withhold
-        allowed = terms.extractor in self.roster.extractors and sum(self.m.caps) <= terms.N_max
-        demand(counting and allowed, "terms-refused")
-        indicator, staying, counts = self.counted
-        rare = tuple(c for c, held in enumerate(counts) if held < self.m.a + self.m.h_min + terms.margin)
-        seen = (terms.indicator, terms.withheld) == (indicator, rare)
-        seen = seen and {each.member for each in staying}.isdisjoint(terms.evicted)
-        demand(seen or not any(terms.indicator), "indicator-mismatch")
-        for each in said.exceptions:
-            demand(each[:3] == (self.roster.federation, self.cohort, said.sequence), "exception-refused")
-            self.verify(each)
-            demand(self.policy[3] or self.name not in each.members, "policy-refused")
+            return None
+        demand(self.now < self.expires, "card-expired")
+        demand(self.now < study.expires, "study-refused")
+        demand(self.now < terms.latest_end, "terms-expired")
+        demand(terms.latest_end - self.now <= 30 * DAY, "terms-refused")
+        over = not self.context or self.context in {*known.ends, *known.certified} or self._late()
+        demand(over and ahead, "wrong-sequence")
+        ends = self.check_chain(said)
+        demand(terms.step in study.steps, "terms-refused")
+        demand(any(terms.material) == study.takes_material(terms.step), "terms-refused")
+        demand(any(terms.indicator) == (study.before(terms.step) == "indicator"), "terms-refused")
+        demand({*terms.withheld} <= {*range(len(study.classes))}, "terms-refused")
+        same = [each for each in said.links if (each.question, each.period) == (study.digest, self.run[2])]
+        before = study.before(terms.step)
+        if self.fresh:
+            named = terms.indicator if before == "indicator" else b""
+            stands = [each for each in same if each[5] == before and each.reason == "none"]
+            demand(not before or any(named in {b"", each.context} for each in stands), "terms-refused")
+            spent = [each for each in same if each[5:7] == (terms.step, NONE) and each.reason in {"none", "lost"}]
+            demand(not spent, "already-summed")
+        else:
+            what = (self.run[2], terms.step, NONE, self.run[3], "none")
+            demand(what in {each[4:9] for each in said.links}, "repeat-mismatch")
+            demand(self.run[3] in known.certified, "repeat-mismatch")
+            _, _, repeated, others = known.certified[self.run[3]]
+            demand(study.like(repeated), "repeat-mismatch")
+            demand(terms[1:4] == others[1:4], "indicator-mismatch")
+        if any(terms.indicator):
+            counted, evicted, holders = known.counted.get(terms.indicator, ((), (), ()))
+            right = [self.name in counted, terms.evicted == evicted, terms.withheld == study.rare(holders)]
+            demand(all(right) and study.enough_published(holders, terms.withheld), "indicator-mismatch")
+        demand(self.roster.number >= known.number, "roster-rollback")
+        demand(terms.latest_end - self.now <= self.policy[3], "policy-refused")
         self._enter(said)
+        vars(known).update(ends=ends, links=said.links)
         self._ratchet(said.sequence)
+        return None
+
+    def check_chain(self, said: Any) -> dict[bytes, Any]:
+        """The ends that it knows with these links, which close certified attempts (§4.3, clauses 4 and 5)."""
+        known, links, here = self.known, said.links, vars(self).get("opening")
+        held = {at: each[0] for at, each in known.certified.items() if at not in known.ends}
+        ends: dict[bytes, Any] = known.ends | {at: link for at, link in held.items() if link in links}
+        demand(known.joined - {self.context if said == here else b""} <= {*ends}, "outcome-missing")
+        demand(links[: len(known.links)] == known.links and {*known.ends.values()} <= {*links}, "chain-broken")
+        demand({*held} <= {*ends}, "outcome-missing")
+        self.check_places(said)
+        return ends
+
+    def check_places(self, said: Any) -> None:
+        """The links leave out no place of this cohort."""
+        places = [*(link[1:3] for link in said.links if link.cohort == self.cohort), said[1:3]]
+        steps = all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
+        demand(places[0] == (0, 0) and steps, "chain-broken")
+
+    def _late(self) -> bool:
+        return bool(self.now >= self.terms.latest_end)
 
     def _enter(self, opening: Any) -> None:
         self.begin(opening)
         # Headers and shares are those delivered, by dealer.
         vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={})
-        self.revealed, self.erased = bytes(32), False
+        vars(self).update(revealed=NONE, announced=None)
 
     def _check_open(self) -> None:
-        demand(not self.erased, "wrong-phase")
-        demand(self.now < self.terms.latest_end, "terms-expired")
+        demand(not self._late(), "terms-expired")
 
-    def upload(self, x: Any, lineage: bytes, records: bytes, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
+    def upload(self, x: Any, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
         """The announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
-        demand(lineage not in self.spent or family(self.terms) == "noisy", "lineage-spent")
         ctx, name, masked = self.context, self.name, list(x)
         seeds = [hkdf(self.mask_keys[v], ctx, "mask-seed", *sorted((name, v))) for v in secrets(self.m, name)[1:]]
         drawn = dict(enumerate((draw(32), *seeds)))
         self.mask(masked, name, drawn)
-        chunks = pieces(wire.pack(masked, self.terms.ring_bits), self.terms.chunk_elements * self.terms.ring_bits // 8)
+        chunks = [wire.pack(masked[i : i + self.chunk], self.bits) for i in range(0, len(masked), self.chunk)]
         digests = tuple(sha256(chunk).digest() for chunk in chunks)
         commits = tuple(self.commit(name, *each) for each in drawn.items())
         dealt = [wire.split(secret, self.m.t, len(self.places), below_p) for secret in drawn.values()]
         shares = dict(zip(self.places, zip(*dealt, strict=True), strict=True))
         rows = tuple(self.row(name, *each) for each in shares.items())
         roots = (root(digests), root((b"".join(commits), *rows)))
-        head = M.Header(ctx, name, lineage, records, draw(32), *roots, b"", b"")
+        head = M.Header(ctx, name, draw(32), *roots, b"", b"")
         sealed = {d: self.cipher(head, d).encrypt(bytes(12), b"".join(shares[d]), ctx) for d in shares if d != name}
         boxes = tuple(sealed.get(d, b"") for d in shares)
         self.own = sign(self.key, "Header", *head[:-2], root(boxes))
-        self.joined.add(ctx)
         self.shares |= {name: shares[name]} if name in shares else {}
-        return encode(M.Upload(self.own, digests, commits, rows, boxes)), chunks
+        self.announced = M.Upload(self.own, digests, commits, rows, boxes)
+        self.known.joined.add(ctx)
+        return encode(self.announced), chunks
 
     def row(self, dealer: str, decryptor: str, shares: Any) -> bytes:
         return b"".join(self.commit_share(dealer, decryptor, i, share) for i, share in enumerate(shares))
@@ -348,28 +395,25 @@ class Member(Party):
                     opened[header.member] = shares
         self.shares |= opened
         fates = (tuple(v for v in self.headers if (v in opened) == clean) for clean in (True, False))
-        self.joined.add(self.context)
+        self.known.joined.add(self.context)
         self.receipt = sign(self.key, "Receipt", self.context, self.name, self.delivered(self.headers.values()), *fates)
         return self.receipt
 
     def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
         self._check_open()
-        survivors, shown = tuple(map(survivor, said.headers)), {self.name: self.own, **self.headers}
+        _, headers, earlier = said
+        survivors, shown = tuple(map(survivor, headers)), {self.name: self.own, **self.headers}
         if self.vote:
             return self._vote("none", survivors)
         demand(self.receipt, "wrong-phase")
         try:
-            self.check_proposal(survivors, said.history)
-            strange = [header.member for header in said.headers if header != shown.get(header.member)]
+            self.check_chain(self.opening)
+            self.check_proposal(survivors, earlier)
+            strange = [header.member for header in headers if header != shown.get(header.member)]
             demand(self.name not in strange, "own-upload-changed")
             demand(not strange, "survivors-invalid")
-            here, counted = ({each[:3] for each in every} for every in (survivors, self.counted[1]))
-            right = here <= counted and len(counted - here) <= self.terms.margin
-            demand(right or not any(self.terms.indicator), "indicator-mismatch")
         except Refused as refused:
-            cause, *named = refused.args
-            exposed = named if cause == "ledger-refused" else ((), ())
-            return sign(self.key, "Refusal", self.context, self.name, cause, *exposed)
+            return sign(self.key, "Refusal", self.context, self.name, refused.args[0])
         return self._vote("none", survivors)
 
     def on_voidrequest(self, said: Any) -> Any:  # → Vote (§4.6)
@@ -381,7 +425,7 @@ class Member(Party):
         demand(self.name in self.places, "not-a-decryptor")
         demand(self.vote in {None, chosen}, "already-voted")
         self.vote: Any = chosen
-        self.joined.add(self.context)
+        self.known.joined.add(self.context)
         return sign(self.key, "Vote", self.context, self.name, chosen)
 
     def on_certificate(self, said: Any) -> Any:
@@ -395,19 +439,22 @@ class Member(Party):
             self.check_names(survivors)
         own = [each for each in survivors if each.member == self.name]
         demand(not own or (self.own and own == [survivor(self.own)]), "own-upload-changed")
-        sets = [M.SurvivorSet(survivors)] if survivors else []
-        demand(self.ends.get(context) in {None, self.link(reason, sets)}, "wrong-context")
+        end, link = self.known.ends.get(context), self.link(reason, survivors)
+        demand(end in {None, link}, "wrong-context")
+        if not survivors:
+            return self._close(reason)
         self.certified = survivors
-        self._close(reason, sets)
+        self.known.certified[context] = (link, survivors, self.study, self.terms)
+        self._ratchet(self.place[0] + 1)
         return self._reveal()
 
-    def _close(self, reason: str, sets: Any) -> None:
-        self.ends[self.context] = self.link(reason, sets)
-        if reason in {"none", "erased", "lost"} or self.now >= self.terms.latest_end:
+    def _close(self, reason: str) -> None:
+        self.known.ends.setdefault(self.context, self.link(reason))
+        if reason in {"erased", "lost"} or self._late() or self.place[1] == 7:
             self._ratchet(self.place[0] + 1)
 
     def _reveal(self) -> Any:
-        if self.certified and self.receipt and self.now < self.terms.latest_end:
+        if self.certified and self.receipt and not self._late() and self.context not in self.known.ends:
             owed, chosen = self.owed(self.certified, self.evicted), outcome(self.context, "none", self.certified)
             runs = tuple(b"".join(self.shares[v][i] for i in owed[v]) for v in owed if v in self.shares)
             self.revealed = chosen
@@ -427,15 +474,15 @@ class Member(Party):
             false = not secret or self.commit(dealer, index, secret) != pieces(commits, 16)[index]
             demand(false, "eviction-invalid")
         evicted = self.evicted | {proof.header.member for proof in said.proofs}
-        demand(len(said.proofs) == len(evicted) <= self.m.a, "eviction-invalid")
+        demand(len(said.proofs) == len(evicted) <= self.study.a, "eviction-invalid")
         self.evicted: Any = evicted
         return self._reveal()
 
-    def on_disclosure(self, said: Any) -> None:  # an indicator round recounted (§9)
+    def on_disclosure(self, said: Any) -> None:  # an indicator recounted (§8.2)
         staying = [each for each in self.certified if each.member not in self.evicted]
-        right = family(self.terms) == "indicator" and [survivor(each.header) for each in said.entries] == staying
+        right = self.terms.step == "indicator" and [survivor(each.header) for each in said.entries] == staying
         demand(right and staying, "disclosure-invalid")
-        owed, holders = self.owed(staying, ()), [0] * self.terms.elements
+        owed, holders = self.owed(staying, ()), [0] * self.elements
         for header, commits, siblings, digests, chunks, seeds in said.entries:
             v, paired = header.member, pieces(commits, 16)
             right = climb(commits, 0, 1 + len(self.places), siblings) == header.commitment_root
@@ -444,21 +491,21 @@ class Member(Party):
             right &= [sha256(chunk).digest() for chunk in chunks] == [*digests]
             demand(right and all(self.is_chunk(*each) for each in enumerate(chunks)), "disclosure-invalid")
             self.unmask(holders, v, chunks, dict(seeds))
-        counts = [count % 2**self.terms.ring_bits for count in holders]  # one below zero is among the highest
+        counts = [count % 2**self.bits for count in holders]  # one below zero is among the highest
         demand(max(counts) <= len(staying), "disclosure-invalid")
-        self.counted = (self.context, staying, counts)
+        counted = {each.member for each in staying}
+        self.known.counted[self.context] = (counted, tuple(sorted(self.evicted)), counts)
 
     def on_erasurerequest(self, _: Any) -> Any:  # → Erased (§4.9)
         demand(self.name in self.places, "not-a-decryptor")
-        demand(self.now >= self.terms.latest_end, "wrong-phase")
-        self._erase()
-        return sign(self.key, "Erased", self.context, self.name, self.revealed)
+        demand(self._late(), "wrong-phase")
+        return self._erase()
 
-    def _erase(self) -> None:
+    def _erase(self) -> Any:
         self._ratchet(self.place[0] + 1)
         self.shares.clear()
-        self.erased = True
-        self.joined.add(self.context)
+        self.known.joined.add(self.context)
+        return sign(self.key, "Erased", self.context, self.name, self.revealed)
 
     def on_erasure(self, said: Any) -> None:  # §4.9
         for report in said.reports:
@@ -468,9 +515,8 @@ class Member(Party):
                 raise Refused("erasure-invalid") from refused
             demand(not any(report.revealed), "erasure-invalid")
         demand(len(said.reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
-        self._close("erased", [])
+        self._close("erased")
 
     def on_lost(self, _: Any) -> None:  # §4.9
-        demand(self.now >= self.terms.latest_end, "wrong-phase")
-        self._close("lost", [])
-        self.spent |= {self.own.lineage} if self.own else set()
+        demand(self._late(), "wrong-phase")
+        self._close("lost")

@@ -13,21 +13,27 @@ from protocol.coordinator import Collecting
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import Enrolled
-from protocol.messages import Message, Opening, Roster, parse
+from protocol.messages import Message, Opening, Roster, Study, parse
 from protocol.simulator import After, Federation, SeededRandom
 from tests.reference import coordinator, reference, wire
 from tests.reference.lockstep import private
 from tests.reference.wire import Refused, decode
 
-LINEAGES = (b"january ", b"february", b"march   ")
-
 
 class Guest:
     """A reference member where the simulator keeps a member's phase."""
 
-    def __init__(self, federation: "Mixed", name: str, key: SigningKey, roster: Roster, counter: int) -> None:
+    def __init__(self, federation: "Mixed", name: str, key: SigningKey, roster: Roster, study: Study, run: Any) -> None:
         self.federation, self.name = federation, name
-        self.member = reference.Member(name, private(key), roster.to_bytes(), counter, (0, 3, 374, True))
+        self.member = reference.Member(
+            name,
+            private(key),
+            roster.to_bytes(),
+            study.to_bytes(),
+            *run,
+            known=federation.known.setdefault(name, reference.Known()),
+            now=int(federation.now_s),
+        )
 
     def receive(self, message: Message, _key: SigningKey, now_s: float) -> tuple["Guest", tuple[Message, ...]]:
         self.member.now = int(now_s)
@@ -43,30 +49,34 @@ class Guest:
 class Mixed(Federation):
     """The simulator with every second member a guest."""
 
-    def enrol(self, counter: int) -> None:
+    def __post_init__(self) -> None:
+        self.known: dict[str, reference.Known] = {}
         self.guests: dict[str, Guest] = {}
+        super().__post_init__()
 
-        def start(name: str, roster: Roster, cohort: bytes, key: SigningKey, **rest: Any) -> Any:
+    def enrol(self, period: str, repeats: bytes = bytes(32)) -> None:
+        def start(name: str, roster: Roster, study: Study, key: SigningKey, **rest: Any) -> Any:
             if self.ids.index(name) % 2:
-                return Enrolled.start(name, roster, cohort, key, **rest)
-            guest = self.guests[name] = Guest(self, name, key, roster, counter)
-            return guest, (parse(guest.member.enrol(rest["expires_s"], rest["random_bytes"])),)
+                return Enrolled.start(name, roster, study, key, **rest)
+            run = (rest["counter"], rest["period"], rest["repeats"])
+            guest = self.guests[name] = Guest(self, name, key, roster, study, run)
+            return guest, (parse(guest.member.enrol(guest.member.study.expires, rest["random_bytes"])),)
 
         with patch.object(simulator, "Enrolled") as door:
             door.start = start
-            super().enrol(counter)
+            super().enrol(period, repeats)
 
-    def begin(self, *arguments: Any) -> None:
+    def _tell_ending(self) -> None:
         for name, guest in self.guests.items():
-            if self.ending and guest.member.context not in guest.member.ends:
+            if self.ending and guest.member.context not in guest.member.known.ends:
                 self._tell(name, self.ending)
-        super().begin(*arguments)
+        super()._tell_ending()
 
     def upload(self, member: reference.Member) -> bytes | None:
         if self._gone(member.name, After.ANNOUNCEMENT):
             return None
         vector = [int(value) for value in self.vectors_now[member.name]]
-        upload, chunks = member.upload(vector, self._lineage(), bytes(8), self.random, uniform(self.random))
+        upload, chunks = member.upload(vector, self.random, uniform(self.random))
         self.spool.update({(member.name, index): chunk for index, chunk in enumerate(chunks)})
         return upload
 
@@ -89,7 +99,7 @@ def test_reference_members_among_others(seed: int) -> None:
     for _ in range(3):
         vanish = rng.randrange(federation.members) if federation.members > 4 else None
         federation.drop = {} if vanish is None else {vanish: rng.choice([After.CARD, After.UPLOAD, After.RECEIPT])}
-        vectors = federation.vectors(rng.randint(1, 300))
+        vectors = federation.vectors("sum")
         outcome = federation.run_round(vectors)
         assert outcome.total is not None
         assert set(outcome.survivors) & set(federation.guests)
@@ -100,20 +110,23 @@ class Hall:
     """A reference coordinator, and members of both kinds in turn."""
 
     def __init__(self, seed: int, size: int) -> None:
-        self.federation, self.draw = Federation(size, seed=seed), SeededRandom(100 + seed)
-        roster, self.keys = self.federation.roster, self.federation.keys
-        self.coordinator = coordinator.Coordinator(private(self.federation.coordinator), roster.to_bytes(), 9)
+        noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+refinement"}
+        question = {"dim": 3, "noise": noise, "ring_bits": 48, "thin_classes": False}
+        self.federation, self.draw = Federation(size, seed=seed, question=question), SeededRandom(100 + seed)
+        roster, study, self.keys = self.federation.roster, self.federation.study, self.federation.keys
+        run = (roster.to_bytes(), study.to_bytes(), 9, "period")
+        self.coordinator = coordinator.Coordinator(private(self.federation.coordinator), *run)
         self.members: dict[str, Any] = {}
         for number, (name, key) in enumerate(self.keys.items()):
             if number % 2:
                 self.members[name], (card,) = Enrolled.start(
-                    name, roster, self.coordinator.cohort, key, expires_s=10**6, random_bytes=self.draw
+                    name, roster, study, key, counter=9, period="period", random_bytes=self.draw
                 )
                 self.coordinator.receive(card.to_bytes())
             else:
-                member = reference.Member(name, private(key), roster.to_bytes(), 9, (0, 3, 374, False))
+                member = reference.Member(name, private(key), *run, now=10**6)
                 self.members[name] = member
-                self.coordinator.receive(member.enrol(10**6, self.draw))
+                self.coordinator.receive(member.enrol(member.study.expires, self.draw))
 
     def tell(self, message: bytes, *names: str) -> None:
         """Each of them answers."""
@@ -122,25 +135,23 @@ class Hall:
             if isinstance(member, reference.Member):
                 answer = member.receive(message)
             else:
-                self.members[name], said = member.receive(parse(message), self.keys[name], 0)
+                self.members[name], said = member.receive(parse(message), self.keys[name], 10**6)
                 answer = said[0].to_bytes() if said else None
             if answer:
                 self.coordinator.receive(answer)
 
-    def upload(self, name: str, vector: list[int], lineage: bytes) -> None:
+    def upload(self, name: str, vector: list[int]) -> None:
         member = self.members[name]
         if isinstance(member, reference.Member):
-            announcement, chunks = member.upload(vector, lineage, bytes(8), self.draw, uniform(self.draw))
+            announcement, chunks = member.upload(vector, self.draw, uniform(self.draw))
         else:
-            making, step = member.seal(self.draw), member.opening.terms.chunk_elements
-            values = np.array(vector, np.int64)
-            chunks = [bytes(making.chunk(values[at : at + step])) for at in range(0, len(values), step)]
-            sealed = making.finish(self.keys[name], lineage=lineage, records_tag=bytes(8), records=1)
-            self.members[name], (message,) = member.uploaded(*sealed)
+            making = member.seal(self.draw)
+            chunks = [bytes(making.chunk(np.array(vector, np.int64)))]
+            self.members[name], (message,) = member.uploaded(*making.finish(self.keys[name]))
             announcement = message.to_bytes()
         self.coordinator.receive(announcement)
         for chunk in chunks:
-            self.coordinator.chunk(name, chunk)
+            self.coordinator.store(name, chunk)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -148,19 +159,22 @@ def test_members_of_both_kinds_under_the_reference_coordinator(seed: int) -> Non
     rng = random.Random(seed)
     hall = Hall(seed, size=rng.randint(4, 9))
     coordinator, names = hall.coordinator, [*hall.members]
-    coordinator.gather(len(names) // 4, 3, 100, [1000] * len(names))
+    coordinator.gather()
     for name in names:
         hall.tell(coordinator.show(name), name)
-    for lineage in LINEAGES:
-        terms = hall.federation.terms(rng.randint(1, 200), ring_bits=rng.randint(12, 64))
-        hall.tell(coordinator.open(decode(hall.federation.opening(terms).to_bytes(), "Opening").terms))
+    for step in coordinator.study.steps[:4]:
+        hall.tell(
+            coordinator.open(decode(hall.federation.opening(hall.federation.terms(step)).to_bytes(), "Opening").terms)
+        )
         there = sorted(rng.sample(names, max(len(names) - 1, coordinator.m.n_min)))
-        vectors = {name: [rng.randrange(-100, 100) for _ in range(terms.elements)] for name in there}
+        size = coordinator.elements
+        vectors = {name: [rng.randrange(-100, 100) for _ in range(size)] for name in there}
         for name in there:
-            hall.upload(name, vectors[name], lineage)
+            hall.upload(name, vectors[name])
         for name in names:
             hall.tell(coordinator.deliver(name), name)
         hall.tell(coordinator.freeze())
         hall.tell(coordinator.certify())
         columns = zip(*vectors.values(), strict=True)
-        assert coordinator.result() == [sum(column) % 2**terms.ring_bits for column in columns]
+        assert coordinator.result() == [sum(column) % 2**48 for column in columns]
+        coordinator.close("none")

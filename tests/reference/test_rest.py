@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import SecretStr
 from safetensors.numpy import load
 
-from calibration import FFCStatistics, SumsLattice
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
+from client_sdk.records import Records
 from protocol import rest
 from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster
-from protocol.rest import CohortRequest, RoundRequest
+from protocol.messages import Entry, Roster, Study
+from protocol.simulator import simulated_content, simulated_question
 from service.app import create_app
 from service.settings import Settings
 from tests.reference import reference, wire
-from tests.threads import together
 
-DIM, CLASSES, EXTRACTOR = 3, 2, bytes(32)
+DIM, CLASSES, IDS = 3, 2, ("ada", "bo", "cy", "di", "eve")
 OCTETS = {"content-type": rest.OCTETS}
 
 
@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         time.sleep(0.01)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(120)
+    thread.join(10)
 
 
 class Signature(httpx.Auth):
@@ -92,14 +92,14 @@ class Stranger:
         return answer.json()
 
     def enrol(self, cohort: str) -> None:
-        card = self.member.enrol(int(time.time()) + 10**6, os.urandom)
+        card = self.member.enrol(self.member.study.expires, os.urandom)
         self.send("PUT", rest.CARD.format(cohort=cohort, member=self.member.name), card)
         while (view := self.http.get(rest.COHORT.format(cohort=cohort)).json())["state"] == "enrolling":
             self.http.get(rest.COHORT.format(cohort=cohort), params={"after": view["version"], "wait_s": 1})
         shown = self.http.get(rest.CARDS.format(cohort=cohort, member=self.member.name))
         self.member.receive(shown.content)
 
-    def contribute(self, round_id: str, statistics: FFCStatistics, lineage: bytes) -> None:
+    def contribute(self, round_id: str, vector: list[int]) -> None:
         """Answers what it is asked until the round has ended."""
         where, opened = rest.ROUND.format(round_id=round_id), False
         while not (view := self.http.get(where).json())["ended"]:
@@ -110,81 +110,82 @@ class Stranger:
             elif not opened:
                 self.member.receive(asked.content)
                 opened = True
-                self.upload(round_id, statistics, lineage)
+                self.upload(round_id, vector)
             elif answer := self.member.receive(asked.content):
                 self.send("POST", rest.ANSWERS.format(round_id=round_id), answer)
 
-    def upload(self, round_id: str, statistics: FFCStatistics, lineage: bytes) -> None:
-        vector = statistics.vector(sums_lattice(self.member.terms))
+    def upload(self, round_id: str, vector: list[int]) -> None:
         below_p = random.SystemRandom().randrange
-        announced, chunks = self.member.upload(
-            [int(value) for value in vector], lineage, bytes(8), os.urandom, lambda: below_p(wire.P)
-        )
+        announced, chunks = self.member.upload(vector, os.urandom, lambda: below_p(wire.P))
         place = {"round_id": round_id, "member": self.member.name}
         missing = self.send("PUT", rest.UPLOAD.format(**place), announced)["missing"]
         for index in missing:
             self.send("PUT", rest.CHUNK.format(**place, index=index), chunks[index])
 
 
-def sums_lattice(terms: Any) -> SumsLattice:
-    assert terms.lattice == "sums"
-    return SumsLattice(terms.lattice_bits)
-
-
-def statistics_of(number: int) -> FFCStatistics:
-    rng = np.random.default_rng(number)
-    statistics = FFCStatistics(DIM, CLASSES, bias=False, normalise=True)
-    statistics.update(rng.normal(size=(20, DIM)), rng.integers(0, CLASSES, 20))
-    return statistics
+def rows_of(name: str, period: int) -> Records:
+    rng = np.random.default_rng(1 + IDS.index(name) + 10 * period)
+    ids = [f"{name}-{period}-{number}" for number in range(60)]
+    return Records(rng.normal(size=(60, DIM)), rng.integers(0, CLASSES, 60), ids)
 
 
 def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path, address: str) -> None:
-    admin = SigningKey(bytes(range(32)))
-    ids, me = ("ada", "bo", "cy", "di", "eve"), Ed25519PrivateKey.generate()
-    identities = {name: Identity.create(tmp_path / name, name) for name in ids if name != "cy"}
+    admin, me = SigningKey(bytes(range(32))), Ed25519PrivateKey.generate()
+    identities = {name: Identity.create(tmp_path / name, name) for name in IDS if name != "cy"}
     keys = {name: identity.key.public for name, identity in identities.items()}
     keys["cy"] = me.public_key().public_bytes_raw()
-    policy = Policy(admin_key=admin.public.hex())
+    question = simulated_question(5) | {"dim": DIM, "classes": ["a", "b"]}
+    content = simulated_content(question, int(time.time()) + 10**6)
+    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    policy, known = Policy(admin_key=admin.public, approved={content.approval}), reference.Known()
     with (
         Operator(address, "token") as operator,
+        ThreadPoolExecutor(5) as pool,
         httpx.Client(base_url=address, auth=Signature("cy", me)) as http,
     ):
         roster = Roster.make(
             admin,
-            version_number=1,
+            number=1,
+            name="five",
             federation=admin.public,
             coordinator=bytes.fromhex(operator.coordinator().public_key),
-            members=tuple(Entry(name, keys[name]) for name in ids),
+            study_key=admin.public,
+            members=tuple(Entry(name, keys[name]) for name in IDS),
             decryptors=(),
-            extractors=(EXTRACTOR,),
             readers=(),
-            withhold=0,
+            revoked=(),
         )
-        federation = operator.publish(roster).federation
-        cohort = operator.open_cohort(federation, CohortRequest(records_cap=100)).cohort
-        stranger = Stranger(http, reference.Member("cy", me, roster.to_bytes(), 0, (1, 3, 100, False)))
-        assert stranger.member.cohort.hex() == cohort
+        federation = operator.publish_roster(roster).federation
+        operator.publish_study(study)
 
-        def enrolled(name: str) -> None:
+        def take_part(name: str) -> bool:
             if name == "cy":
-                stranger.enrol(cohort)
-            else:
-                with Member(address, identities[name], None, policy) as member:
-                    member.enrol(cohort)
-
-        def contributed(name: str) -> bool:
-            statistics = statistics_of(ids.index(name))
-            if name == "cy":
-                stranger.contribute(round_id, statistics, bytes(8))
+                stranger.enrol(cohort.cohort)
+                stranger.contribute(opened(), vectors["cy"])
                 return name in {each.member for each in stranger.member.certified}
-            with Member(address, identities[name], None, policy) as member:
-                return member.contribute(round_id, statistics, lineage="all").counted
+            with Member(address, identities[name], policy) as member:
+                member.enrol(cohort.cohort, rows_of(name, period))
+                return member.contribute(opened()).counted
 
-        together(enrolled, ids)
-        request = RoundRequest(dim=DIM, classes=CLASSES, extractor=EXTRACTOR.hex(), chunk_elements=8)
-        for _ in range(2):
-            round_id = operator.open_round(cohort, request).round
-            assert all(together(contributed, ids))
-            lattice = sums_lattice(stranger.member.terms)
-            plain = np.sum([statistics_of(number).vector(lattice) for number in range(len(ids))], axis=0)
-            np.testing.assert_array_equal(load(operator.sums(round_id))["sum"], plain)
+        def opened() -> str:
+            while not (rounds := operator.cohort(cohort.cohort).rounds):
+                with lock:
+                    if operator.cohort(cohort.cohort).state == "formed" and not operator.cohort(cohort.cohort).rounds:
+                        operator.open_round(cohort.cohort)
+            return rounds[-1]
+
+        lock = threading.Lock()
+        for period in range(2):
+            cohort = operator.open_cohort(federation, study.hash.hex(), f"period-{period}")
+            run = (roster.to_bytes(), study.to_bytes(), cohort.counter, cohort.period)
+            stranger = Stranger(http, reference.Member("cy", me, *run, known=known, now=int(time.time())))
+            assert stranger.member.cohort.hex() == cohort.cohort
+            rows = {name: rows_of(name, period) for name in IDS}
+            vectors = {
+                name: stranger.member.study.vector(each.features.tolist(), each.labels.tolist())
+                for name, each in rows.items()
+            }
+            assert all(pool.map(take_part, IDS))
+            ((name, total),) = load(operator.sums(opened())).items()
+            plain = [sum(column) for column in zip(*vectors.values(), strict=True)]
+            assert np.abs(total - plain).max() <= len(IDS), name

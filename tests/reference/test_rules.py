@@ -4,60 +4,82 @@ import random
 from collections.abc import Sequence
 from itertools import takewhile
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import protocol.disputes
+from protocol import round_spec
 from protocol.attempt import cohort_sizes
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Manifest, Roster, parse
-from protocol.simulator import After, Federation
-from tests.reference import coordinator, reference
+from protocol.simulator import After, Federation, simulated_content, simulated_question
+from protocol.study import Content
+from tests.reference import coordinator, reference, study
 from tests.reference.coordinator import Coordinator
-from tests.reference.wire import KINDS, PAGE, H, M, Refused, decode, encode
+from tests.reference.wire import KINDS, PAGE, H, Refused, decode, encode
 
 ADMIN = SigningKey(bytes(32))
 
 
-def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tuple[Roster, Manifest]:
-    """A roster of whose members all came but every ninth, and the manifest by `protocol`."""
+def content_of(a: int, loss: int) -> Content:
+    """A study of these assumptions, whatever its own rules say of them."""
+    content = simulated_content(simulated_question(12), 10**6)
+    question = content.question.model_copy(update={"a": a, "loss": loss, "members_min": 3})
+    return content.model_copy(update={"question": question})
+
+
+def sized(content: Content, **counts: Any) -> Any:
+    """`study.sizes` of the reference, for the numbers of this study."""
+    question = content.question
+    numbers: Any = SimpleNamespace(a=question.a, h=question.h_min, loss=question.loss, members=question.members_min)
+    return study.sizes(numbers, **counts)
+
+
+def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tuple[Roster, Content, Manifest]:
+    """A roster of whose members all came but every ninth, its study, and the manifest by `protocol`."""
     rng = random.Random(seed)
     ids = [f"m{number:05}" for number in range(n)]
     came = tuple(each for number, each in enumerate(ids) if n < 20 or number % 9)
     roster = Roster.make(
         ADMIN,
-        version_number=1,
+        number=1,
+        name="",
         federation=ADMIN.public,
         coordinator=ADMIN.public,
+        study_key=ADMIN.public,
         members=tuple(Entry(each, rng.randbytes(32)) for each in ids),
         decryptors=tuple(ids[number] for number in nominees),
-        extractors=(),
         readers=(),
-        withhold=0,
+        revoked=(),
     )
-    sizes = cohort_sizes(roster, came, colluders=a, honest_min=3, loss=loss)
+    content = content_of(a, loss)
+    sizes = cohort_sizes(roster, content.question, came, repeats=False)
     root, cohort = rng.randbytes(32), rng.randbytes(32)
     beacon = H("cards", cohort, root)
     quorum = sizes.quorum
-    return roster, Manifest(
-        cohort=cohort,
-        roster_hash=roster.hash,
-        counter=0,
-        members=came,
-        cards_root=root,
-        colluders=a,
-        decryptor_colluders=quorum.decryptor_colluders,
-        honest_min=3,
-        survivors_min=quorum.survivors_min,
-        threshold=quorum.threshold,
-        degree=sizes.degree,
-        window_dropped_max=sizes.window_dropped_max,
-        loss=loss,
-        decryptors=sizes.decryptors(came, roster.decryptors, beacon),
-        caps=(1,) * len(came),
+    return (
+        roster,
+        content,
+        Manifest(
+            cohort=cohort,
+            roster_hash=roster.hash,
+            counter=0,
+            study=bytes(32),
+            period="period",
+            repeats=bytes(32),
+            members=came,
+            cards_root=root,
+            decryptor_colluders=quorum.decryptor_colluders,
+            survivors_min=quorum.survivors_min,
+            threshold=quorum.threshold,
+            degree=sizes.degree,
+            window_dropped_max=sizes.window_dropped_max,
+            decryptors=sizes.decryptors(came, roster.decryptors, beacon),
+        ),
     )
 
 
@@ -68,12 +90,14 @@ def test_sizes_committee_and_ring(n: int) -> None:
         nominees = sorted(rng.sample(range(n), max(3, n // 3))) if seed else ()
         a, loss = n // rng.randint(4, 12), rng.choice([0, 50, 100, 250])
         try:
-            roster, manifest = cohort(n, a, loss, nominees, seed)
+            roster, content, manifest = cohort(n, a, loss, nominees, seed)
         except PeerFault as fault:
             assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some are meant to be
             continue
         m = decode(manifest.to_bytes(), "Manifest")
-        assert m[5:-1] == reference.sizes(decode(roster.to_bytes(), "Roster"), m)
+        question = content.question
+        numbers: Any = SimpleNamespace(a=a, h=question.h_min, loss=loss, members=question.members_min)
+        assert m[8:] == reference.computed(decode(roster.to_bytes(), "Roster"), numbers, m)
         graph = manifest.graph
         for member in rng.sample(m.members, min(len(m.members), 5)):
             assert graph.neighbours(member) == reference.secrets(m, member)[1:]
@@ -88,27 +112,34 @@ def test_the_pages_table_of_sizes() -> None:
     table = takewhile(lambda line: line.startswith("|"), lines)
     rows = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in table]
     assert len(rows) >= 7
-    for n, a, decryptors, a_d, t, k, d_max in rows:
+    for n, a, decryptors, a_d, t, q, k, d_max in rows:
         size, how = decryptors.split()
-        nominees = [f"m{number:05}" for number in range(int(size))] if how == "nominated" else []
-        members = tuple(f"m{number:05}" for number in range(int(n)))
-        roster = M.Roster(1, b"", b"", members, tuple(nominees), (), (), 0, b"")
-        m = M.Manifest(bytes(32), b"", 0, members, bytes(32), int(a), 0, 3, 0, 0, 0, 0, 100, (), ())
-        found = reference.sizes(roster, m)
-        stated = (int(a_d), int(t), int(k), int(d_max), int(size))
-        assert (found[1], found[4], found[5], found[6], len(found[8])) == stated
+        nominees = int(size) if how == "nominated" else 0
+        content = content_of(int(a), 100)
+        found = sized(content, n=int(n), roster=int(n), came=nominees, nominees=nominees)
+        assert (found[0], *found[2:]) == (int(a_d), int(t), int(k), int(d_max), int(size))
+        assert int(q) == int(size) + found[0] - found[2] + 1
+
+
+def test_the_pages_table_of_small_cohorts() -> None:
+    lines = PAGE.split("| N = n | a |")[1].splitlines()[2:]
+    rows = [line.strip("|").split("|") for line in takewhile(lambda line: line.startswith("|"), lines)]
+    assert len(rows) >= 6
+    for row in rows:
+        n, a, n_min, t, q, missing = map(int, row)
+        found = sized(content_of(a, 100), n=n, roster=n)
+        assert (found[1], found[2], n + found[0] - found[2] + 1, n - found[1]) == (n_min, t, q, missing)
 
 
 @pytest.mark.parametrize(("nominated", "a"), [(2, 1), (3, 3), (3, 0), (4, 3)])
 def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int) -> None:
-    members = tuple(f"m{number:05}" for number in range(12))
-    roster = M.Roster(1, b"", b"", members, members[:nominated], (), (), 0, b"")
-    m = M.Manifest(bytes(32), b"", 0, members, bytes(32), a, 0, 3, 0, 0, 0, 0, 100, (), ())
+    content = content_of(a, 100)
+    counts = {"n": 12, "roster": 12, "came": nominated, "nominees": nominated}
     if nominated > 3 or a == 0:
-        assert reference.sizes(roster, m)[1] == min(a, 1)
+        assert sized(content, **counts)[0] == min(a, 1)
         return
     with pytest.raises(Refused, match=r"cohort-too-small"):
-        reference.sizes(roster, m)
+        sized(content, **counts)
     with pytest.raises(PeerFault, match=r"^cohort-too-small: of "):
         cohort(12, a, 100, range(nominated), seed=0)
 
@@ -118,7 +149,7 @@ def dropped(
 ) -> set[str]:
     """By a coordinator that knows nothing but the context and a."""
     coordinator = Coordinator.__new__(Coordinator)
-    coordinator.context, coordinator.m = context, SimpleNamespace(a=colluders)
+    vars(coordinator).update(context=context, study=SimpleNamespace(a=colluders))
     return coordinator.dropped(conflicts, complaints)
 
 
@@ -157,15 +188,21 @@ def test_who_is_dropped_where_liars_are_at_their_worst(
 
 
 @pytest.mark.parametrize(("count", "bits", "last"), [(9, 33, 5), (16, 33, 33), (11, 48, 18), (9, 13, 2)])
-def test_a_chunk_is_as_long_as_it_is_to_be_and_padded_with_zeros(count: int, bits: int, last: int) -> None:
+def test_a_chunk_is_as_long_as_it_is_to_be_and_padded_with_zeros(
+    count: int, bits: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 8)
     federation, party = Federation(4), Coordinator.__new__(Coordinator)
-    federation.begin(terms=federation.terms(count, ring_bits=bits, chunk_elements=8))
-    party.terms = SimpleNamespace(elements=count, chunk_elements=8, ring_bits=bits)
+    federation.begin()
+    attempt = federation.phase.attempt
+    vars(attempt)["spec"] = SimpleNamespace(elements=count, chunk_elements=8, ring_bits=bits)
+    party.chunk, party.terms = 8, SimpleNamespace(step="sum")
+    vars(party)["study"] = SimpleNamespace(elements_of=lambda _: count, bits_of=lambda _: bits)
     for data in (bytes(last), b"\xff" * last, bytes(last - 1) + b"\x10", bytes(last + 1), bytes(last - 1), b""):
-        assert party.is_chunk(1, data) == federation.phase.attempt.is_chunk(1, data)
+        assert party.is_chunk(1, data) == attempt.is_chunk(1, data)
 
 
-BEYOND = {"terms-refused", "wrong-sequence", "duplicate", "unknown-member"}
+BEYOND = {"terms-refused", "unknown-member"}
 """Why terms, attempts and rosters are refused."""
 
 
@@ -175,14 +212,13 @@ def messages() -> list[bytes]:
     federation = Federation(5, drop={1: After.RECEIPT, 4: After.UPLOAD})
 
     def keep(_sender: str, message: object) -> object:
-        seen.setdefault(type(message).__name__, message.to_bytes())  # type: ignore[attr-defined]
+        seen[type(message).__name__] = message.to_bytes()  # type: ignore[attr-defined]
         return message
 
     federation.tamper = keep  # type: ignore[assignment]
-    federation.enrol(counter=1)
-    exception = federation.excepting(federation.ids[:2])
-    federation.run_round(terms=federation.terms(9, ring_bits=40), exceptions=(exception,))
-    seen["Roster"], seen["Exception"] = federation.roster.to_bytes(), exception.to_bytes()
+    federation.run_round()
+    federation.run_round()
+    seen["Roster"], seen["Study"] = federation.roster.to_bytes(), federation.study.to_bytes()
     return list(seen.values())
 
 
@@ -214,9 +250,9 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
 @pytest.mark.parametrize("named", [{"withheld": (1,)}, {"evicted": ("member-1",)}])
 def test_without_an_indicator_terms_leave_nothing_out(named: dict[str, object]) -> None:
     federation = Federation(5)
-    sound = federation.opening(federation.terms(9)).to_bytes()
+    sound = federation.opening(federation.terms()).to_bytes()
     terms = decode(sound, "Opening").terms
     data = encode(decode(sound, "Opening")._replace(terms=terms._replace(**named)))
     for read in (parse, lambda each: decode(each, "Opening")):
-        with pytest.raises((PeerFault, Refused), match=r"terms-refused|without an indicator"):
+        with pytest.raises((PeerFault, Refused), match=r"terms-refused"):
             read(data)

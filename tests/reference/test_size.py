@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MEMBER = ("wire", "reference")
+MEMBER = ("wire", "study", "reference")
 """What a member needs."""
 ALL = (*MEMBER, "coordinator")
 
@@ -30,10 +30,10 @@ def lines(modules: tuple[str, ...]) -> int:
 
 
 def test_it_is_small() -> None:
-    assert sum(map(code, MEMBER)) <= 562
-    assert sum(map(code, ALL)) <= 775
-    assert lines(MEMBER) <= 709
-    assert lines(ALL) <= 965
+    assert sum(map(code, MEMBER)) <= 910
+    assert sum(map(code, ALL)) <= 1130
+    assert lines(MEMBER) <= 1145
+    assert lines(ALL) <= 1405
     assert all(len(line) <= 120 for name in ALL for line in (HERE / f"{name}.py").read_text("utf-8").splitlines())
 
 
@@ -50,6 +50,6 @@ def test_it_runs_no_line_of_the_first() -> None:
         *(f"tests.reference.{each}" for each in ALL),
     }
     assert {name.split(".")[0] for name in imported} - apart <= {
-        "collections", "contextlib", "functools", "hashlib", "io", "itertools", "math", "operator", "pathlib", "re", "struct",
-        "types", "typing",
+        "collections", "contextlib", "fractions", "functools", "hashlib", "io", "itertools", "json", "math", "operator",
+        "pathlib", "re", "struct", "types", "typing",
     }  # fmt: skip

@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import pytest
 import rfc8785
 
 from calibration import RandomFeatures
+from protocol.causes import Cause
 from protocol.errors import PeerFault
+from protocol.study import Content
 from tests.reference.study import Study, canonical, number
 from tests.reference.wire import Refused
-from tests.veilsum.study.test_study import leaves, whole
-from veilsum.study.content import Content
+from tests.veilsum.study.specs import content_of, spec_of, whole
+from veilsum.study import vectors
+from veilsum.study.promise import check_noise, study_mu
 
 FIELDS: list[Any] = [
     *(
@@ -93,6 +97,15 @@ FIELDS: list[Any] = [
 ]
 
 
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every place in a JSON value that holds no other."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield path, value
+    for key, each in inner:
+        yield from leaves(each, (*path, key))
+
+
 def changed(rng: random.Random) -> Any:
     values = whole()
     if rng.random() < 0.2:
@@ -164,3 +177,73 @@ def test_both_draw_the_same_random_features() -> None:
     study = Study(rfc8785.dumps(values))
     phi = RandomFeatures(3, 10, 0.7, study.digest)
     np.testing.assert_allclose(phi.directions, study.directions(5, 0.7), rtol=1e-12)
+
+
+STATISTICS: list[list[Any]] = [
+    [{"kind": "ffc", "bias": False}],
+    [{"kind": "ffc", "bias": True}],
+    [{"kind": "random-features", "size": 6, "bandwidth": 0.5}],
+    [{"kind": "ccvr"}],
+    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 4, "bandwidth": 1.5}, {"kind": "ccvr"}],
+]
+
+
+@pytest.mark.parametrize("statistics", STATISTICS, ids=lambda each: "+".join(part["kind"] for part in each))
+@pytest.mark.parametrize("bits", [32, 48])
+def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None:
+    """To the last integer, but for numbers that lie within binary64's errors of the middle between two."""
+    ccvr = {"samples_per_class": 10, "power": 0.5} if {"kind": "ccvr"} in statistics else None
+    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c", "d"], "statistics": statistics, "ring_bits": bits}
+    fields["records"] = {"least": 50, "most": 60, "least_per_class": 10, "rows_per_id": 1}
+    spec = spec_of(withheld=(2,), after={"ccvr": ccvr}, **fields)
+    study, rng = (
+        Study(rfc8785.dumps(whole(**fields) | {"after": spec.content.after.model_dump(mode="json")})),
+        np.random.default_rng(bits),
+    )
+    for rows in (0, 1, 50):
+        features = rng.standard_normal((rows, 3)) * 10.0 ** rng.integers(-200, 200, (rows, 1))
+        labels = rng.integers(0, 4, rows)
+        ours = study.vector(features.tolist(), labels.tolist(), (2,))
+        theirs = vectors.vector(spec, features, labels)
+        assert len(ours) == len(theirs) == study.elements_of("sum")
+        assert np.abs(np.array(ours) - theirs).max() <= 1
+        assert (np.array(ours) != theirs).mean() <= 0.02
+        counts = vectors.vector(spec_of("indicator", **fields), features, labels)
+        assert study.indicator(labels.tolist()) == counts.tolist()
+
+
+def test_both_know_the_same_steps() -> None:
+    noise = {"epsilon": 1.0, "delta": 1e-7, "unit": "record"}
+    for recipe in ("", "sum", "mean+sum", "mean+sum+refinement", "mean+gradients"):
+        values = whole(noise={**noise, "recipe": recipe}, withhold=None) if recipe else whole()
+        study, question = Study(rfc8785.dumps(values)), content_of(values).question
+        assert tuple(study.steps) == question.steps
+        for step in question.steps:
+            assert study.elements_of(step) == question.elements_of(step)
+            assert study.takes_material(step) == question.takes_material(step)
+
+
+@pytest.mark.parametrize("unit", ["record", "member"])
+@pytest.mark.parametrize("statistic", [STATISTICS[0], STATISTICS[1], STATISTICS[3]], ids=lambda each: each[0]["kind"])
+def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> None:
+    rng, fitting = random.Random(3), 0
+    for _ in range(40):
+        noise = {"epsilon": 10 ** rng.uniform(-4, 1), "delta": 1e-7, "unit": unit}
+        noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+gradients"] * (statistic[0]["kind"] == "ffc"))
+        records = {"least": 1, "most": 2 ** rng.randint(0, 18), "least_per_class": 1, "rows_per_id": 1}
+        classes = [f"c{number}" for number in range(rng.choice([2, 20, 21]))]
+        values = whole(noise=noise, withhold=None, statistics=statistic, records=records, classes=classes)
+        if statistic[0]["kind"] == "ccvr":
+            values["after"]["ccvr"] = {"samples_per_class": 10, "power": 0.5}
+        study, question = Study(rfc8785.dumps(values)), content_of(values).question
+        assert question.noise is not None
+        assert study.mu == study_mu(question.noise)
+        try:
+            check_noise(question, 12, 8)
+        except PeerFault as fault:
+            assert fault.cause is Cause.WEAK_PARAMETERS  # noqa: PT017 - some are meant to be
+            assert not study.noise_fits(12, 8), values
+        else:
+            assert study.noise_fits(12, 8), values
+            fitting += 1
+    assert 0 < fitting < 40

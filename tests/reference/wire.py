@@ -1,7 +1,7 @@
 """The bytes of the secure sum, version 3: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
 
-A second implementation, written from docs/protocol.md alone; sections are that page's, and its tables of messages and
-structs are the codec's. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
+A second implementation, written from the protocol's page alone; sections are that page's, and its tables of messages
+and structs drive the codec. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
 """
 
 import re
@@ -24,20 +24,21 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 P = 2**31 - 1
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+TABLES = re.sub(r"(?<=\d),(?=\d)", "", PAGE.split("## 3. ")[1].split("## 4. ")[0])
 ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list≤\S+ )?\S+?)(?: \(.*)?$"
 # A type's name, its bits or bytes, its limit, its items, whether they ascend.
 PARTS = cache(re.compile(r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$").findall)
 M = SimpleNamespace()
 KINDS, TYPES = dict[str, int](), dict[str, list[str]]()  # message → kind; message or struct → types of its fields
 SIGNERS = dict[str, tuple[str, str]]()  # message or header → who signs it, and the tag
-for _kind, _name, _row in re.findall(ROW, re.sub(r"(?<=\d),(?=\d)", "", PAGE).replace("2^20", "1048576")):
+for _kind, _name, _row in re.findall(ROW, TABLES.replace("2^20", "1048576")):
     _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
     _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
     _tuple: Any = namedtuple  # noqa: PYI024 - its fields are data
     setattr(M, _name, _tuple(_name, [label.replace(" ", "_") or "items" for label, _ in _fields]))
     TYPES[_name] = [kind.rstrip(")") for _, kind in _fields]
     KINDS.update((_name, int(number)) for number in [_kind] if number)
-    SIGNERS.update((_name, each) for each in re.findall(r'B64 \((\w+), (?:tag )?"?([a-z]*)', _row))
+    SIGNERS.update((_name, each) for each in re.findall(r'B64 \(([\w ]+), "?([a-z]*)', _row))
 
 
 class Refused(Exception):  # noqa: N818 - the page's word
@@ -107,6 +108,7 @@ def _read(data: BytesIO, kind: str) -> Any:
     base, width, limit, item, ascends = PARTS(kind)[0]
     if kind in TYPES:
         value = getattr(M, kind)(*[_read(data, each) for each in TYPES[kind]])
+        demand(getattr(value, "attempt", 0) < 8, "wrong-sequence")
     else:
         size = int(width) // (1 if base == "B" else 8) if width else _read(data, "u8" if base == "id" else "u32")
         demand(not limit or size <= int(limit), "oversized")
@@ -114,7 +116,7 @@ def _read(data: BytesIO, kind: str) -> Any:
         demand(len(value) == size, "truncated")
         value = READERS.get(base, type(value))(value)
     domain = DOMAINS.get("↑" if ascends else kind) or DOMAINS.get(base)
-    demand(not domain or domain(value), "terms-refused" if kind == "Terms" else "malformed")
+    demand(not domain or domain(value), {"Terms": "terms-refused", "Roster": "duplicate"}.get(kind, "malformed"))
     return value
 
 
@@ -134,21 +136,13 @@ DOMAINS: dict[str, Any] = {
     "f": lambda value: abs(value) < float("inf"),
     "id": lambda text: re.fullmatch("[a-z0-9-]{1,64}", text),
     "text": lambda text: not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", text),
-    "Roster": lambda roster: roster.withhold <= 1,
-    "Manifest": lambda m: len(m.caps) == len(m.members) and set(m.decryptors) <= set(m.members),
+    "Roster": lambda roster: len({key for _, key in roster.members}) == len(roster.members),
+    "Manifest": lambda manifest: {*manifest.decryptors} <= {*manifest.members},
     "Certificate": lambda c: bool(c.survivors) == (c.reason == "none") and c.reason not in {"erased", "lost"},
-    "Link": lambda link: link.family in {"exact", "noisy", "indicator"},
+    "Link": lambda link: any(link.survivors) == (link.reason == "none"),
     "VoidRequest": lambda request: request.reason not in {"none", "erased", "lost"},
-    "SurvivorSet": lambda opened: opened.survivors,
-    "Past": lambda past: len(past.sets) == (past.reason == "none"),
-    "Terms": lambda terms: all(
-        (
-            8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and terms.chunk_elements % 8 == 0,
-            0 < terms.elements <= min(2**32, 2**20 * terms.chunk_elements) and min(terms.ridges, default=1) > 0,
-            terms.statistic != "indicator" or terms.elements <= 65_536,
-            any(terms.indicator) or not terms.withheld + terms.evicted,
-        )
-    ),
+    "SurvivorSet": lambda known: known.survivors,
+    "Terms": lambda terms: any(terms.indicator) or not terms.withheld + terms.evicted,
 }
 
 
@@ -170,9 +164,10 @@ def decode(message: bytes, *expected: str) -> Any:  # one of the messages expect
     return value
 
 
-def _signable(message: Any) -> bytes:
+def signable(message: Any) -> bytes:
+    """What its signer signs; for a study, its name."""
     if isinstance(message, M.Header):
-        return H("upload", *message[:4], H("upload-digest", *message[:-1]))
+        return H("upload", *message[:2], H("upload-digest", *message[:-1]))
     if isinstance(message, M.Reveal):
         return H("reveal", *message[:3], root(message.evicted), root(message.runs))
     return H(SIGNERS[type(message).__name__][1], encode(message)[:-64])
@@ -180,14 +175,14 @@ def _signable(message: Any) -> bytes:
 
 def sign(key: Ed25519PrivateKey, name: str, *values: Any) -> Any:
     message = getattr(M, name)(*values, bytes(64))
-    return message._replace(signature=key.sign(_signable(message)))
+    return message._replace(signature=key.sign(signable(message)))
 
 
 def signed(key: bytes, message: Any) -> bool:
     """Whether a key signed this; no key of small order (their points lie on these y of the curve) signs anything."""
     q, y = 2**255 - 19, int.from_bytes(key, "little") % 2**255
     with suppress(InvalidSignature, ValueError):
-        Ed25519PublicKey.from_public_bytes(key).verify(message.signature, _signable(message))
+        Ed25519PublicKey.from_public_bytes(key).verify(message.signature, signable(message))
         return (y**3 - y) * (121666 * (2 * y**2 - 1) - 121665 * y**4) % q != 0
     return False
 

@@ -5,7 +5,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load
 
-from calibration import FFCStatistics, SumsLattice, solve_ffc
+from calibration import FFCStatistics, solve_ffc
 from protocol import published, rest
 from protocol.boxes import seal, unseal
 from protocol.codec import SecretBytes
@@ -23,32 +23,47 @@ from protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Read
 from protocol.member.attempting import Attempting
 from protocol.merkle import Tree
 from protocol.messages import (
+    NO_CONTEXT,
     Cards,
+    Disclosure,
     Entry,
     Erasure,
     ErasureRequest,
-    LedgerException,
+    Evictions,
     Lost,
     Message,
     Opening,
     Roster,
-    Terms,
+    Study,
     UploadHeader,
     parse,
 )
 from protocol.record import verify_record
+from protocol.round_spec import RoundSpec
 from protocol.sealing import commit_row, commitment_tree
-from protocol.simulator import After, SeededRandom, untampered
+from protocol.simulator import After, SeededRandom, simulated_content, simulated_question, untampered
+from protocol.study import DAY_S, Content, as_tuples
 from protocol.tags import PROTOCOL_VERSION
 from tests.service.serving import OCTETS, Server
 from tests.service.signing import KEYS
+from veilsum.study.materials import read_material
+from veilsum.study.vectors import vector
 
 SIX = tuple(f"m-{index}" for index in range(6))
+HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
+"""Classes that six members may hold: 6, 6, 3 and 2 of them hold the first four, and nobody a fifth."""
+COUNTS = [6, 6, 3, 2, 0]
+WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 1}, "thin_classes": False}
 Acknowledged = Callable[[str], Awaitable[None]]
+Vector = npt.NDArray[np.int64]
 
 
 async def _nothing(_label: str) -> None:
     pass
+
+
+def clock_s() -> float:
+    return time.time()
 
 
 @dataclass
@@ -60,10 +75,15 @@ class Party:
     classes: int = 3
     seed: int = 0
     decryptors: tuple[str, ...] = ()
-    extractor: bytes = b"e" * 32
+    question: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the study's question that differ from the simulator's."""
+    after: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    hold: tuple[tuple[int, ...], ...] = ()
+    """The classes that each member holds; all of them otherwise."""
     phases: dict[str, MemberPhase] = field(default_factory=dict)
     chunks: dict[str, list[bytes]] = field(default_factory=dict)
-    spoil: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]] = field(default_factory=dict)
+    spoil: dict[str, Callable[[Vector], Vector]] = field(default_factory=dict)
     """What a member does to its vector before it masks it."""
     drop: dict[str, After] = field(default_factory=dict)
     tamper: Callable[[str, Message], Message] = untampered
@@ -72,16 +92,24 @@ class Party:
     """What a false dealer makes of a decryptor's shares."""
     on_ack: Acknowledged = _nothing
     cohort: str = ""
+    counter: int = 0
+    """Of that cohort."""
+    period: str = "period-0"
+    repeats: bytes = NO_CONTEXT
     admin_seed: bytes = b"a" * 32
-    lineages: dict[str, bytes] = field(default_factory=dict)
-    """lin_u by member; eight zero bytes otherwise."""
+    number: int = 0
+    """Periods so far."""
     roster: Roster = field(init=False)
+    study: Study = field(init=False)
+    content: Content = field(init=False)
 
     def __post_init__(self) -> None:
         self.admin = SigningKey(self.admin_seed)
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
         KEYS.update(self.keys)
         self.random = SeededRandom(self.seed)
+        self.materials = dict[str, dict[str, Any]]()
+        self.vectors = dict[str, dict[str, Vector]]()
 
     def copy(self) -> "Party":
         other = copy.copy(self)
@@ -93,76 +121,113 @@ class Party:
     def federation(self) -> str:
         return self.admin.public.hex()
 
-    def make_roster(self, coordinator: bytes, version: int = 1, **changes: Any) -> Roster:
+    @property
+    def where(self) -> str:
+        return f"/v1/federations/{self.federation}"
+
+    def make_roster(self, coordinator: bytes, number: int = 1, **changes: Any) -> Roster:
         values: dict[str, Any] = {
-            "version_number": version,
+            "number": number,
+            "name": "tests",
             "federation": self.admin.public,
             "coordinator": coordinator,
+            "study_key": self.admin.public,
             "members": tuple(Entry(member, self.keys[member].public) for member in self.ids),
             "decryptors": self.decryptors,
-            "extractors": (self.extractor,),
             "readers": (),
-            "withhold": 0,
+            "revoked": (),
         }
         return Roster.make(self.admin, **{**values, **changes})
 
-    def exception(self, sequence: int, members: tuple[str, ...], **changes: Any) -> LedgerException:
-        """The admin's leave to expose these members' groups in one round."""
-        values: dict[str, Any] = {
-            "federation": self.admin.public,
-            "cohort": bytes.fromhex(self.cohort),
-            "sequence": sequence,
-            "members": members,
-            "reason": "a test",
+    def make_content(self, now_s: float, **notes: Any) -> Content:
+        """The study: lengths of 48 bits, all classes published, unless the party says otherwise."""
+        question = {
+            **simulated_question(len(self.ids)),
+            "dim": self.dim,
+            "classes": [f"class-{label}" for label in range(self.classes)],
+            "ring_bits": 48,
+            "windows": {"enrol": 3600, "upload": 600, "answer": 120},
+            **self.question,
         }
-        return LedgerException.make(self.admin, **{**values, **changes})
+        found = simulated_content(question, int(now_s) + 80 * DAY_S).model_dump(mode="json")
+        found["notes"] |= {"name": "study", **self.notes, **notes}
+        found["after"] |= self.after
+        return Content.model_validate(as_tuples(found))
+
+    def make_study(self, now_s: float, **notes: Any) -> Study:
+        content = self.make_content(now_s, **notes).to_bytes()
+        return Study.make(self.admin, federation=self.admin.public, content=content)
 
     # The operator's part
 
     async def found(self, server: Server) -> None:
-        """Create the federation."""
+        """Create the federation, and publish its study."""
         answer = (await server.client.get(rest.COORDINATOR)).json()
         assert answer["protocol_version"] == PROTOCOL_VERSION
         self.roster = self.make_roster(bytes.fromhex(answer["public_key"]))
-        put = await server.client.put(
-            f"/v1/federations/{self.federation}/roster", content=self.roster.to_bytes(), headers=OCTETS
-        )
-        assert put.status_code in {200, 201}, put.text
+        await self.publish_roster(server, self.roster)
         await self.on_ack("roster")
+        await self.publish_study(server)
+        await self.on_ack("study")
+
+    async def publish_roster(self, server: Server, roster: Roster) -> None:
+        put = await server.client.put(f"{self.where}/roster", content=roster.to_bytes(), headers=OCTETS)
+        assert put.status_code in {200, 201}, put.text
+
+    async def publish_study(self, server: Server, **notes: Any) -> None:
+        """Publish the study as the party has it now, and use it from now on."""
+        study = self.make_study(getattr(server, "clock", clock_s)(), **notes)
+        put = await self.try_study(server, study)
+        assert put.status_code in {200, 201}, put.text
+        self.study, self.content = study, Content.from_bytes(study.content)
+
+    async def try_study(self, server: Server, study: Study) -> httpx.Response:
+        return await server.client.put(
+            f"{self.where}/studies/{study.hash.hex()}", content=study.to_bytes(), headers=OCTETS
+        )
+
+    async def try_cohort(self, server: Server, **request: Any) -> httpx.Response:
+        values = {"study": self.study.hash.hex(), "period": self.period}
+        return await server.client.post(f"{self.where}/cohorts", json={**values, **request})
 
     async def open_cohort(self, server: Server, **request: Any) -> str:
-        answer = await server.client.post(
-            f"/v1/federations/{self.federation}/cohorts", json={"records_cap": 1000, **request}
-        )
+        answer = await self.try_cohort(server, **request)
         assert answer.status_code == 201, answer.text
-        self.cohort = answer.json()["cohort"]
+        self.cohort, self.period = answer.json()["cohort"], answer.json()["period"]
+        self.repeats = bytes.fromhex(answer.json()["repeats"] or NO_CONTEXT.hex())
+        self.counter = answer.json()["counter"]
         await self.on_ack("cohort")
         return self.cohort
 
+    async def next_period(self, server: Server) -> None:
+        """A cohort of the next period."""
+        self.number += 1
+        await self.open_cohort(server, period=f"period-{self.number}")
+        await self.enrol(server)
+
     async def open_round(self, server: Server, **request: Any) -> str:
+        """The next step of the run; once that is over, of the next period's."""
+        if (await server.client.get(f"/v1/cohorts/{self.cohort}")).json()["step"] is None:
+            await self.next_period(server)
         answer = await self.try_round(server, **request)
         assert answer.status_code == 201, answer.text
         await self.on_ack("round")
         return str(answer.json()["round"])
 
     async def try_round(self, server: Server, **request: Any) -> httpx.Response:
-        values = {
-            "dim": self.dim,
-            "classes": self.classes,
-            "extractor": self.extractor.hex(),
-            "chunk_elements": 8,
-        }
-        return await server.client.post(f"/v1/cohorts/{self.cohort}/rounds", json={**values, **request})
+        return await server.client.post(f"/v1/cohorts/{self.cohort}/rounds", json=request)
 
     # The members' part
 
-    def card_of(self, member: str, expires_in_s: float = 10**7) -> Message:
+    def card_of(self, member: str) -> Message:
         phase, (card,) = Enrolled.start(
             member,
             self.roster,
-            bytes.fromhex(self.cohort),
+            self.study,
             self.keys[member],
-            expires_s=int(time.time() + expires_in_s),
+            counter=self.counter,
+            period=self.period,
+            repeats=self.repeats,
             history=getattr(self.phases.get(member), "history", History()),
             random_bytes=self.random,
         )
@@ -209,15 +274,32 @@ class Party:
         await self.open_cohort(server, **cohort)
         await self.enrol(server)
 
-    def statistics(self, member: str, terms: Terms) -> FFCStatistics:
-        rng = np.random.default_rng(self.ids.index(member) + 1)
-        bias = terms.statistic == "ffc-bias"
-        statistics = FFCStatistics(self.dim, self.classes, bias=bias, normalise=True)
-        statistics.update(rng.normal(size=(40, self.dim)), rng.integers(0, self.classes, 40))
-        return statistics
+    def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """The same 40 rows in every period."""
+        place = self.ids.index(member)
+        rng = np.random.default_rng(place + 1)
+        features = rng.normal(size=(40, self.dim))
+        if not self.hold:
+            return features, rng.integers(0, self.classes, 40)
+        held = self.hold[place]
+        labels = rng.choice(held, 40)
+        for at, label in enumerate(held):
+            labels[5 * at : 5 * at + 5] = label  # as many as the study calls holding it
+        return features, labels
 
-    def vector(self, member: str, terms: Terms) -> npt.NDArray[np.int64]:
-        return self.statistics(member, terms).vector(SumsLattice(terms.lattice_bits))
+    def vector(self, member: str, spec: RoundSpec, material: Mapping[str, Any]) -> Vector:
+        features, labels = self.records(member)
+        return vector(spec, features, labels, material, self.random)
+
+    def statistics(self, members: list[str], withheld: tuple[int, ...] = ()) -> FFCStatistics:
+        """Those of the study's first statistic, pooled without masks."""
+        bias = bool(getattr(self.content.question.statistics[0], "bias", False))
+        found = FFCStatistics(self.dim, self.classes, bias=bias, normalise=True)
+        for member in members:
+            features, labels = self.records(member)
+            kept = ~np.isin(labels, withheld)
+            found.update(features[kept], labels[kept])
+        return found
 
     def gone(self, member: str, after: After) -> bool:
         return self.drop.get(member, After.REVEAL) < after
@@ -285,10 +367,10 @@ class Party:
             if not isinstance(message, ErasureRequest):
                 return False
             shown = await server.client.get(f"/v1/rounds/{round_id}/opening")
-            before, _ = before.receive(Opening.from_bytes(shown.content), self.keys[member], server.clock())
+            before, _ = before.receive(Opening.from_bytes(shown.content), self.keys[member], self.now(server))
         if isinstance(before, Closed) and before.opening.cohort.hex() != self.cohort:
             return False
-        self.phases[member], replies = before.receive(message, self.keys[member], server.clock())
+        self.phases[member], replies = before.receive(message, self.keys[member], self.now(server))
         for reply in replies:
             sent = await server.client.post(
                 f"/v1/rounds/{round_id}/answers",
@@ -299,28 +381,27 @@ class Party:
             await self.on_ack(f"{type(reply).__name__} of {member}")
         return bool(replies) or self.phases[member] is not before
 
-    def seal(self, member: str, opening: Opening) -> None:
+    def now(self, server: Any) -> float:
+        """Of the server's clock, where it has one of its own."""
+        return float(getattr(server, "clock", clock_s)())
+
+    def seal(self, member: str, opening: Opening, material: bytes | None = None) -> None:
         """Take the opening, and mask."""
         if not isinstance(self.phases[member], Attempting):
             self.phases[member], _ = self.phases[member].receive(opening, self.keys[member], time.time())
         opened = self.phases[member]
         if isinstance(opened, Opened):
-            terms = opening.terms
-            vector = self.vector(member, terms)
+            attempt = opened.attempt
+            own = self.vector(member, attempt.spec, read_material(attempt.spec, material))
             if member in self.spoil:
-                vector = self.spoil[member](vector)
-            sealing, step = opened.seal(self.random), terms.chunk_elements
+                own = self.spoil[member](own)
+            self.vectors.setdefault(attempt.context.hex(), {})[member] = own
+            sealing, step = opened.seal(self.random), attempt.spec.chunk_elements
             self.chunks[member] = [
-                bytes(sealing.chunk(vector[i * step : (i + 1) * step])) for i in range(opened.attempt.chunks)
+                bytes(sealing.chunk(own[i * step : (i + 1) * step])) for i in range(attempt.chunks)
             ]
-            upload, own = sealing.finish(
-                self.keys[member],
-                lineage=self.lineages.get(member, bytes(8)),
-                records_tag=bytes(8),
-                records=40,
-            )
-
-            self.phases[member], _ = opened.uploaded(upload, own)
+            upload, shares = sealing.finish(self.keys[member])
+            self.phases[member], _ = opened.uploaded(upload, shares)
             if member in self.deal:
                 self._redeal(member, self.deal[member])
 
@@ -355,7 +436,12 @@ class Party:
     async def _upload(self, server: Server, round_id: str, member: str, opening: Opening) -> bool:
         if self.gone(member, After.ANNOUNCEMENT):
             return False
-        self.seal(member, opening)
+        material = None
+        if opening.terms.material != NO_CONTEXT:
+            fetched = await server.signing(member, self.keys[member]).get(f"/v1/rounds/{round_id}/material")
+            material = fetched.content
+            assert hashlib.sha256(material).digest() == opening.terms.material
+        self.seal(member, opening, material)
         where = f"/v1/rounds/{round_id}/uploads/{member}"
         known = await server.client.get(where)
         if known.status_code == 200 and self.gone(member, After.UPLOAD):
@@ -373,32 +459,75 @@ class Party:
             await self.on_ack(f"chunk {index} of {member}")
         return True
 
+    # An indicator's counts
+
+    async def shown(
+        self, server: Server, round_id: str, member: str, by: str | None = None
+    ) -> httpx.Response:
+        """The disclosure, as `member` asks for it; signed by somebody else where `by` says so."""
+        client = server.signing(by or member, self.keys[by or member])
+        return await client.get(f"/v1/rounds/{round_id}/disclosure/{member}")
+
+    async def recount(self, server: Server, round_id: str) -> None:
+        """Every member that heard of the end counts for itself."""
+        evictions = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
+        proofs = Evictions.from_bytes(evictions.content)
+        for member in self.ids:
+            phase = self.phases[member]
+            if not isinstance(phase, Closed):
+                continue
+            answer = await self.shown(server, round_id, member)
+            assert answer.status_code == 200, answer.text
+            for message in ((proofs,) if proofs.proofs else ()) + (Disclosure.from_bytes(answer.content),):
+                phase, _ = phase.receive(message, self.keys[member], time.time())
+            self.phases[member] = phase
+
+    async def count(self, server: Server) -> str:
+        """A whole indicator round, counted by everybody."""
+        round_id = await self.open_round(server)
+        view = await self.play(server, round_id)
+        assert (view["state"], view["spec"]["step"]) == ("done", "indicator"), view
+        await self.recount(server, round_id)
+        return round_id
+
+    def counts(self, member: str) -> list[int] | None:
+        phase = self.phases[member]
+        assert isinstance(phase, Closed)
+        return list(phase.history.counted[0].holders) if phase.history.counted else None
+
     # What must come out
 
     async def check_result(self, server: Server, round_id: str) -> dict[str, Any]:
-        """The published sum is the plain one, the weights are the solver's; both are signed."""
+        """The published sum is the plain one; the weights of an ffc study are the solver's; both are signed."""
         got = await server.client.get(f"/v1/rounds/{round_id}/result")
         assert got.status_code == 200, got.text
         record = published.ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
-        terms = server.coordinator.rounds[round_id].attempt.opening.terms
         survivors = [s.member for s in record.survivors if s.member not in record.evicted]
         sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
-        assert hashlib.sha256(sums).hexdigest() == record.sums_sha256
-        plain = np.sum([self.vector(member, terms) for member in survivors], axis=0)
-        np.testing.assert_array_equal(load(sums)["sum"], plain)
-        weights = (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).content
-        assert hashlib.sha256(weights).hexdigest() == record.weights_sha256
-        pooled = self.statistics(survivors[0], terms)
-        for member in survivors[1:]:
-            pooled.merge(self.statistics(member, terms))
-        assert record.records == pooled.records
-        expected, tensors = solve_ffc(pooled, record.solution.ridge), load(weights)
-        error = np.abs(tensors["weights"] - expected.weights).max() / np.abs(expected.weights).max()
-        assert error < 1e-6
-        assert ("bias" in tensors) == (terms.statistic == "ffc-bias")
+        assert hashlib.sha256(sums).hexdigest() == record.sums
+        vectors = self.vectors[record.context]
+        np.testing.assert_array_equal(load(sums)["sum"], np.sum([vectors[m] for m in survivors], axis=0))
+        head = (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).content
+        assert hashlib.sha256(head).hexdigest() == record.head
+        if record.noise is None and self.content.question.statistics[0].kind == "ffc":
+            self._check_weights(record, survivors, load(head))
         view: dict[str, Any] = json.loads(got.content)
         return view
+
+    def _check_weights(
+        self, record: published.ResultRecord, survivors: list[str], tensors: Mapping[str, Any]
+    ) -> None:
+        """W* is the plain solution within the stated bound."""
+        plain = self.statistics(survivors, record.withheld)
+        assert record.rows == plain.records
+        expected = solve_ffc(plain, record.solution.ridge)
+        error, largest = np.abs(tensors["weights"] - expected.weights).max(), np.abs(expected.weights).max()
+        assert record.error_bound is not None
+        assert error <= record.error_bound
+        if self.content.question.ring_bits == 48:
+            assert error < 1e-6 * largest
+        assert ("bias" in tensors) == plain.bias
 
     def heard(self) -> set[str]:
         """Members who hold the end of their last attempt."""

@@ -18,13 +18,18 @@ from tests.service.process import Process
 from tests.service.serving import TOKEN
 
 
+@pytest.fixture(autouse=True)
+def chunks() -> None:
+    """As long as the process has them."""
+
+
 @pytest.mark.slow
 async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path) -> None:
     party = Party(tuple(f"m-{index}" for index in range(4)))
     server: Any = Process(tmp_path / "data")
     try:
         await server.start()
-        due = ["chunk 1 of m-2", "Vote of m-2", "Reveal of m-0"]
+        due = ["chunk 0 of m-2", "Vote of m-2", "Reveal of m-0"]
 
         async def on_ack(label: str) -> None:
             if label in due:
@@ -39,7 +44,7 @@ async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path)
         round_ids.append(await party.open_round(server))
         view = await party.play(server, round_ids[0], within_s=60)
         assert (view["state"], due) == ("done", [])
-        record = (await server.client.get(f"/v1/rounds/{round_ids[0]}/result")).json()
+        record = await party.check_result(server, round_ids[0])
         assert len(record["survivors"]) == 4
         await stops_promptly(server, round_ids[0])
     finally:

@@ -16,7 +16,7 @@ from service.audit import Audit, Deed
 from service.storage.tables import audit
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, TOKEN, Server, running
-from veilsum.auditing import check
+from veilsum.commands.audit import check
 
 ON_BOTH = True
 
@@ -103,9 +103,8 @@ async def test_without_an_entry_there_is_no_answer(
         raise OperationalError("", {}, Exception("disk full"))
 
     monkeypatch.setattr(Audit, "_append", broken)
-    where = f"/v1/federations/{party.federation}/cohorts"
     server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
-    answer = await server.client.post(where, json={"records_cap": 10})
+    answer = await party.try_cohort(server)
     assert (answer.status_code, answer.json()["cause"]) == (503, "unavailable")
     assert "cohort" not in answer.json()["detail"]
     refused = await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
@@ -113,7 +112,7 @@ async def test_without_an_entry_there_is_no_answer(
     assert (await server.client.get("/v1/tokens")).status_code == 200, "what changes nothing is answered"
     monkeypatch.setattr(Audit, "_append", real)
     server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
-    assert (await server.client.post(where, json={"records_cap": 10})).status_code == 201
+    assert (await party.try_cohort(server)).status_code == 201
 
 
 async def test_many_at_once_make_one_chain(server: Server) -> None:

@@ -5,9 +5,17 @@ from typing import Any
 import pytest
 
 from protocol.identity import SigningKey
-from protocol.messages import Entry, Manifest
-from tests.service.driver import Party
+from protocol.messages import Entry, KeyCard, Manifest
+from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server, running
+
+
+def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
+    """A card that expires before its study does."""
+    card = party.card_of(member)
+    assert isinstance(card, KeyCard)
+    values = {name: getattr(card, name) for name, _ in KeyCard.codecs() if name != "signature"}
+    return KeyCard.make(key or party.keys[member], **{**values, "expires_s": card.expires_s - 1}).to_bytes()
 
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:
@@ -37,7 +45,6 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
         "decryptors_may_miss": 2,
         "neighbours": 5,
         "window_dropped_max": 0,
-        "loss": 100,
         "caution": None,
     }
     manifest = Manifest.from_bytes((await server.client.get(f"{where}/manifest")).content)
@@ -54,15 +61,13 @@ async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Se
     for member, sent, status, cause in [
         ("m-0", party.card_of("m-0").to_bytes(), 409, "card-conflict"),
         ("m-1", card, 400, "malformed-request"),
-        ("m-1", party.card_of("m-1", expires_in_s=-5).to_bytes(), 422, "card-expired"),
+        ("m-1", expiring(party, "m-1"), 422, "card-expired"),
         ("m-1", card[:-1], 400, "truncated"),
         ("m-1", card + b"\0", 400, "left-over-bytes"),
     ]:
         refused = await put_card(server, party, member, sent)
         assert (refused.status_code, refused.json()["cause"]) == (status, cause)
-    party.keys["m-1"] = SigningKey(b"x" * 32)
-    party.roster = party.make_roster(server.coordinator.key.public)
-    forged = await put_card(server, party, "m-1", party.card_of("m-1").to_bytes())
+    forged = await put_card(server, party, "m-1", expiring(party, "m-1", SigningKey(b"x" * 32)))
     assert (forged.status_code, forged.json()["cause"]) == (422, "bad-signature")
     assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 1
 
@@ -85,13 +90,12 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     assert (await party.play(server, round_id))["state"] == "done"
 
 
-async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server, party: Party) -> None:
+async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server) -> None:
+    party = Party(SIX, question={"windows": {"enrol": 2, "upload": 600, "answer": 120}})
     await party.found(server)
-    await party.open_cohort(server, enrol_s=60)
+    await party.open_cohort(server)
     await party.enrol(server, party.ids[:2])
-    server.clock.ahead_s += 60
-    server.coordinator.keeper.wake()
-    view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 30})).json()
+    view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 10})).json()
     assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
     refused = await party.try_round(server)
     assert refused.json()["detail"].startswith("the cohort is not formed: 2 members")
@@ -102,45 +106,42 @@ async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server
     assert (await party.try_round(server)).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("members", "request_"), [(2, {}), (6, {"colluders": 5}), (6, {"honest_min": 7}), (10_001, {})]
-)
-async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(
-    server: Server, members: int, request_: dict[str, Any]
-) -> None:
-    party = Party(tuple(f"m-{index}" for index in range(min(members, 6))))
-    answer = (await server.client.get("/v1/coordinator")).json()
-    entries = tuple(Entry(f"m-{index:05}", index.to_bytes(32, "big")) for index in range(members))
-    roster = party.make_roster(bytes.fromhex(answer["public_key"]), members=entries)
-    put = await server.client.put(
-        f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS
-    )
-    assert put.status_code == 201
-    refused = await server.client.post(
-        f"/v1/federations/{party.federation}/cohorts", json={"records_cap": 10, **request_}
-    )
-    assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
-    assert (await server.client.get(f"/v1/federations/{party.federation}")).json()["cohorts"] == []
+async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(server: Server) -> None:
+    """The roster is larger, or smaller, than the study allows."""
+    party = Party(SIX)
+    await party.found(server)
+    key = party.roster.coordinator
+    for number, count, cause in ((2, 7, "weak-parameters"), (3, 3, "cohort-too-small")):
+        entries = tuple(Entry(f"m-{index}", bytes([index + 1]) * 32) for index in range(count))
+        await party.publish_roster(server, party.make_roster(key, number, members=entries))
+        refused = await party.try_cohort(server)
+        assert (refused.status_code, refused.json()["cause"]) == (422, cause)
+    assert (await server.client.get(party.where)).json()["cohorts"] == []
 
 
 async def test_nominees_of_whom_none_may_collude_open_no_cohort(server: Server) -> None:
-    ids = tuple(f"m-{index}" for index in range(6))
-    party = Party(ids, decryptors=ids[:3])
+    party = Party(SIX, decryptors=SIX[:3])
     await party.found(server)
-    cohorts = f"/v1/federations/{party.federation}/cohorts"
-    refused = await server.client.post(cohorts, json={"records_cap": 10})
+    refused = await party.try_cohort(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
-    assert "nominate 4 or more, 4 to withstand all 1, or none" in refused.json()["detail"]
 
 
-async def test_a_cohort_whose_cards_have_expired_opens_no_round(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = server.coordinator.now
-    monkeypatch.setattr(server.coordinator, "now", lambda: now() + 2 * 10**7)
+async def test_a_cohort_whose_study_has_expired_opens_no_round(server: Server, formed: Party) -> None:
+    server.clock.ahead_s += 81 * 86_400
     refused = await formed.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "card-expired")
-    assert refused.json()["parties"] == list(formed.ids)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "study-refused")
+
+
+async def test_a_cohort_of_a_superseded_roster_opens_no_round_and_its_run_goes_on_in_another(
+    server: Server, formed: Party
+) -> None:
+    formed.roster = formed.make_roster(formed.roster.coordinator, 2, name="renamed")
+    await formed.publish_roster(server, formed.roster)
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (409, "roster-rollback")
+    await formed.open_cohort(server)
+    await formed.enrol(server)
+    assert (await formed.play(server, await formed.open_round(server)))["state"] == "done"
 
 
 async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(

@@ -1,4 +1,4 @@
-"""Periods: sums of several rounds over different lineages, added up and solved again."""
+"""Periods: exact sums of several rounds of one question, added up and solved again."""
 
 import hashlib
 from dataclasses import replace
@@ -8,61 +8,67 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from calibration import Head, SumsLattice, solve_ffc
+from calibration import Head, solve_ffc
 from protocol.published import CombinedRecord
 from protocol.record import verify_record
 from protocol.simulator import After
 from service import combining
-from service.solving import solve
-from tests.service.driver import Party
+from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server
+from veilsum.study.answers import answer
 
 
-async def period(server: Server, party: Party, name: str, **request: Any) -> str:
-    """A finished round over records of their own."""
-    party.lineages = dict.fromkeys(party.ids, name.encode().ljust(8, b"-"))
-    round_id = await party.open_round(server, **request)
+async def period(server: Server, party: Party) -> str:
+    """The finished round of a new period, or of the first."""
+    round_id = await party.open_round(server)
     assert (await party.play(server, round_id))["state"] == "done"
     return round_id
 
 
-async def combine(server: Server, party: Party, *rounds: str, **more: Any) -> Any:
-    where = f"/v1/federations/{party.federation}/combinations"
-    return await server.client.post(where, json={"rounds": rounds, **more})
+async def combine(server: Server, party: Party, *rounds: str) -> Any:
+    return await server.client.post(f"{party.where}/combinations", json={"rounds": rounds})
 
 
 async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
-    first = await period(server, formed, "autumn")
+    first = await period(server, formed)
     formed.drop = {"m-5": After.OPENING}  # who misses a period is in the others all the same
-    second = await period(server, formed, "winter")
-    answer = await combine(server, formed, second, first, ridges=[0.5])
-    assert answer.status_code == 201, answer.text
-    record = CombinedRecord.model_validate(answer.json())
+    second = await period(server, formed)
+    made = await combine(server, formed, second, first)
+    assert made.status_code == 201, made.text
+    record = CombinedRecord.model_validate(made.json())
     verify_record(record, formed.roster.coordinator)
-    assert [part.round for part in record.parts] == sorted([first, second])
-    terms = server.coordinator.rounds[first].attempt.opening.terms
-    pooled = formed.statistics("m-0", terms)
-    for member in (*formed.ids[1:], *formed.ids[:5]):
-        pooled.merge(formed.statistics(member, terms))
-    assert (record.vectors, record.records) == (11, pooled.records)
+    assert [(part.round, part.period) for part in record.parts] == [(first, "period-0"), (second, "period-1")]
+    pooled = formed.statistics([*formed.ids, *formed.ids[:5]])
+    assert (record.vectors, record.rows) == (11, pooled.records)
+    assert record.question == formed.content.question.digest.hex()
     where = f"/v1/combinations/{record.combination}"
-    assert (await server.client.get(where)).json() == answer.json()
-    weights = (await server.client.get(f"{where}/weights")).content
-    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256
-    np.testing.assert_allclose(load(weights)["weights"], solve_ffc(pooled, 0.5).weights, rtol=0, atol=1e-6)
-    again = await combine(server, formed, first, second, ridges=[0.5])
-    assert again.json() == answer.json()
-    counted = record.model_copy(update={"weights_sha256": None})
-    server.coordinator.blobs.put(f"combined/{record.combination}/record", counted.model_dump_json().encode())
-    server.coordinator.blobs.delete(f"combined/{record.combination}/{record.signature[:16]}-weights")
-    none = await server.client.get(f"{where}/weights")
-    assert (none.status_code, none.json()["cause"]) == (404, "not-found")
+    assert (await server.client.get(where)).json() == made.json()
+    head = (await server.client.get(f"{where}/weights")).content
+    assert hashlib.sha256(head).hexdigest() == record.head
+    expected = solve_ffc(pooled, record.solution.ridge).weights
+    np.testing.assert_allclose(load(head)["weights"], expected, rtol=0, atol=1e-6)
+    again = await combine(server, formed, first, second)
+    assert again.json() == made.json()
+    async with server.anonymous() as nobody:
+        assert (await nobody.get(f"{where}/weights")).status_code == 401
+    async with server.signing("m-5", formed.keys["m-5"]) as member:
+        assert (await member.get(f"{where}/weights")).status_code == 200
 
 
-async def test_a_record_that_was_kept_stands_beside_its_own_weights_whatever_is_interrupted(
+async def test_a_later_version_of_the_study_adds_to_an_earlier_one_if_its_question_is_the_same(
+    server: Server, formed: Party
+) -> None:
+    first = await period(server, formed)
+    await formed.publish_study(server, version=2, purpose="renewed")
+    second = await period(server, formed)
+    made = await combine(server, formed, first, second)
+    assert (made.status_code, made.json()["version"]) == (201, 2)
+
+
+async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_interrupted(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = [await period(server, formed, name) for name in ("autumn", "winter")]
+    rounds = [await period(server, formed) for _ in range(2)]
     blobs = server.coordinator.blobs
     put, fails = blobs.put, [False, True]
 
@@ -73,85 +79,77 @@ async def test_a_record_that_was_kept_stands_beside_its_own_weights_whatever_is_
 
     def otherwise(*args: Any) -> Any:
         """As a processor solves that rounds otherwise."""
-        answer = solve(*args)
-        assert isinstance(answer.head, Head)
-        return replace(answer, head=replace(answer.head, weights=np.nextafter(answer.head.weights, np.inf)))
+        found = answer(*args)
+        assert isinstance(found.head, Head)
+        return replace(found, head=replace(found.head, weights=np.nextafter(found.head.weights, np.inf)))
 
     with monkeypatch.context() as patched:
         patched.setattr(blobs, "put", failing)
         assert (await combine(server, formed, *rounds)).status_code == 503
-        patched.setattr(combining, "solve", otherwise)
+        patched.setattr(combining, "answer", otherwise)
         kept = await combine(server, formed, *rounds)
     assert kept.status_code == 201
     assert (await combine(server, formed, *rounds)).json() == kept.json()
     where = f"/v1/combinations/{kept.json()['combination']}/weights"
-    weights = (await server.client.get(where)).content
-    assert hashlib.sha256(weights).hexdigest() == kept.json()["weights_sha256"]
-
-
-async def test_a_later_period_knows_more_classes(server: Server, formed: Party) -> None:
-    first = await period(server, formed, "autumn")
-    old = server.coordinator.rounds[first].attempt.opening.terms
-    before = [formed.statistics(member, old) for member in formed.ids]
-    formed.classes += 1
-    second = await period(server, formed, "winter")
-    new = server.coordinator.rounds[second].attempt.opening.terms
-    answer = await combine(server, formed, first, second, ridges=[0.5])
-    assert answer.status_code == 201, answer.text
-    pooled = formed.statistics("m-0", new)
-    for member in formed.ids[1:]:
-        pooled.merge(formed.statistics(member, new))
-    for statistics in before:
-        statistics.add_classes(formed.classes)
-        pooled.merge(statistics)
-    assert answer.json()["records"] == pooled.records
-    where = f"/v1/combinations/{answer.json()['combination']}/weights"
-    weights = load((await server.client.get(where)).content)["weights"]
-    assert weights.shape == (4, 4)
-    np.testing.assert_allclose(weights, solve_ffc(pooled, 0.5).weights, rtol=0, atol=1e-6)
+    head = (await server.client.get(where)).content
+    assert hashlib.sha256(head).hexdigest() == kept.json()["head"]
 
 
 async def test_what_does_not_add_up_is_refused(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await period(server, formed, "autumn")
-    same = await period(server, formed, "autumn")
-    twice = await combine(server, formed, first, same)
+    first = await period(server, formed)
+    context = (await server.view(first))["context"]
+    await formed.open_cohort(server, repeats=context)
+    await formed.enrol(server)
+    again = await period(server, formed)  # the same records once more
+    twice = await combine(server, formed, first, again)
     assert (twice.status_code, twice.json()["cause"]) == (422, "terms-refused")
-    assert twice.json()["parties"] == list(formed.ids)
-    formed.dim += 1
-    wider = await period(server, formed, "summer")
-    formed.dim -= 1
-    apart = await combine(server, formed, first, wider)
-    assert "over other features" in apart.json()["detail"]
-    other = await period(server, formed, "winter", bias=True)
+    assert "period-0" in twice.json()["detail"]
+    formed.question = {"statistics": [{"kind": "ffc", "bias": True}]}
+    await formed.publish_study(server, name="other")
+    other = await period(server, formed)
     unlike = await combine(server, formed, first, other)
-    assert "differ in statistic" in unlike.json()["detail"]
+    assert "different questions" in unlike.json()["detail"]
     running = await formed.open_round(server)
-    unfinished = await combine(server, formed, first, running)
+    unfinished = await combine(server, formed, other, running)
     assert (unfinished.status_code, unfinished.json()["cause"]) == (409, "wrong-phase")
     stranger = Party(formed.ids, admin_seed=b"o" * 32)
     await stranger.found(server)
     for party, rounds in ((stranger, (first, other)), (formed, (first, "0" * 16))):
         missing = await combine(server, party, *rounds)
         assert (missing.status_code, missing.json()["cause"]) == (404, "not-found")
-    third = await period_after(server, formed, running)
-    terms = server.coordinator.rounds[first].attempt.opening.terms
+    assert (await formed.play(server, running))["state"] == "done"
+    elements = formed.content.question.elements
     with monkeypatch.context() as patched:
-        patched.setattr(combining, "load", lambda _: {"sum": np.full(terms.elements, -(1 << 40), np.int64)})
-        broken = await combine(server, formed, first, third)
+        patched.setattr(combining, "load", lambda _: {"sum": np.full(elements, -(1 << 40), np.int64)})
+        broken = await combine(server, formed, other, running)
         assert (broken.status_code, broken.json()["cause"]) == (422, "sum-check-failed")
-    with monkeypatch.context() as patched:
-        patched.setattr(SumsLattice, "bound", lambda *_: 1 << 63)
-        large = await combine(server, formed, first, third)
-        assert "leave 64 bits" in large.json()["detail"]
     for path in ("", "/weights"):
         nothing = await server.client.get(f"/v1/combinations/{'0' * 16}{path}")
         assert (nothing.status_code, nothing.json()["cause"]) == (404, "not-found")
 
 
-async def period_after(server: Server, party: Party, running: str) -> str:
-    """The round that runs is finished, over records of its own."""
-    party.lineages = dict.fromkeys(party.ids, b"spring--")
-    assert (await party.play(server, running))["state"] == "done"
-    return running
+async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server) -> None:
+    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    await party.begin(server)
+
+    async def counted() -> str:
+        await party.count(server)
+        return await period(server, party)
+
+    rounds = [await counted()]
+    rounds.append(await counted())
+    assert (await combine(server, party, *rounds)).json()["withheld"] == [2, 3, 4]
+    party.hold = ((0, 1, 2),) * 6
+    rounds.append(await counted())
+    refused = await combine(server, party, *rounds[1:])
+    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+
+
+async def test_noisy_sums_are_not_combined(server: Server) -> None:
+    noise = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
+    party = Party(SIX, question={"noise": noise, "thin_classes": False})
+    await party.begin(server)
+    refused = await combine(server, party, await period(server, party), await period(server, party))
+    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import re
 import shutil
-import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ async def test_thirty_members_upload_side_by_side(server: Server) -> None:
     party = Party(
         tuple(f"m-{index:02}" for index in range(30)), decryptors=tuple(f"m-{i:02}" for i in range(7))
     )
-    await party.begin(server, colluders=2)
+    await party.begin(server)
     round_id = await party.open_round(server)
 
     async def upload(member: str) -> None:
@@ -72,7 +71,7 @@ async def test_a_full_disk_acknowledges_nothing_and_the_round_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr(server.coordinator.database, "transaction", locked)
         cohort = await server.client.post(
-            f"/v1/federations/{formed.federation}/cohorts", json={"records_cap": 1}
+            f"{formed.where}/cohorts", json={"study": formed.study.hash.hex(), "period": "another"}
         )
         assert cohort.status_code == 503
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -127,8 +126,8 @@ async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_coho
 ) -> None:
     """What a set may be signed for depends on everything that was opened before: two at once would not know."""
     other = Party(formed.ids, seed=3)
-    other.roster = formed.roster
-    await other.open_cohort(server)
+    other.roster, other.study, other.content = formed.roster, formed.study, formed.content
+    await other.open_cohort(server, period="another")
     await other.enrol(server)
     one = await formed.open_round(server)
     refused = await other.try_round(server)
@@ -137,8 +136,8 @@ async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_coho
     assert (await formed.play(server, one))["state"] == "done"
     two = await other.open_round(server)
     assert (await other.play(server, two))["state"] == "done"
-    ledger = await server.coordinator.federations.ledger(formed.federation)
-    assert [link.cohort.hex() for link in ledger.links] == [formed.cohort, other.cohort]
+    links = await server.coordinator.federations.links(formed.federation)
+    assert [link.cohort.hex() for link in links] == [formed.cohort, other.cohort]
 
 
 async def test_two_federations_end_in_the_same_moment(server: Server, formed: Party) -> None:
@@ -148,7 +147,7 @@ async def test_two_federations_end_in_the_same_moment(server: Server, formed: Pa
     views = await asyncio.gather(formed.play(server, one), other.play(server, two))
     assert [view["state"] for view in views] == ["done", "done"]
     for party in (formed, other):
-        assert len((await server.coordinator.federations.ledger(party.federation)).links) == 1
+        assert len(await server.coordinator.federations.links(party.federation)) == 1
 
 
 async def test_a_deadline_falls_into_a_request_under_way(
@@ -184,10 +183,10 @@ async def test_a_deadline_falls_into_a_request_under_way(
 async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(solving, "compute", broken)
+    monkeypatch.setattr(solving, "solve", broken)
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "recovered")
     await asyncio.sleep(0.1)
@@ -197,31 +196,25 @@ async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
     monkeypatch.undo()
     await formed.play(server, round_id)
     following = await formed.open_round(server)
-    assert (await formed.play(server, following))["sequence"] == 1
+    assert (await formed.play(server, following))["state"] == "done"
 
 
 async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = solving.compute
-    begun, given_up, returned = threading.Event(), threading.Event(), threading.Event()
+    solve = solving.solve
 
-    def slow(*arguments: Any) -> Any:
-        outcome = compute(*arguments)
-        begun.set()
-        assert given_up.wait(120)
-        returned.set()
+    def slow(*arguments: Any, **more: Any) -> Any:
+        outcome = solve(*arguments, **more)
+        time.sleep(0.5)
         return outcome
 
-    monkeypatch.setattr(solving, "compute", slow)
+    monkeypatch.setattr(solving, "solve", slow)
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "recovered")
-    assert await asyncio.to_thread(begun.wait, 120)
     cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no"})
     assert cancelled.json()["state"] == "failed"
-    given_up.set()
-    assert await asyncio.to_thread(returned.wait, 120)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.8)
     assert (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).status_code == 409
     assert server.coordinator.blobs.names("results") == ()
 
@@ -247,7 +240,7 @@ async def test_any_garbage_ends_the_round_one_way_or_the_other(
         return rng.integers(-scale, scale, len(vector))
 
     formed.spoil = dict.fromkeys(formed.ids, garbage)
-    round_id = await formed.open_round(server, ring_bits=48)
+    round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
 
@@ -260,6 +253,7 @@ async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
         "Among 6 members, of whom 1 may collude, each shares a mask with "
     )
     await formed.play(server, opened.json()["round"])
+    await formed.next_period(server)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
     refused = (await formed.try_round(server)).json()
     assert refused["cause"] == "terms-refused"
@@ -275,10 +269,10 @@ async def test_polls_and_streams_end_with_the_process(server: Server, formed: Pa
     poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
     await asyncio.sleep(0.1)
     server.coordinator.stop_waiting()
-    assert (await asyncio.wait_for(stream, 25)).text.count("data: ") == 1
-    assert (await asyncio.wait_for(poll, 25)).json()["version"] == 1
+    assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1
+    assert (await asyncio.wait_for(poll, 3)).json()["version"] == 1
     again = server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30})
-    assert (await asyncio.wait_for(again, 25)).status_code == 200
+    assert (await asyncio.wait_for(again, 3)).status_code == 200
 
 
 async def test_a_poll_is_held_no_longer_than_the_settings_say(tmp_path: Any, party: Party) -> None:
@@ -287,7 +281,7 @@ async def test_a_poll_is_held_no_longer_than_the_settings_say(tmp_path: Any, par
         await party.open_cohort(server)
         started = time.monotonic()
         await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 0, "wait_s": 60})
-        assert time.monotonic() - started < 50
+        assert time.monotonic() - started < 5
 
 
 async def test_what_nobody_foresaw_is_a_problem_too(

@@ -1,19 +1,16 @@
-"""How a round ends other than by everybody's sum: disputes, evictions, LOST, and what the ledger forbids."""
+"""How a round ends other than by everybody's sum: disputes, evictions, erasure, LOST, and what follows."""
 
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from protocol import rest
-from protocol.causes import Cause
 from protocol.evicting import check_proof
 from protocol.messages import (
     Certificate,
+    Chain,
     Erasure,
     ErasureRequest,
     Evictions,
-    Ledger,
     Lost,
     Message,
     Receipt,
@@ -81,7 +78,7 @@ async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Se
 async def overdue(server: Server, party: Party, *silent: str) -> str:
     """A round past its latest end: these decryptors vanished after their receipts, and the others have reported."""
     party.drop = dict.fromkeys(silent, After.RECEIPT)
-    round_id = await party.open_round(server, lifetime_s=20_000)
+    round_id = await party.open_round(server)
     view = await party.play(server, round_id)
     assert (view["state"], view["ended"], view["fault"]["cause"]) == ("erasing", False, "quorum-lost")
     return round_id
@@ -106,12 +103,9 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     assert (ended["state"], ended["ended"]) == ("erased", True)
     closing = await server.client.get(f"/v1/contexts/{view['context']}/closing")
     assert isinstance(parse(closing.content), Erasure)
-    ledger = Ledger.from_bytes(
-        (await server.client.get(f"/v1/federations/{formed.federation}/ledger")).content
-    )
-    [past] = ledger.history
-    assert (past.reason, past.sets) == ("erased", ())
-    assert ledger.links[0].closing == past.closing
+    chain = await server.client.get(f"/v1/federations/{formed.federation}/chain")
+    [link] = Chain.from_bytes(chain.content).links
+    assert (link.reason, link.context.hex(), link.spends) == ("erased", ended["context"], False)
     # Nothing was opened: the same records are summed in the next sequence.
     following = await formed.open_round(server)
     view = await formed.play(server, following)
@@ -131,7 +125,7 @@ async def test_a_certified_round_may_be_closed_without_a_sum_before_it_is_erased
     server: Server, formed: Party
 ) -> None:
     formed.drop = dict.fromkeys(formed.ids[:3], After.VOTE)
-    round_id = await formed.open_round(server, lifetime_s=20_000)
+    round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     assert (view["state"], view["survivors"], view["reported"]) == ("erasing", list(formed.ids), [])
     closed = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
@@ -189,8 +183,10 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         assert (await then.play(server, following))["state"] == "done"
     async with running(lost, clock) as server:
         assert (await server.view(round_id))["state"] == "lost"
-        ledger = await server.coordinator.federations.ledger(party.federation)
-        assert [past.reason for past in ledger.history] == ["lost"]
+        [link] = await server.coordinator.federations.links(party.federation)
+        assert link.reason == "lost"
+        over = await party.try_round(server)
+        assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
 
 
 async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:
@@ -214,73 +210,20 @@ async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None
         assert (await party.check_result(server, round_id))["evicted"] == ["m-3"]
 
 
-async def test_the_ledger_refuses_a_set_without_one_and_names_group_and_rounds(
+async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
     server: Server, formed: Party
 ) -> None:
-    first = await formed.open_round(server)
-    assert (await formed.play(server, first))["state"] == "done"
-    formed.drop = {"m-5": After.OPENING}
-    second = await formed.open_round(server)
-    view = await formed.play(server, second)
-    assert view["state"] == "voided"
-    fault = view["fault"]
-    assert (fault["cause"], fault["group"], fault["rounds"]) == ("ledger-refused", ["m-5"], [first])
-    # Another lineage never meets the old columns.
-    formed.lineages = dict.fromkeys(formed.ids, b"new one!")
-    third = await formed.open_round(server)
-    view = await formed.play(server, third)
-    assert (view["state"], view["attempt"], view["survivors"]) == ("done", 1, list(formed.ids[:5]))
-
-
-async def test_decryptors_who_know_more_than_the_coordinator_name_group_and_rounds(
-    server: Server, formed: Party
-) -> None:
-    """A coordinator that asks for such a set all the same is told by whom, and what it would have shown."""
-    first = await formed.open_round(server)
-    await formed.play(server, first)
-    formed.drop = {"m-5": After.OPENING}
-    second = await formed.open_round(server)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("protocol.coordinator.checking.check_proposal", lambda *_: None)
-        view = await formed.play(server, second)
-    fault = view["fault"]
-    assert (view["state"], fault["cause"]) == ("voided", "ledger-refused")
-    assert (fault["group"], fault["rounds"]) == (["m-5"], [first])
-    assert fault["parties"] == ["m-0"]
-    assert "m-0 refused to sign: the columns of 1 members" in fault["detail"]
-
-
-async def test_an_exception_lets_one_round_pass(server: Server, formed: Party) -> None:
-    await formed.play(server, await formed.open_round(server))
-    formed.drop = {"m-5": After.OPENING}
-    exception = formed.exception(1, ("m-5",))
-    assert (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["next_sequence"] == 1
-    for forged, cause in (
-        (formed.exception(2, ("m-5",)), "exception-refused"),
-        (formed.exception(1, ("m-5",), cohort=bytes(32)), "exception-refused"),
-    ):
-        refused = await formed.try_round(server, exceptions=[forged.to_bytes().hex()])
-        assert (refused.status_code, refused.json()["cause"]) == (422, cause)
-    unsigned = bytearray(exception.to_bytes())
-    unsigned[-1] ^= 1
-    refused = await formed.try_round(server, exceptions=[unsigned.hex()])
-    assert refused.json()["cause"] == Cause.BAD_SIGNATURE
-    assert (await formed.try_round(server, exceptions=["ff"])).json()["cause"] == Cause.TRUNCATED
-    round_id = await formed.open_round(server, exceptions=[exception.to_bytes().hex()])
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
-
-
-async def test_a_new_cohort_goes_on_with_the_federations_history(server: Server, formed: Party) -> None:
-    first = await formed.open_round(server)
-    await formed.play(server, first)
-    await formed.open_cohort(server)
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        formed.seal(member, await server.opening(round_id, member))
+    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
+    assert (await formed.play(server, round_id))["state"] == "voided"
+    await formed.open_cohort(server)  # of the same period
     await formed.enrol(server)
-    formed.drop = {"m-5": After.OPENING}
-    second = await formed.open_round(server)
-    view = await formed.play(server, second)
-    assert (view["state"], view["fault"]["cause"]) == ("voided", "ledger-refused")
-    assert view["fault"]["rounds"] == [first]
+    view = await formed.play(server, await formed.open_round(server))
+    assert (view["state"], view["spec"]["period"]) == ("done", "period-0")
+    again = await formed.try_cohort(server)
+    assert (again.status_code, again.json()["cause"]) == (409, "already-summed")
 
 
 async def test_a_member_gets_the_cards_that_it_needs(server: Server, party: Party) -> None:

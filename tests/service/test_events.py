@@ -117,10 +117,10 @@ async def test_stored_events_are_taken_up_many_at_a_time(
         )
     events, hops = round_._journal.seen, list[Any]()
     setting, opened_s = round_.live.setting, round_.opened_s
-    begun = Collecting.begin(round_.attempt, setting.windows, opened_s, setting.history)
+    begun = Collecting.begin(round_.attempt, opened_s, setting.earlier)
     noted = Transcript.begin(round_.attempt, (await server.coordinator.cohort(formed.cohort)).cards)
-    stores = round_._database, round_._blobs, lambda: None, round_._key
-    again = Round(*stores, round_.attempt, opened_s, begun, noted)
+    stores = round_._database, round_._blobs
+    again = Round(*stores, lambda: None, lambda: None, round_._key, round_.attempt, opened_s, begun, noted)
 
     async def hop(work: Any, *arguments: Any) -> Any:
         hops.append(work)

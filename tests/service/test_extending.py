@@ -15,7 +15,7 @@ async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
     clock = Clock()
     async with running(tmp_path / "data", clock) as server:
         await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.open_round(server, lifetime_s=86_400)
         for member in party.ids[:5]:
             await party.serve(server, round_id, member)
         before = await server.view(round_id)
@@ -38,7 +38,7 @@ async def test_a_deadline_never_comes_nearer_nor_passes_the_terms_end(server: Se
     view = await server.view(round_id)
     nearer = await post(server, round_id, view["deadline_s"] - 1)
     assert (nearer.status_code, nearer.json()["cause"]) == (409, "conflict")
-    beyond = await post(server, round_id, view["terms"]["latest_end_s"])
+    beyond = await post(server, round_id, view["spec"]["latest_end_s"])
     assert (beyond.status_code, beyond.json()["cause"]) == (422, "terms-refused")
     for wrong in (0, -1, 1e300):
         assert (await post(server, round_id, wrong)).status_code == 400

@@ -1,30 +1,21 @@
 """Who has to certify a round is known to be there, or not, before it opens: by requests that were let in, and by nothing else."""
 
-import asyncio
 import os
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import OperationalError
 
-from client_sdk import AsyncMember, Identity, Policy
-from client_sdk.surroundings import Surroundings
-from client_sdk.transport import AsyncDriver
 from protocol.identity import SigningKey
 from protocol.preflight import DecryptorsView
 from protocol.request_signature import Target, sign_request
 from service import heard
 from service.access.nonces import FORGET_EVERY_S, signer_of
 from service.storage.tables import nonces
-from tests.service.asking import Consortium
-from tests.service.declared import Checking
-from tests.service.driver import SIX, Party
-from tests.service.serving import Server, running, served
+from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
+from tests.service.serving import Server
 from tests.service.signing import KEYS
-from tests.veilsum import cli as commands
 
 ON_BOTH = True
 LONG_S = 900.0
@@ -38,13 +29,9 @@ async def silent(server: Server, formed: Party) -> Party:
     return formed
 
 
-def request_of(party: Party, **changes: Any) -> dict[str, Any]:
-    return {"dim": 4, "classes": 3, "extractor": party.extractor.hex(), "chunk_elements": 8, **changes}
-
-
 async def shown(server: Server, party: Party, **changes: Any) -> DecryptorsView:
     path = f"/v1/cohorts/{party.cohort}/rounds/preflight"
-    answer = await server.client.post(path, json=request_of(party, **changes))
+    answer = await server.client.post(path, json=changes)
     assert answer.status_code == 200, answer.text
     return DecryptorsView.model_validate(answer.json()["decryptors"])
 
@@ -190,7 +177,7 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     for member in SIX[1:needed]:
         await waits(server, silent, member)
     path = f"/v1/cohorts/{silent.cohort}/rounds"
-    request = request_of(silent, heard_within_s=120)
+    request = {"heard_within_s": 120}
     refused = await server.client.post(path, json=request)
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
     absent = ", ".join(("m-0", *SIX[needed:]))
@@ -217,78 +204,19 @@ async def test_who_is_silent_keeps_no_round_from_opening_that_does_not_ask(
     assert (await silent.try_round(server)).status_code == 201
 
 
-async def test_a_member_of_the_sdk_that_waits_is_heard_from(server: Server, tmp_path: Path) -> None:
-    consortium = await Consortium(tmp_path, server).begin()
+async def test_waiting_for_a_run_is_being_heard_from_too(server: Server, silent: Party) -> None:
+    async with server.signing("m-3", KEYS["m-3"]) as client:
+        assert (await client.get(f"{silent.where}/runs")).status_code == 200
+    assert (await shown(server, silent)).silent == tuple(each for each in SIX if each != "m-3")
+
+
+async def test_a_first_step_needs_as_many_members_as_may_be_missing_later(server: Server) -> None:
+    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    await party.begin(server)
     server.clock.ahead_s += LONG_S
-    path = f"/v1/cohorts/{consortium.cohort}/rounds/preflight"
-    request = {"dim": 4, "classes": 3, "extractor": (b"e" * 32).hex()}
-
-    async def silent() -> list[str]:
-        found: list[str] = (await server.client.post(path, json=request)).json()["decryptors"]["silent"]
-        return found
-
-    assert await silent() == list(consortium.ids)
-    driver = AsyncDriver("http://coordinator", transport=httpx.ASGITransport(Checking(server.app)))
-    async with AsyncMember(
-        "http://coordinator",
-        Identity.load(tmp_path / "m-2"),
-        None,
-        Policy(admin_key=consortium.admin.public),
-        surroundings=Surroundings(now_s=server.clock),
-        driver=driver,
-    ) as member:
-        seen = await member.cohort(consortium.cohort)
-        assert (seen.state, seen.rounds) == ("formed", ())
-        assert await silent() == ["m-0", "m-1", "m-3"]
-        waiting = asyncio.create_task(member.cohort(consortium.cohort, seen.version))
-        opened = await consortium.open_round()
-        assert (await waiting).rounds == (opened,)
-
-
-async def test_a_join_that_waits_is_heard_from_again_and_again(
-    tmp_path: Path, stores: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del stores
-    for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
-        monkeypatch.delenv(name)
-    token = commands.TOKEN
-    async with (
-        running(tmp_path / "data", operator_token=token, max_wait_s=1.0) as server,
-        served(server) as url,
-    ):
-        cli = commands.Cli(tmp_path, url)
-        c = await asyncio.to_thread(commands.Consortium, cli)
-        everybody = {signer_of(c.admin, member) for member in c.members}
-        joining = [c.join(member) for member in c.members]
-        await asyncio.to_thread(c.formed)
-        database = server.coordinator.database
-        # More often than enrolling asks.
-        for _ in range(4):
-            async with database.transaction() as connection:
-                await connection.execute(delete(nonces))
-            async with asyncio.timeout(120):
-                heard_from = set[str]()
-                while heard_from != everybody:
-                    await asyncio.sleep(0.05)
-                    async with database.reading() as connection:
-                        heard_from = set((await connection.execute(select(nonces.c.signer))).scalars())
-        terms = ("--dim", commands.DIM, "--classes", commands.CLASSES, "--extractor", commands.EXTRACTOR)
-        opening = cli.at("operator", "round", "open", c.cohort, *terms, "--grace-s", 0.05, "--token", token)
-        said = await asyncio.to_thread(cli, *opening, "--dry-run")
-        assert "3 of 3 decryptors heard from within 600 s, 2 needed\n" in said.out
-        opened = await asyncio.to_thread(cli, *opening, "--heard-within", 60)
-        assert opened.code == 0, opened
-        ended = [await asyncio.wrap_future(each) for each in joining]
-        assert [each.code for each in ended] == [0] * 3, ended
-        async with database.transaction() as connection:
-            await connection.execute(delete(nonces))
-        said = await asyncio.to_thread(cli, *opening, "--dry-run")
-        assert "0 of 3 decryptors heard from within 600 s, 2 needed; not: m0, m1, m2\n" in said.out
-        assert "it would be opened\n" in said.out
-        for more in (("--dry-run",), (), ("--json",)):
-            refused = await asyncio.to_thread(cli, *opening, "--heard-within", 90, *more)
-            assert refused.code == 1
-            assert (
-                "terms-refused: 0 of 3 decryptors heard from within 90 s, 2 needed; not: m0, m1, m2: "
-                "start their `veilsum member join`, or leave --heard-within out"
-            ) in (refused.values["error"] if "--json" in more else refused.error)
+    for member in SIX[:4]:  # n_min, and as many decryptors as a round needs
+        await waits(server, party, member)
+    refused = await party.try_round(server, heard_within_s=120)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    await waits(server, party, "m-4")
+    assert (await party.try_round(server, heard_within_s=120)).status_code == 201

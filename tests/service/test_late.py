@@ -35,24 +35,22 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         begun, go_on, come = (threading.Event() for _ in range(3))
         outcome_of, put = here._outcome, here.blobs.put
 
-        def otherwise(*args: Any) -> Outcome:
+        async def otherwise(*args: Any) -> Outcome:
             """As another kind of processor would have it: the last bits differ, and the record names what it signed."""
-            made = outcome_of(*args)
-            weights = save(
-                {name: array * 1.0000001 for name, array in load(made.documents["weights"]).items()}
-            )
+            made = await outcome_of(*args)
+            head = save({name: array * 1.0000001 for name, array in load(made.documents["head"]).items()})
             assert made.record is not None
             record = made.record.model_copy(
-                update={"weights_sha256": hashlib.sha256(weights).hexdigest(), "signature": ""}
+                update={"head": hashlib.sha256(head).hexdigest(), "signature": ""}
             )
-            return Outcome(sign_record(record, here.key), {**made.documents, "weights": weights})
+            return Outcome(sign_record(record, here.key), {**made.documents, "head": head})
 
         def late(name: str, data: bytes) -> None:
             if name.startswith(("results/", "transcripts/")):
                 begun.set()
-                assert go_on.wait(120)
+                assert go_on.wait(30)
             put(name, data)
-            if name.endswith("weights"):
+            if name.endswith("head"):
                 come.set()
 
         async def nothing(*_args: object) -> None:
@@ -63,9 +61,9 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         monkeypatch.setattr(here.blobs, "put", late)
         monkeypatch.setattr(there, "_solve", nothing)
         await party.play_until(both, round_id, "recovered")
-        assert await asyncio.to_thread(begun.wait, 120)
+        assert await asyncio.to_thread(begun.wait, 20)
         # The database ends the transaction that stands still; the round is free, and the other ends it.
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(30):
             while there.rounds[round_id].final is None:
                 try:
                     await solve(there.rounds[round_id])
@@ -73,7 +71,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
                     await asyncio.sleep(0.2)
         signed = {each: there.blobs.names(f"{each}/{round_id}") for each in ("results", "transcripts")}
         go_on.set()
-        assert await asyncio.to_thread(come.wait, 120)
+        assert await asyncio.to_thread(come.wait, 20)
         for replica in (one, other):
             await party.check_result(replica, round_id)
             await replica.coordinator.round(round_id)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.memory import give_back
+from service.solving import give_back
 from service.storage.dialects import Sqlite
 from service.storage.tables import events
 

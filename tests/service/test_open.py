@@ -11,10 +11,9 @@ from tests.service.serving import Server, running
 
 
 async def ended(server: Server, party: Party, count: int) -> list[str]:
-    """So many rounds that are done, each over new records."""
+    """So many rounds that are done, each of a period of its own."""
     names = []
-    for number in range(count):
-        party.lineages = dict.fromkeys(party.ids, number.to_bytes(8, "little"))
+    for _ in range(count):
         names.append(await party.open_round(server))
         assert (await party.play(server, names[-1]))["state"] == "done"
         await server.tidy(names[-1])
@@ -35,7 +34,8 @@ def asked(party: Party, round_id: str) -> list[str]:
         *own,
         f"/v1/cohorts/{party.cohort}",
         federation,
-        f"{federation}/budget",
+        f"{federation}/chain",
+        f"{federation}/studies",
         f"/federations/{party.federation}",
     ]
 
@@ -45,7 +45,6 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(tmp_path: Pat
         await party.begin(server)
         first, second = await ended(server, party, 2)
         assert server.coordinator.catalogue.open() == []
-        party.lineages = dict.fromkeys(party.ids, b"the last")
         live = await party.open_round(server)
         seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
     async with running(tmp_path) as server:
@@ -66,7 +65,6 @@ async def test_lists_are_by_federation_by_state_and_by_page(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = await ended(server, formed, 2)
-    formed.lineages = dict.fromkeys(formed.ids, b"the last")
     live = await formed.open_round(server)
 
     async def shown(**chosen: str | int) -> list[str]:

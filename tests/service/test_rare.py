@@ -1,10 +1,8 @@
-"""An indicator round, and the main round that withholds what it counted too few holders of, over the wire (protocol §9)."""
+"""An indicator, and the sum that withholds what it counted too few holders of, over the wire (protocol §8.3)."""
 
 import asyncio
 import json
-import secrets
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,28 @@ import pytest
 from safetensors.numpy import load
 
 from protocol import rest
-from protocol.causes import Cause
-from protocol.errors import PeerFault
 from protocol.messages import Disclosure
-from protocol.rest import MAX_DISCLOSURE_BYTES, RoundRequest
 from protocol.simulator import After
-from service import counting
+from service import steps
 from service.coordinator import SWEEP_S
-from service.indicating import indicator_terms
-from tests.service.counting import COUNTS, Counting
+from service.documents import DISCLOSURE
+from tests.service.driver import COUNTS, HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server, running, snapshot
 
 
 @pytest.fixture
-def party() -> Counting:
-    return Counting(tuple(f"m-{index}" for index in range(6)), classes=5)
+def party() -> Party:
+    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) with classes of their own."""
+    return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
 
 
 @pytest.fixture
-async def formed(server: Server, party: Counting) -> Counting:
+async def formed(server: Server, party: Party) -> Party:
     await party.begin(server)
     return party
 
 
-async def give_up(server: Server, party: Counting, round_id: str) -> None:
+async def give_up(server: Server, party: Party, round_id: str) -> None:
     """The operator cancels a round that everybody has opened."""
     for member in party.ids:
         party.seal(member, await server.opening(round_id, member))
@@ -43,105 +39,60 @@ async def give_up(server: Server, party: Counting, round_id: str) -> None:
     assert (await party.play(server, round_id))["state"] == "voided"
 
 
-def metadata(weights: bytes) -> dict[str, Any]:
+def metadata(head: bytes) -> dict[str, Any]:
     """What a head's file says of itself."""
-    (length,) = struct.unpack("<Q", weights[:8])
-    found: dict[str, Any] = json.loads(json.loads(weights[8 : 8 + length])["__metadata__"][rest.HEAD])
+    (length,) = struct.unpack("<Q", head[:8])
+    found: dict[str, Any] = json.loads(json.loads(head[8 : 8 + length])["__metadata__"][rest.HEAD])
     return found
 
 
-async def test_the_counts_come_first_then_the_round_without_what_few_hold(
-    server: Server, formed: Counting
+async def step(server: Server, party: Party) -> str | None:
+    found: str | None = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"]
+    return found
+
+
+async def forgotten(server: Server, indicator: str) -> None:
+    async with asyncio.timeout(10):
+        while DISCLOSURE in server.coordinator.blobs.names(f"results/{indicator}"):
+            server.coordinator.keeper.wake()
+            await asyncio.sleep(0.01)
+
+
+async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
+    server: Server, formed: Party
 ) -> None:
+    assert await step(server, formed) == "indicator"
     indicator = await formed.count(server)
     view = await server.view(indicator)
-    assert view["holders"] == COUNTS
-    assert (view["terms"]["statistic"], view["terms"]["dim"], view["terms"]["classes"]) == (
-        "indicator",
-        None,
-        5,
-    )
-    assert (view["terms"]["lattice"], view["terms"]["ring_bits"]) == ("indicator", 8)
+    assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
     assert {member: formed.counts(member) for member in formed.ids} == dict.fromkeys(formed.ids, COUNTS)
-    cohort = (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()
-    assert (cohort["withhold"], cohort["indicator"]) == (True, indicator)
+    assert await step(server, formed) == "sum"
     main = await formed.open_round(server)
-    terms = (await server.view(main))["terms"]
-    assert (terms["indicator"], terms["margin"], terms["withheld"]) == (view["context"], 1, [2, 3, 4])
+    spec = (await server.view(main))["spec"]
+    assert (spec["indicator"], spec["withheld"]) == (view["context"], [2, 3, 4])
     assert (await formed.play(server, main))["state"] == "done"
     record = await formed.check_result(server, main)
-    assert record["withheld"] == [2, 3, 4]
-    assert record["rare"] == {"indicator": view["context"], "margin": 1, "floor": 5, "holders": COUNTS}
+    assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
     assert record["solution"]["empty_classes"] == [2, 3, 4]
-    weights = (await server.client.get(f"/v1/rounds/{main}/result/weights")).content
-    assert metadata(weights) == {
-        "classes_without_records": [2, 3, 4],
-        "withheld": [2, 3, 4],
-        "form": {"kind": "linear"},
-    }
-    assert load(weights)["weights"].shape == (4, 5)
-    assert not load(weights)["weights"][:, 2:].any()
-    cohort = (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()
-    assert cohort["indicator"] is None
+    head = (await server.client.get(f"/v1/rounds/{main}/result/weights")).content
+    assert (metadata(head)["withheld"], metadata(head)["form"]) == ([2, 3, 4], {"kind": "linear"})
+    assert not load(head)["weights"][:, 2:].any()
+    assert await step(server, formed) is None
 
 
-async def test_without_counts_a_round_is_refused_with_what_to_do(server: Server, formed: Counting) -> None:
-    refused = await formed.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-    assert "no indicator round of this cohort has been finished" in refused.json()["detail"]
-    assert "`veilsum operator round open`" in refused.json()["detail"]
-    # one that was given up counts nothing
-    given_up = await formed.open_indicator(server)
-    await give_up(server, formed, given_up)
-    assert (await formed.try_round(server)).json()["cause"] == "terms-refused"
+async def test_an_indicator_that_was_given_up_is_opened_again(server: Server, formed: Party) -> None:
+    await give_up(server, formed, await formed.open_round(server))
+    assert await step(server, formed) == "indicator"
     await formed.count(server)
-    for request, words in (
-        ({"classes": 6}, "counted 5 classes, and this round is over 6"),
-        ({"margin": 3}, "each class is held by fewer than m = 7 members"),
-    ):
-        refused = await formed.try_round(server, **request)
-        assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-        assert words in refused.json()["detail"]
-    main = await formed.open_round(server, margin=0)
-    assert (await server.view(main))["terms"]["withheld"] == [2, 3, 4]
 
 
-async def test_where_rare_classes_are_published_nobody_counts(server: Server) -> None:
-    party = Counting(tuple(f"m-{index}" for index in range(6)), classes=5)
-    await party.found(server)
-    party.roster = party.make_roster(party.roster.coordinator, version=2, withhold=0)
-    where = f"/v1/federations/{party.federation}/roster"
-    await server.client.put(where, content=party.roster.to_bytes(), headers={"content-type": rest.OCTETS})
-    await party.open_cohort(server)
-    await party.enrol(server)
-    refused = await party.try_indicator(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-    assert "the admin signed that rare classes are published" in refused.json()["detail"]
-    main = await party.open_round(server)
-    assert (await party.play(server, main))["state"] == "done"
-    record = await party.check_result(server, main)
-    assert (record["withheld"], record["rare"]) == ([], None)
-    cohort = (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()
-    assert (cohort["withhold"], cohort["indicator"]) == (False, None)
-
-
-@pytest.mark.parametrize("request_", [{"statistic": "indicator", "dim": 4}, {"dim": None}])
-async def test_features_go_with_statistics_of_features(
-    server: Server, formed: Counting, request_: dict[str, Any]
-) -> None:
-    refused = await formed.try_round(server, **request_)
-    assert (refused.status_code, refused.json()["cause"]) == (400, "malformed-request")
-    assert "an indicator round has none" in refused.json()["detail"]
-
-
-async def test_only_members_are_shown_who_holds_what(server: Server, formed: Counting) -> None:
-    indicator = await formed.open_indicator(server)
+async def test_only_members_are_shown_who_holds_what(server: Server, formed: Party) -> None:
+    indicator = await formed.open_round(server)
     early = await formed.shown(server, indicator, "m-0")
     assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
     await formed.play(server, indicator)
-    assert isinstance(
-        Disclosure.from_bytes((await formed.shown(server, indicator, "m-0")).content), Disclosure
-    )
+    shown = Disclosure.from_bytes((await formed.shown(server, indicator, "m-0")).content)
+    assert [entry.header.member for entry in shown.entries] == list(formed.ids)
     forged = await formed.shown(server, indicator, "m-0", by="m-1")
     assert (forged.status_code, forged.json()["cause"]) == (403, "forbidden")
     formed.keys["m-9"] = formed.keys["m-0"]
@@ -151,9 +102,7 @@ async def test_only_members_are_shown_who_holds_what(server: Server, formed: Cou
     assert (unsigned.status_code, unsigned.json()["cause"]) == (401, "request-unsigned")
 
 
-async def test_an_indicator_round_has_no_head_and_no_sums_to_hand_out(
-    server: Server, formed: Counting
-) -> None:
+async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, formed: Party) -> None:
     indicator = await formed.count(server)
     for what in ("", "/weights", "/sums"):
         refused = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
@@ -163,53 +112,23 @@ async def test_an_indicator_round_has_no_head_and_no_sums_to_hand_out(
     assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
 
 
-async def test_what_was_disclosed_is_kept_until_a_result_rests_on_it(
-    server: Server, formed: Counting
-) -> None:
-    first = await formed.count(server)
-    voided = await formed.open_round(server)
-    await give_up(server, formed, voided)
-    assert (await formed.shown(server, first, "m-0")).status_code == 200
-    # a later count takes its place
-    second = await formed.count(server)
-    gone = await formed.shown(server, first, "m-0")
-    assert (gone.status_code, gone.json()["detail"]) == (409, f"round {first} keeps no disclosure")
+async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(server: Server, formed: Party) -> None:
+    indicator = await formed.count(server)
+    await give_up(server, formed, await formed.open_round(server))
+    assert (await formed.shown(server, indicator, "m-0")).status_code == 200
     main = await formed.open_round(server)
-    assert (await server.view(main))["terms"]["indicator"] == (await server.view(second))["context"]
-    assert (await formed.shown(server, second, "m-0")).status_code == 200
     assert (await formed.play(server, main))["state"] == "done"
     await formed.check_result(server, main)
-    while "disclosure" in server.coordinator.blobs.names(f"results/{second}"):
-        await server.client.get("/healthz")
-    assert (await formed.shown(server, second, "m-0")).status_code == 409
-    # whoever has counted goes on by what it knows
-    again = await formed.open_round(server)
-    assert (await formed.play(server, again))["state"] == "done"
-    assert (await formed.check_result(server, again))["rare"]["holders"] == COUNTS
-
-
-async def test_what_was_put_back_after_it_was_forgotten_is_swept(server: Server, formed: Counting) -> None:
-    """By a process that stood still while another went on."""
-    first = await formed.count(server)
-    late = server.coordinator.blobs.get(f"results/{first}/{counting.DISCLOSURE}")
-    second = await formed.count(server)
-    while "disclosure" in server.coordinator.blobs.names(f"results/{first}"):
-        await server.client.get("/healthz")
-    server.coordinator.blobs.put(f"results/{first}/{counting.DISCLOSURE}", late)
+    await forgotten(server, indicator)
+    gone = await formed.shown(server, indicator, "m-0")
+    assert (gone.status_code, gone.json()["cause"]) == (409, "wrong-phase")
+    # By a process that stood still while another went on.
+    server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", b"late")
     server.clock.ahead_s += SWEEP_S + 1
-    for _ in range(500):
-        if "disclosure" not in server.coordinator.blobs.names(f"results/{first}"):
-            break
-        server.coordinator.keeper.wake()
-        await asyncio.sleep(0.01)
-    assert "disclosure" not in server.coordinator.blobs.names(f"results/{first}")
-    assert "disclosure" in server.coordinator.blobs.names(f"results/{second}")
+    await forgotten(server, indicator)
 
 
-async def test_what_was_disclosed_is_not_kept_beyond_its_cohorts_cards(
-    tmp_path: Path, party: Counting
-) -> None:
-    """No round can rest on it any more, in a federation that never opens one either."""
+async def test_what_was_disclosed_is_not_kept_beyond_its_study(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path / "data") as server:
         await party.begin(server)
         indicator = await party.count(server)
@@ -217,50 +136,59 @@ async def test_what_was_disclosed_is_not_kept_beyond_its_cohorts_cards(
     async with running(tmp_path / "later") as server:
         assert (await party.shown(server, indicator, "m-0")).status_code == 200
         clock = server.clock
-    clock.ahead_s += 2 * 10**7
+    clock.ahead_s += 81 * 86_400
     async with running(tmp_path / "later", clock) as server:
         gone = await party.shown(server, indicator, "m-0")
-        assert (gone.status_code, gone.json()["detail"]) == (409, f"round {indicator} keeps no disclosure")
+        assert gone.status_code == 409
         assert (await server.view(indicator))["holders"] == COUNTS
 
 
-async def test_counts_that_nobody_can_have_fail_the_round(server: Server, formed: Counting) -> None:
+async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repeated(
+    server: Server, formed: Party
+) -> None:
     formed.spoil["m-2"] = lambda vector: vector - 100
-    indicator = await formed.open_indicator(server)
+    indicator = await formed.open_round(server)
     view = await formed.play(server, indicator)
-    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
+    assert (view["state"], view["fault"]["cause"], view["holders"]) == ("failed", "sum-check-failed", [])
     assert not any(letter.isdigit() for letter in view["fault"]["detail"])
-    assert view["holders"] == []
-    assert (await formed.try_round(server)).json()["cause"] == "terms-refused"
     await server.tidy(indicator)
     assert server.coordinator.blobs.names(f"results/{indicator}") == ()
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
+    assert view["context"] in refused.json()["detail"]
+    formed.spoil = {}
+    await formed.open_cohort(server, repeats=view["context"])
+    await formed.enrol(server)
+    assert (await server.view(await formed.count(server)))["holders"] == COUNTS
+    await formed.open_cohort(server, repeats=None)
+    await formed.enrol(server)
+    main = await formed.open_round(server)
+    assert (await formed.play(server, main))["state"] == "done"
+    assert (await formed.check_result(server, main))["holders"] == COUNTS
 
 
-async def test_a_dealer_that_was_evicted_is_not_counted_and_loses_the_main_round_alone(
-    server: Server,
+async def test_a_dealer_that_was_evicted_is_not_counted_and_is_not_in_the_sum(
+    server: Server, formed: Party
 ) -> None:
-    party = Counting(tuple(f"m-{index}" for index in range(6)), classes=5)
-    await party.begin(server)
-    party.deal["m-0"] = lambda _decryptor, shares: bytes(36) + shares[36:]
-    indicator = await party.open_indicator(server)
-    view = await party.play(server, indicator)
+    formed.deal["m-0"] = lambda _decryptor, shares: bytes(36) + shares[36:]
+    indicator = await formed.open_round(server)
+    view = await formed.play(server, indicator)
     assert (view["state"], view["evicted"], view["holders"]) == ("done", ["m-0"], [5, 5, 2, 1, 0])
-    await party.recount(server, indicator)
-    assert party.counts("m-1") == party.counts("m-0") == [5, 5, 2, 1, 0]
-    del party.deal["m-0"]
-    main = await party.open_round(server)
-    assert server.coordinator.rounds[main].attempt.opening.terms.evicted == ("m-0",)
-    view = await party.play(server, main)
-    assert (view["state"], view["survivors"]) == ("done", list(party.ids[1:]))
-    assert "m-0" in view["uploaded"] or view["evicted"] == []
-    record = await party.check_result(server, main)
-    assert record["rare"]["holders"] == [5, 5, 2, 1, 0]
+    await formed.recount(server, indicator)
+    assert formed.counts("m-1") == [5, 5, 2, 1, 0]
+    del formed.deal["m-0"]
+    formed.drop = {"m-0": After.CARD}  # it was not counted, and opens no sum
+    main = await formed.open_round(server)
+    assert server.coordinator.rounds[main].attempt.terms.evicted == ("m-0",)
+    view = await formed.play(server, main)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[1:]))
+    assert (await formed.check_result(server, main))["holders"] == [5, 5, 2, 1, 0]
 
 
-async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Counting) -> None:
+async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path / "data") as server:
         await party.begin(server)
-        indicator = await party.open_indicator(server)
+        indicator = await party.open_round(server)
         await party.play_until(server, indicator, "revealing")
         snapshot(server.folder, tmp_path / "revealing")
         then = party.copy()
@@ -279,14 +207,14 @@ async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, pa
     async with running(tmp_path / "main") as server:
         assert (await then.play(server, main))["state"] == "done"
         record = await then.check_result(server, main)
-        assert (record["withheld"], record["rare"]["holders"]) == ([2, 3, 4], COUNTS)
+        assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
         # As a crash between the result and the clearing would leave it.
-        server.coordinator.blobs.put(f"results/{indicator}/{counting.DISCLOSURE}", shown)
+        server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", shown)
     async with running(tmp_path / "main") as server:
         assert (await then.shown(server, indicator, "m-3")).status_code == 409
 
 
-async def test_who_did_not_count_takes_no_part_and_the_others_go_on(server: Server, formed: Counting) -> None:
+async def test_who_was_not_counted_is_not_in_the_sum(server: Server, formed: Party) -> None:
     formed.drop = {"m-5": After.OPENING}
     indicator = await formed.count(server)
     assert (await server.view(indicator))["holders"] == [5, 5, 2, 2, 0]
@@ -296,15 +224,41 @@ async def test_who_did_not_count_takes_no_part_and_the_others_go_on(server: Serv
     await formed.check_result(server, main)
 
 
-async def test_a_disclosure_longer_than_members_read_is_not_begun(server: Server, formed: Counting) -> None:
-    manifest = server.coordinator.cohorts[formed.cohort].formed()
-    request = RoundRequest(statistic="indicator", classes=65_535, extractor=secrets.token_hex(32))
-    terms = indicator_terms(request, manifest, bytes(32), 6000, 1)
-    assert terms.elements == 65_535
-    many = tuple(f"m-{index:04}" for index in range(1000))
-    crowd = replace(manifest, members=many, caps=(1,) * 1000)
-    with pytest.raises(
-        PeerFault, match=f"more than the {MAX_DISCLOSURE_BYTES} that a member reads"
-    ) as caught:
-        indicator_terms(request, crowd, bytes(32), 6000, 1)
-    assert caught.value.cause is Cause.TERMS_REFUSED
+async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, formed: Party) -> None:
+    await formed.count(server)
+    await formed.open_cohort(server)
+    await formed.enrol(server, formed.ids[:4])
+    closed = await server.client.post(f"/v1/cohorts/{formed.cohort}/close")
+    assert closed.json()["state"] == "failed"  # members_min
+    formed.question = {**formed.question, "members_min": 4, "withhold": {"margin": 0}}
+    formed.notes = {"name": "other"}
+    await formed.publish_study(server)
+    await formed.open_cohort(server)
+    await formed.enrol(server)
+    await formed.count(server)
+    await formed.open_cohort(server)
+    await formed.enrol(server, formed.ids[:5])
+    await server.client.post(f"/v1/cohorts/{formed.cohort}/close")
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
+    assert refused.json()["parties"] == ["m-5"]
+
+
+async def test_a_disclosure_longer_than_members_read_is_not_begun(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "MAX_DISCLOSURE_BYTES", 10_000)
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    monkeypatch.setattr(steps, "MAX_DISCLOSURE_BYTES", 20_000)
+    assert (await formed.try_round(server)).status_code == 201
+
+
+async def test_a_class_that_too_few_hold_leaves_nothing_to_sum(server: Server) -> None:
+    party = Party(
+        SIX, classes=2, hold=((0,), (0,), (0,), (1,), (1,), (1,)), question={**WITHHOLDING, "members_min": 5}
+    )
+    await party.begin(server)
+    await party.count(server)
+    refused = await party.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")

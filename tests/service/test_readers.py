@@ -1,63 +1,45 @@
-"""The admin's list of readers: who beside operators may read the sums themselves."""
+"""Who may read what: sums are for operators and the roster's readers, heads for members or for anyone, as the study says."""
 
-from pathlib import Path
-
-import httpx
-import numpy as np
 import pytest
 
-from calibration import FFCStatistics
-from client_sdk import Result
-from client_sdk.errors import PeerFault
-from protocol.causes import Cause
-from protocol.messages import Roster
-from tests.service.asking import CLASSES, DIM, Consortium, records_of
-from tests.service.serving import running
+from tests.service.driver import SIX, Party
+from tests.service.serving import Server
 
 
-async def read(consortium: Consortium, member: str, result: Result) -> FFCStatistics:
-    async with consortium.member(member) as each:
-        found = await each.sums(result)
-    assert isinstance(found, FFCStatistics)
-    return found
+async def finished(server: Server, party: Party, **roster: object) -> str:
+    await party.begin(server)
+    if roster:
+        party.roster = party.make_roster(party.roster.coordinator, 2, **roster)
+        await party.publish_roster(server, party.roster)
+        await party.open_cohort(server)
+        await party.enrol(server)
+    round_id = await party.open_round(server)
+    assert (await party.play(server, round_id))["state"] == "done"
+    return round_id
 
 
-async def test_readers_read_the_sums_and_nobody_else_does(tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as server:
-        consortium = await Consortium(tmp_path, server, readers=("m-1", "m-2")).begin()
-        results = await consortium.contribute(await consortium.open_round())
-        pooled = await read(consortium, "m-1", results[1])
-        plain = FFCStatistics(DIM, CLASSES, normalise=True)
-        for member in range(4):
-            plain.update(records_of(member).features, records_of(member).labels)
-        np.testing.assert_allclose(pooled.V, plain.V, atol=1e-6)
-        np.testing.assert_array_equal(pooled.counts, plain.counts)
-        with pytest.raises(PeerFault, match="have the admin sign a roster with --reader m-3") as caught:
-            await read(consortium, "m-3", results[3])
-        assert caught.value.cause is Cause.FORBIDDEN
-        path = f"/v1/rounds/{results[0].record.round}/result/sums"
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(server.app), base_url="http://coordinator"
-        ) as stranger:
-            assert (await stranger.get(path)).status_code == 401
-        assert (await server.client.get(path)).status_code == 200
+async def status(server: Server, party: Party, member: str, path: str) -> int:
+    async with server.signing(member, party.keys[member]) as client:
+        return (await client.get(path)).status_code
 
-        # Whom a newer roster does not list any more reads nothing, not even of rounds before it.
-        old = consortium.roster
-        await consortium.publish(
-            Roster.make(
-                consortium.admin,
-                version_number=2,
-                federation=old.federation,
-                coordinator=old.coordinator,
-                members=old.members,
-                decryptors=(),
-                extractors=old.extractors,
-                readers=("m-2", "m-3"),
-                withhold=0,
-            )
-        )
-        await read(consortium, "m-2", results[2])
-        for member in (1, 3):
-            with pytest.raises(PeerFault, match="may not read sums"):
-                await read(consortium, f"m-{member}", results[member])
+
+async def test_readers_read_the_sums_and_nobody_else_does(server: Server, party: Party) -> None:
+    path = f"/v1/rounds/{await finished(server, party, readers=('m-1', 'm-2'))}/result/sums"
+    assert [await status(server, party, member, path) for member in party.ids[1:4]] == [200, 200, 403]
+    async with server.anonymous() as nobody:
+        assert (await nobody.get(path)).status_code == 401
+    assert (await server.client.get(path)).status_code == 200
+    # Whom a newer roster does not list any more reads nothing, not even of rounds before it.
+    newer = party.make_roster(party.roster.coordinator, 3, readers=("m-2", "m-3"))
+    await party.publish_roster(server, newer)
+    assert [await status(server, party, member, path) for member in party.ids[1:4]] == [403, 200, 403]
+
+
+@pytest.mark.parametrize("readers", ["members", "anyone"])
+async def test_a_head_is_for_whom_the_study_names(server: Server, readers: str) -> None:
+    party = Party(SIX, after={"readers": readers})
+    path = f"/v1/rounds/{await finished(server, party)}/result/weights"
+    assert await status(server, party, "m-3", path) == 200
+    assert (await server.client.get(path)).status_code == 200
+    async with server.anonymous() as nobody:
+        assert (await nobody.get(path)).status_code == (200 if readers == "anyone" else 401)

@@ -39,14 +39,16 @@ def test_what_was_used_last_is_kept_up_to_a_weight() -> None:
 
 
 def made(key: SigningKey, version: int, members: list[str], **changes: Any) -> Roster:
-    """A roster in which each member's key tells its version too."""
+    """A roster in which each member's key tells its number too."""
     return Roster.make(
         key,
-        version_number=version,
+        number=version,
+        name="a federation",
         federation=key.public,
         coordinator=bytes(32),
+        study_key=bytes(range(32)),
         members=tuple(Entry(member, key_in(version, place)) for place, member in enumerate(sorted(members))),
-        **{"decryptors": (), "extractors": (), "readers": (), "withhold": 0, **changes},
+        **{"decryptors": (), "readers": (), "revoked": (), **changes},
     )
 
 
@@ -66,12 +68,12 @@ def test_entries_are_read_out_of_a_stored_roster_as_out_of_a_parsed_one(data: st
         SigningKey(bytes(32)),
         data.draw(st.integers(0, 200)),
         members,
-        extractors=data.draw(digests),
-        withhold=data.draw(st.sampled_from([0, 1])),
+        revoked=data.draw(digests),
         **named,
     )
     listed = Listed(roster.to_bytes())
-    for what in ("version_number", "federation", "withhold", "hash"):
+    assert listed.revoked == frozenset(roster.revoked)
+    for what in ("number", "name", "federation", "study_key", "hash"):
         assert getattr(listed, what) == getattr(roster, what)
     for role in ("decryptors", "readers"):
         assert tuple(getattr(listed, role)) == getattr(roster, role)
@@ -81,7 +83,7 @@ def test_entries_are_read_out_of_a_stored_roster_as_out_of_a_parsed_one(data: st
     assert [listed.key_of(member) for member in ids] == [entry.key for entry in roster.members]
     for stranger in {*data.draw(st.lists(name)), "a", "z" * 64} - set(ids):
         assert stranger not in listed.members
-        with pytest.raises(PeerFault, match="is not in roster version"):
+        with pytest.raises(PeerFault, match="is not in roster"):
             listed.key_of(stranger)
 
 
@@ -108,7 +110,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     class Counted(Listed):
         def __init__(self, body: bytes) -> None:
             super().__init__(body)
-            found.append(self.version_number)
+            found.append(self.number)
 
     monkeypatch.setattr(rosters, "Listed", Counted)
     return found
@@ -118,7 +120,7 @@ async def stored(server: Server, key: SigningKey, *versions: list[str], **change
     """A federation of these versions."""
     for number, members in enumerate(versions, 1):
         roster = made(key, number, members, **changes)
-        values = {"federation": key.public.hex(), "version": number, "body": roster.to_bytes()}
+        values = {"federation": key.public.hex(), "number": number, "body": roster.to_bytes()}
         async with server.coordinator.database.transaction() as connection:
             await connection.execute(insert(table).values(**values))
     return key.public.hex()
@@ -142,7 +144,7 @@ async def test_requests_and_pages_parse_no_roster(
     federations = server.coordinator.federations
     monkeypatch.setattr(federations, "rosters", Rosters(server.coordinator.database))
     here = f"/v1/federations/{party.federation}"
-    paths = [f"{here}{rest}" for rest in ("", "/roster", "/ledger", "/budget")]
+    paths = [f"{here}{rest}" for rest in ("", "/roster", "/chain", "/studies", "/runs")]
     paths += [f"/federations/{party.federation}", f"/federations/{other}", "/members"]
     async with browser(server) as nobody:
         answers = await asyncio.gather(*(nobody.get(path) for path in paths * 5))
@@ -164,20 +166,20 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
         @classmethod
         def from_bytes(cls, data: Any) -> Any:
             if len(data) > 1000:
-                assert go_on.wait(120)
+                assert go_on.wait(30)
             return counted.from_bytes(data)
 
     monkeypatch.setattr(rosters, "Roster", Slow)
     fresh = Rosters(server.coordinator.database)
-    waiting = [asyncio.ensure_future(fresh.version(long, 1)) for _ in range(20)]
+    waiting = [asyncio.ensure_future(fresh.numbered(long, 1)) for _ in range(20)]
     try:
-        found = await asyncio.wait_for(fresh.version(short, 1), 120)
+        found = await asyncio.wait_for(fresh.numbered(short, 1), 10)
     finally:
         go_on.set()
     assert found is not None
     assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
     assert len(parsed) == 2
-    assert await fresh.version(short, 9) is None
+    assert await fresh.numbered(short, 9) is None
     assert await fresh.newest("0" * 64) is None
     assert await fresh.body("0" * 64) is None
 

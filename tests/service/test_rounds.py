@@ -1,28 +1,49 @@
+from typing import Any
+
 import pytest
 
 from protocol.messages import ErasureRequest, parse
 from protocol.simulator import After
-from tests.service.driver import Party
+from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server
 
-SHORT = {"upload_s": 0.4, "check_s": 0.4, "freeze_s": 0.4, "grace_s": 0.1}
+CCVR: dict[str, Any] = {"samples_per_class": 20, "power": 0.5}
+STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ffc": ({}, {}),
+    "ffc of 32 bits": ({"ring_bits": 32}, {}),
+    "ffc with bias": (
+        {"statistics": [{"kind": "ffc", "bias": True}]},
+        {"publish": ["lda", "ncm", "pooled", "posterior"]},
+    ),
+    "random features": ({"statistics": [{"kind": "random-features", "size": 8, "bandwidth": 1.0}]}, {}),
+    "ccvr": ({"statistics": [{"kind": "ccvr"}]}, {"ccvr": CCVR}),
+    "all": (
+        {
+            "statistics": [
+                {"kind": "ffc", "bias": False},
+                {"kind": "random-features", "size": 8, "bandwidth": 1.0},
+                {"kind": "ccvr"},
+            ]
+        },
+        {"ccvr": CCVR},
+    ),
+}
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("ring_bits", [48, 64])
-async def test_a_whole_round_publishes_the_plain_sum(
-    server: Server,
-    formed: Party,
-    bias: bool,  # noqa: FBT001 - a parameter of the test
-    ring_bits: int,
-) -> None:
-    round_id = await formed.open_round(server, bias=bias, ring_bits=ring_bits)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
+@pytest.mark.parametrize("name", STUDIES)
+async def test_a_whole_round_publishes_the_plain_sum(server: Server, name: str) -> None:
+    question, after = STUDIES[name]
+    party = Party(SIX, question=question, after=after)
+    await party.begin(server)
+    round_id = await party.open_round(server)
+    view = await party.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(party.ids))
     assert list(view["phase_seconds"]) == ["collecting", "checking", "freezing", "revealing", "recovered"]
-    record = await formed.check_result(server, round_id)
-    assert record["members"] == 6
-    assert formed.heard() == set(formed.ids)
+    record = await party.check_result(server, round_id)
+    kinds = [each["kind"] for each in question.get("statistics", [{"kind": "ffc"}])]
+    assert [each["name"] for each in record["documents"]] == sorted([*kinds[1:], *after.get("publish", [])])
+    assert (record["name"], record["period"], record["step"]) == ("study", "period-0", "sum")
+    assert party.heard() == set(party.ids)
 
 
 @pytest.mark.parametrize("after", list(After)[1:-1])
@@ -41,7 +62,7 @@ async def test_members_lost_at_any_step_cost_the_round_nothing(
 async def test_a_round_without_uploads_is_voided_by_its_deadline_and_tried_again(
     server: Server, formed: Party
 ) -> None:
-    round_id = await formed.open_round(server, windows={"freeze_s": 1e6})
+    round_id = await formed.open_round(server)
     for member in formed.ids:
         formed.seal(member, await server.opening(round_id, member))
     await server.pass_time(await server.view(round_id))
@@ -58,7 +79,9 @@ async def test_a_round_that_nobody_opened_is_voided_until_its_latest_end(
     server: Server, formed: Party
 ) -> None:
     # Without its opening a decryptor can't sign VOID either.
-    view = await server.until(await formed.open_round(server, windows=SHORT), "voiding")
+    round_id = await formed.open_round(server)
+    await server.pass_time(await server.view(round_id))
+    view = await server.until(round_id, "voiding")
     assert (view["state"], view["fault"]["cause"]) == ("voiding", "survivors-too-few")
     await server.pass_time(view)
     assert (await server.until(view["round"], "erasing"))["state"] == "erasing"
@@ -82,14 +105,16 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == [0, 1]
     assert (await formed.play(server, following))["state"] == "done"
     await formed.check_result(server, following)
-    third = await formed.open_round(server)
-    assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == [1, 0]
+    over = await formed.try_round(server)
+    assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
+    third = await formed.open_round(server)  # of the next period
+    assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == [0, 0]
     assert (await formed.play(server, third))["state"] == "done"
 
 
 @pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
 async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: Party, state: str) -> None:
-    round_id = await formed.open_round(server, windows={"freeze_s": 60}, lifetime_s=20_000)
+    round_id = await formed.open_round(server)
     for member in formed.ids:
         opening = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
         assert opening.status_code == 200
@@ -104,7 +129,8 @@ async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: P
     assert view["fault"]["cause"] == "cancelled"
     ended = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
     assert (ended.status_code, ended.json()["cause"]) == (409, "wrong-phase")
-    assert (await formed.try_round(server)).status_code == 201
+    following = await formed.try_round(server)
+    assert following.status_code == (409 if state == "revealing" else 201)
 
 
 async def test_a_second_round_waits_for_the_first(server: Server, formed: Party) -> None:
@@ -113,7 +139,7 @@ async def test_a_second_round_waits_for_the_first(server: Server, formed: Party)
     assert (second.status_code, second.json()["cause"]) == (409, "conflict")
     assert "still collecting" in second.json()["detail"]
     assert (await formed.play(server, round_id))["state"] == "done"
-    assert (await formed.try_round(server)).status_code == 201
+    assert await formed.open_round(server)
 
 
 async def test_nobody_votes_and_the_round_waits_for_reports(server: Server, formed: Party) -> None:
@@ -165,7 +191,7 @@ async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: S
     assert server.coordinator.blobs.names("results") == ()
     certificate = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
     assert certificate.status_code == 200
-    assert (await formed.try_round(server)).status_code == 201
+    assert await formed.open_round(server)
 
 
 async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: Party) -> None:

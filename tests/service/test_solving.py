@@ -1,19 +1,18 @@
-"""The sum's file, in memory or on disk."""
+"""The sum's file, in memory or on disk, and what is said of a sum that ends in no result."""
 
 import mmap
 from hashlib import sha256
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from calibration.errors import CalibrationError, NoRecords, SumCheckFailed
-from protocol.causes import Cause
-from protocol.errors import PeerFault
+from calibration.errors import NoRecords, SumCheckFailed
 from service import solving
 from service.solving import SumsFile
+from tests.service.driver import Party
+from tests.service.serving import Server
+from veilsum.study import answers
 
 
 @pytest.mark.parametrize("spooled", [1 << 30, 1 << 12])
@@ -39,37 +38,24 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
         SumsFile(solving.SPOOLED_BYTES)
 
 
-def test_a_sum_that_no_library_decomposes_ends_its_round() -> None:
-    """It would be tried again, and fail again, for ever."""
-
-    class Asked:
-        def gathering(self, _: object) -> None: ...
-
-        def gathered(self, *_: object) -> None: ...
-
-        def answer(self, *_: object) -> None:
-            raise np.linalg.LinAlgError("Eigenvalues did not converge")
-
-    asked, summed = cast("Any", Asked()), cast("Any", SimpleNamespace(lattice=None))
-    with pytest.raises(PeerFault, match="no head follows: LinAlgError") as refused:
-        solving.solve(asked, [], summed)
-    assert refused.value.cause is Cause.SUM_CHECK_FAILED
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (SumCheckFailed("class 3 reaches 12 with 10 records", identity="trace"), "identity broken: trace"),
         (NoRecords("7 records of 7 classes leave no covariance"), "no head follows: NoRecords"),
+        (np.linalg.LinAlgError("Eigenvalues of 12 did not converge"), "no head follows: LinAlgError"),
     ],
 )
-def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
-    error: CalibrationError, said: str
+async def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    def failing(*_: object) -> None:
+    """And the round ends: it would be tried again, and fail again, for ever."""
+
+    def failing(*_: object, **__: object) -> None:
         raise error
 
-    asked = cast("Any", SimpleNamespace(gathering=lambda _: None, gathered=failing, answer=None))
-    with pytest.raises(PeerFault) as refused:
-        solving.solve(asked, [], cast("Any", SimpleNamespace(lattice=None)))
-    assert refused.value.detail == said
+    where = "_exact" if isinstance(error, SumCheckFailed) else "solved"
+    monkeypatch.setattr(answers, where, failing)
+    view = await formed.play(server, await formed.open_round(server))
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
+    assert view["fault"]["detail"] == said

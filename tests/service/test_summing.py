@@ -1,6 +1,7 @@
 """Ranges of the sum are added up as uploads come in, by whichever process is at hand, and nothing is added twice."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from sqlalchemy import select
 
+from protocol import round_spec
 from protocol.coordinator import Recovered
 from protocol.packing import add_packed
 from protocol.simulator import After, Federation
@@ -19,9 +21,9 @@ from tests.service.driver import Party
 from tests.service.replicas import two
 from tests.service.servers import Servers
 from tests.service.serving import Server, running
-from tests.threads import together
 
 ON_BOTH = True
+RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,7 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(server: Serve
     parts = server.coordinator.rounds[round_id].summing.parts
     assert len(parts) > 1
     added = dict.fromkeys(parts, ('["m-0", "m-1", "m-2", "m-3"]', False))
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(10):
         while await kept(server) != added:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
         # What a range had before is deleted once its row names the next.
@@ -119,10 +121,11 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
     assert server.coordinator.blobs.names("sums") == ()
 
 
-def test_ranges_are_unmasked_side_by_side() -> None:
+def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the threads of one process do: each has the stream of masks to itself."""
-    federation = Federation(4)
-    federation.begin(terms=federation.terms(1 << 18, ring_bits=48, chunk_elements=1 << 15))
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 12)
+    federation = Federation(4, question={"dim": 300, "ring_bits": 48, "records": RECORDS})
+    federation.begin()
     recovered = federation.run_until()
     assert isinstance(recovered, Recovered)
     ring = recovered.attempt.ring
@@ -133,7 +136,8 @@ def test_ranges_are_unmasked_side_by_side() -> None:
             add_packed(total, federation.spool[member, index], ring.bits)
         return recovered.unmasking().unmask(index, total)
 
-    chunks = together(unmasked, range(recovered.attempt.chunks))
+    with ThreadPoolExecutor(8) as threads:
+        chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunks)))
     plain = np.sum([federation.vectors_now[member] for member in recovered.summed], axis=0)
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
 

@@ -5,54 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from service.asked import MATERIALS, material_named
 from service.storage.blobs import FileBlobs
-from tests.service.asking import Consortium
 from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server, running
+from tests.service.serving import OCTETS, Server
 
 ON_BOTH = True
 
 
-async def test_a_material_is_swept_unless_a_round_names_it(tmp_path: Path) -> None:
-    noisy = {"noise": {"epsilon": 1.0, "delta": 1e-5}}
-    async with running(tmp_path / "data") as server:
-        blobs, catalogue = server.coordinator.blobs, server.coordinator.catalogue
-        consortium = await Consortium(tmp_path, server).begin()
-        first = await consortium.open_round(**noisy, statistic="mean")
-        await consortium.contribute(first)
-        refused = await consortium.try_round(**noisy, rests_on=first, records_max=1)
-        assert refused.status_code == 422
-        assert blobs.names(MATERIALS) == ()
-        blobs.put(f"{MATERIALS}/{'0' * 64}", b"of a round that was never opened")
-        second, *_ = await asyncio.gather(
-            consortium.open_round(**noisy, rests_on=first), catalogue.sweep(), catalogue.sweep()
-        )
-        await catalogue.sweep()
-        named = material_named(server.coordinator.rounds[second].attempt.opening.terms)
-        assert blobs.names(MATERIALS) == (named,)
-        material = await server.client.get(
-            f"/v1/rounds/{second}/material", headers={"accept": "application/octet-stream"}
-        )
-        assert material.status_code == 401  # for members, who sign
-
-
 def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
-    for name in ("results/r/weights", "materials/m"):
+    for name in ("results/r/weights", "combined/m"):
         blobs.put(name, b"whole")
-    left = [tmp_path / "results" / "r" / ".weights.0123456789ab", tmp_path / "materials" / ".m.0123456789ab"]
+    left = [tmp_path / "results" / "r" / ".weights.0123456789ab", tmp_path / "combined" / ".m.0123456789ab"]
     for path in left:
         path.write_bytes(b"hal")
-    assert blobs.names("materials") == ("m",)
+    assert blobs.names("combined") == ("m",)
     blobs.clear_up()
     assert all(path.exists() for path in left), "one may be being written"
-    late = tmp_path / "materials" / ".late.0123456789ab"
+    late = tmp_path / "combined" / ".late.0123456789ab"
     late.write_bytes(b"")
     blobs.clear_up()
     assert not any(path.exists() for path in left)
     assert late.exists()
-    assert (blobs.get("results/r/weights"), blobs.get("materials/m")) == (b"whole", b"whole")
+    assert (blobs.get("results/r/weights"), blobs.get("combined/m")) == (b"whole", b"whole")
 
 
 async def test_whoever_comes_late_does_not_wait_for_what_is_deleted(
@@ -72,7 +47,7 @@ async def test_whoever_comes_late_does_not_wait_for_what_is_deleted(
     upload = formed.upload_of("m-0")
     assert (await formed.play(server, round_id))["state"] == "done"
     await begun.wait()
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(5):
         path = f"/v1/rounds/{round_id}/uploads/m-0"
         late = await server.client.put(path, content=upload, headers=OCTETS)
         assert late.json()["cause"] == "wrong-phase"

@@ -7,6 +7,8 @@ from random import Random
 from typing import Any
 
 from protocol.shamir import PRIME
+from tests.reference.study import canonical
+from tests.reference.wire import decode
 from tests.vectors.rounds import Recorded
 
 Case = dict[str, Any]
@@ -288,8 +290,16 @@ def sizes() -> Iterator[Case]:
     for n, roster, nominated, a, loss in table:
         nominees = f", {nominated} nominated" if nominated else ""
         name = f"n={n} of {roster}, a={a}, loss={loss}{nominees}"
-        yield case(name, "sizes", roster=roster, members=n, nominated=nominated, a=a, h_min=3, loss=loss)
-    yield case("h_min above 3", "sizes", roster=20, members=20, nominated=0, a=5, h_min=9, loss=100)
+        more: Case = {"h_min": 3, "members_min": 3, "repeats": False}
+        yield case(name, "sizes", roster=roster, members=n, nominated=nominated, a=a, loss=loss, **more)
+    shared: Case = {"roster": 20, "nominated": 0, "a": 5, "loss": 100}
+    for name, members, h_min, members_min, repeats in (
+        ("h_min above 3", 20, 9, 3, False),
+        ("fewer than members_min", 15, 3, 16, False),
+        ("a run that is repeated needs all its members", 15, 3, 16, True),
+    ):
+        more = {"h_min": h_min, "members_min": members_min, "repeats": repeats}
+        yield case(name, "sizes", members=members, **shared, **more)
 
 
 def disputes(edges: list[str], boxes_: tuple[str, ...] = ()) -> list[Case]:
@@ -323,83 +333,248 @@ def covers() -> Iterator[Case]:
             )
 
 
-def columns(text: str) -> list[Case]:
-    """Members by letter; "a1" is another lineage of a, "a'" the first one with other records."""
-    found = []
-    for word in text.split():
-        lineage = word[1] if len(word) > 1 and word[1].isdigit() else "0"
-        records = "1" if word.endswith("'") else "0"
-        found.append({"member": word[0], "lineage": f"0{lineage}" * 8, "records": f"0{records}" * 8})
-    return found
-
-
-def ledgers() -> Iterator[Case]:
-    whole = "a b c d e f"
-    for name, rounds, proposal, family, exceptions in (
-        ("nothing opened", [], whole, "exact", []),
-        ("the same set again", [whole], whole, "exact", []),
-        ("one member less", [whole], "a b c d e", "exact", []),
-        ("one member more", ["a b c d e"], whole, "exact", []),
-        ("half of them", [whole], "a b c", "exact", []),
-        ("three rounds over P and u, Q, P and Q", ["a b c d", "e f g h"], "a b c e f g h", "exact", []),
-        ("a union of two", ["a b c", "d e f"], whole, "exact", []),
-        ("one changed record set", [whole], "a' b c d e f", "exact", []),
-        ("three changed record sets", [whole], "a' b' c' d e f", "exact", []),
-        ("a new lineage", [whole], "a1 b1 c1", "exact", []),
-        ("an unrelated round that is too small", ["x y"], whole, "exact", []),
-        ("related through another round", ["a b c x y z", "x"], "a b c d e f", "exact", []),
-        ("an exception for whom it names", [whole], "a b c d e", "exact", [["f"]]),
-        ("an exception for somebody else", [whole], "a b c d e", "exact", [["a"]]),
-        ("an exception for more than the group", [whole], "a b c d e", "exact", [["e", "f"]]),
-        ("a group too small for its round of a larger g", ["4:a b c d e f g"], "a b c d", "exact", []),
-        ("a group small for the proposal, not for its round", ["2:a b c d e"], "a b c", "exact", []),
-        ("a group too small for one of its two rounds", ["4:a b c"], "a b c", "exact", []),
-        ("a noisy lineage in an exact round", ["noisy:a b c d e f"], whole, "exact", []),
-        ("an exact lineage in a noisy round", [whole], "a b c d e", "noisy", []),
-        ("a noisy lineage in an indicator round", ["noisy:a b c d e f"], whole, "indicator", []),
-        ("a counted lineage in a noisy round", ["indicator:a b c d e f"], "a b c d e", "noisy", []),
-        ("a counted lineage in an exact round", ["indicator:a b c d e f"], whole, "exact", []),
-        ("noisy after noisy", ["noisy:a b c d e f"], "a b c d e", "noisy", []),
-        ("an indicator round beside an exact one", [whole], "a b c d e", "indicator", []),
-        ("two indicator rounds", ["indicator:a b c d e f"], "a b c d e", "indicator", []),
-    ):
-        opened = []
-        for number, text in enumerate(rounds):
-            said, _, members = text.rpartition(":")
-            floor, kind = (int(said), "") if said.isdigit() else (3, said)
-            opened.append(
-                {
-                    "context": f"{number + 1:02x}" * 32,
-                    "family": kind or "exact",
-                    "floor": floor,
-                    "survivors": columns(members),
-                }
-            )
-        made = {"context": "ff" * 32, "family": family, "floor": 3, "survivors": columns(proposal)}
-        yield case(name, "ledger", opened=opened, proposal=made, exceptions=exceptions)
-
-
-def exposures(ruled: list[Case]) -> Iterator[Case]:
-    for each in ruled:
-        if each.get("refused") == "ledger-refused":
-            yield case(each["name"], "ledger-exposed", **each["input"])
-
-
 def outcomes() -> Iterator[Case]:
-    set_one = columns("a b c")
-    for name, reason, sets in (
-        ("a sum", "none", [set_one]),
-        ("VOID", "survivors-too-few", []),
-        ("VOID by erasure", "erased", []),
-        ("lost", "lost", []),
-        ("refused: VOID with a set", "cancelled", [set_one]),
-        ("refused: lost with a set", "lost", [set_one]),
+    bound: Case = {name: seed(name) for name in ("context", "cohort", "question", "chain")}
+    bound |= {"sequence": 2, "attempt": 1, "period": "2026-11", "step": "sum"}
+    survivors = [{"member": each, "digest": seed(each)} for each in ("ann", "bob", "eve")]
+    for name, reason, certified, repeats in (
+        ("a sum", "none", survivors, "00" * 32),
+        ("a sum that repeats another", "none", survivors, seed("repeated")),
+        ("VOID", "survivors-too-few", [], "00" * 32),
+        ("VOID by erasure", "erased", [], "00" * 32),
+        ("lost", "lost", [], "00" * 32),
+        ("refused: VOID with a set", "cancelled", survivors, "00" * 32),
+        ("refused: a sum without a set", "none", [], "00" * 32),
     ):
-        yield case(name, "outcomes", context=seed("ctx"), reason=reason, sets=sets)
+        yield case(name, "outcomes", **bound, reason=reason, survivors=certified, repeats=repeats)
+
+
+def cohorts() -> Iterator[Case]:
+    for name, counter, repeats in (
+        ("fresh records", 0, "00" * 32),
+        ("a repeated run", 2**32, seed("context")),
+    ):
+        bound = {"roster_hash": seed("roster"), "study": seed("study"), "period": "2026-11"}
+        yield case(name, "cohort", counter=counter, repeats=repeats, **bound)
+
+
+FFC: Case = {"kind": "ffc", "bias": False}
+BIASED: Case = {"kind": "ffc", "bias": True}
+FEATURES: Case = {"kind": "random-features", "size": 4, "bandwidth": 0.5}
+CCVR: Case = {"kind": "ccvr"}
+
+
+def content(notes: Case | None = None, after: Case | None = None, **question: Any) -> Case:
+    """A study of three members that obeys every rule: the page's example, with other fields where they are given."""
+    fields: Case = {
+        "extractor": "ab" * 32,
+        "dim": 2,
+        "classes": ["benign", "malignant"],
+        "statistics": [FFC],
+        "ring_bits": 32,
+        "records": {"least": 17, "most": 20, "least_per_class": 5, "rows_per_id": 1},
+        "thin_classes": True,
+        "members_min": 3,
+        "members_max": 3,
+        "a": 0,
+        "h_min": 3,
+        "loss": 100,
+        "withhold": None,
+        "noise": None,
+        "windows": {"enrol": 600, "upload": 600, "answer": 60},
+    }
+    fields |= question
+    ccvr = {"samples_per_class": 100, "power": 0.5} if CCVR in fields["statistics"] else None
+    return {
+        "format": "veilsum-study/1",
+        "notes": {"name": "ct-2026", "version": 1, "purpose": "", "display": [], "expires": 2_000_000}
+        | (notes or {}),
+        "question": fields,
+        "after": {"ridge": "gcv", "publish": [], "readers": "members", "ccvr": ccvr} | (after or {}),
+    }
+
+
+def text(values: Case) -> str:
+    """Canonical JSON."""
+    return canonical(values).decode()
+
+
+MANY: Case = {
+    "members_min": 11,
+    "members_max": 12,
+    "a": 3,
+    "records": {"least": 50, "most": 20_000, "least_per_class": 5, "rows_per_id": 1},
+}
+NOISE: Case = {"epsilon": 1.0, "delta": 1e-07, "unit": "record", "recipe": "mean+sum"}
+
+
+def studies() -> Iterator[Case]:
+    """Contents, what follows from them, and what breaks one rule each (§4.1)."""
+    good = {
+        "the page's example": content(),
+        "every statistic": content(statistics=[BIASED, FEATURES, CCVR], ring_bits=48),
+        "rare classes withheld": content(**MANY, ring_bits=48, withhold={"margin": 3}, thin_classes=False),
+        "notes in other words": content(
+            {"name": "x", "version": 2**32 - 1, "purpose": 'größer \u2713 "\\', "display": ["gut", "böse"]}
+        ),
+        "all that may follow": content(
+            after={"ridge": 1e-07, "publish": ["lda", "ncm", "pooled", "posterior"], "readers": "anyone"}
+        ),
+        **{
+            recipe: content(
+                **MANY | {"records": {"least": 1, "most": 4000, "least_per_class": 1, "rows_per_id": 3}},
+                ring_bits=48,
+                thin_classes=False,
+                noise=NOISE | {"recipe": recipe},
+            )
+            for recipe in ("sum", "mean+sum", "mean+sum+refinement", "mean+gradients")
+        },
+        "noisy CCVR": content(**MANY, ring_bits=48, statistics=[CCVR], noise=NOISE | {"unit": "member"}),
+    }
+    for name, values in good.items():
+        yield case(name, "study", content=text(values))
+    later = content({"version": 2, "expires": 3_000_000})
+    yield case("a later version: the same approval", "study", content=text(later))
+    rows: Case = content()["question"]["records"]
+    wrong = {
+        "too few rows of honest members": content(records=rows | {"least": 16}),
+        "more second moments than numbers in the rows": content(statistics=[{**FEATURES, "size": 64}]),
+        "fewer members than n_min": content(members_min=11, members_max=12, a=6, h_min=6),
+        "a below a quarter": content(members_min=11, members_max=12, a=2),
+        "neither withheld nor thin": content(thin_classes=False),
+        "withheld and noisy": content(**MANY, ring_bits=48, noise=NOISE, withhold={"margin": 0}),
+        "two noisy statistics": content(**MANY, ring_bits=48, noise=NOISE, statistics=[FFC, CCVR]),
+        "δ above one in all rows": content(**MANY, ring_bits=48, noise=NOISE | {"delta": 1e-05}),
+        "noise in 32 bits": content(**MANY, noise=NOISE),
+        "too many noisy rows": content(
+            **MANY | {"records": rows | {"most": 2**22 // 12 + 1}}, ring_bits=48, noise=NOISE
+        ),
+        "CCVR with refinements": content(
+            **MANY, ring_bits=48, statistics=[CCVR], noise=NOISE | {"recipe": "mean+gradients"}
+        ),
+        "a scale below 8": content(records=rows | {"most": 3_000_000}),
+        "a margin that may not be missing": content(**MANY, ring_bits=48, withhold={"margin": 4}),
+        "windows above 30 days": content(windows={"enrol": 1, "upload": 1_000_000, "answer": 600_000}),
+        "too long a vector": content(
+            dim=65_536, statistics=[CCVR], records=rows | {"least": 10**6, "most": 10**6}
+        ),
+        "too many directions": content(
+            dim=65_536,
+            statistics=[{**FEATURES, "size": 4096}],
+            records=rows | {"least": 10**6, "most": 10**6},
+        ),
+        "statistics out of order": content(statistics=[CCVR, FFC]),
+        "a class twice": content(classes=["a", "a"]),
+        "a class with a space at its end": content(classes=["a", "b "]),
+        "a name for one class": content({"display": ["gut"]}),
+        "documents out of order": content(after={"publish": ["ncm", "lda"]}),
+        "an unknown field": content() | {"more": 1},
+        "a boolean for an integer": content(a=False),
+        "an infinite purpose": content({"purpose": "x" * 1025}),
+    }
+    for name, values in wrong.items():
+        yield case(f"refused: {name}", "study", content=text(values))
+    plain = text(content())
+    for name, other in (
+        ("a space", plain.replace(":", ": ", 1)),
+        ("a point", plain.replace('"dim":2', '"dim":2.0')),
+        ("an exponent", plain.replace('"dim":2', '"dim":2e0')),
+        (
+            "another order",
+            plain.replace('"format":"veilsum-study/1",', "").replace("{", '{"format":"veilsum-study/1",', 1),
+        ),
+        ("an escape that need not be", plain.replace("benign", "\\u0062enign")),
+        ("half of it", plain[: len(plain) // 2]),
+    ):
+        yield case(f"refused: spelled with {name}", "study", content=other)
+
+
+def signed_studies() -> Iterator[Case]:
+    yield case(
+        "signed",
+        "signed-study",
+        seed=seed("study key"),
+        federation=seed("federation"),
+        content=text(content()),
+    )
+
+
+def vectors() -> Iterator[Case]:
+    """Exact vectors (§8.1). No element lies so near the middle between two integers that binary64 could tell otherwise."""
+    example = [[3.0, 4.0], [0.0, 2.0]], [0, 1]
+    yield case(
+        "the page's example",
+        "vector",
+        content=text(content()),
+        rows=example[0],
+        labels=example[1],
+        withheld=[],
+    )
+    random = Random(8)
+    rows = [[random.gauss(0, 1) for _ in range(2)] for _ in range(20)]
+    labels = [random.randrange(2) for _ in rows]
+    for name, statistics in (
+        ("ffc", [FFC]),
+        ("ffc with bias", [BIASED]),
+        ("random features", [FEATURES]),
+        ("ccvr", [CCVR]),
+        ("all", [BIASED, FEATURES, CCVR]),
+    ):
+        for bits in (32, 48):
+            values = text(content(statistics=statistics, ring_bits=bits))
+            yield case(
+                f"{name}, {bits} bits", "vector", content=values, rows=rows, labels=labels, withheld=[]
+            )
+    shared: Case = {"content": text(content(statistics=[FFC, CCVR])), "rows": rows, "labels": labels}
+    yield case("without a class", "vector", **shared, withheld=[1])
+    yield case("without any", "vector", **shared, withheld=[0, 1])
+    yield case("no rows", "vector", **shared | {"rows": [], "labels": []}, withheld=[])
+    large = {"rows": [[1e200, -1e200], [3e-300, 4e-300]], "labels": [0, 1]}
+    yield case("whose squares no double holds", "vector", **shared | large, withheld=[])
+
+
+def indicators() -> Iterator[Case]:
+    for name, labels in (
+        ("none", []),
+        ("one short", [0] * 4 + [1] * 5),
+        ("both", [0, 1] * 5),
+        ("one class", [1] * 20),
+    ):
+        yield case(name, "indicator", content=text(content()), labels=labels)
+
+
+def rare_classes() -> Iterator[Case]:
+    shared: Case = {
+        **MANY,
+        "ring_bits": 48,
+        "classes": ["a", "b", "c"],
+        "withhold": {"margin": 1},
+        "members_min": 11,
+    }
+    ffc = text(content(**shared, thin_classes=False))
+    thin = text(content(**shared, statistics=[FFC, CCVR], dim=16, thin_classes=True))
+    thick = text(content(**shared, statistics=[FFC, CCVR], dim=16, thin_classes=False))
+    for name, values, holders in (
+        ("all held", ffc, [12, 12, 12]),
+        ("just held", ffc, [12, 7, 6]),
+        ("none held", ffc, [6, 6, 6]),
+        ("CCVR that takes thin classes", thin, [12, 12, 7]),
+        ("a class is thin", thick, [12, 11, 10]),
+        ("too few rows behind what is left", thick, [10, 10, 10]),
+        ("just enough rows behind it", thin, [11, 0, 0]),
+        ("a row too few behind it", thin, [10, 0, 0]),
+    ):
+        yield case(name, "rare", content=values, holders=holders)
+
+
+def directions() -> Iterator[Case]:
+    for dim in (2, 3):
+        statistics = [{**FEATURES, "size": 2}]
+        yield case(f"{dim} dimensions", "directions", content=text(content(dim=dim, statistics=statistics)))
 
 
 def contexts(recorded: Recorded) -> Iterator[Case]:
-    """A first round, and one with links, exceptions and every term."""
+    """A first round, and ones with links."""
     for name, attempt in recorded.attempts.items():
         yield case(name, "context", **attempt.opened)
 
@@ -408,10 +583,15 @@ def context_preimages(found: list[Case]) -> Iterator[Case]:
     suite = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31".hex()
     for each in found:
         made, opening = each["output"], bytes.fromhex(each["input"]["opening"])
-        roster = bytes.fromhex(each["input"]["roster"])
-        fields = [suite, roster[10:42].hex(), made["roster_hash"], made["cohort"]]
-        fields += [made["manifest_hash"], opening[34:42].hex(), opening[42:43].hex(), made["chain"]]
-        fields += [made["terms_hash"], made["layout_hash"], made["exceptions_hash"]]
+        roster = decode(bytes.fromhex(each["input"]["roster"]), "Roster")
+        fields = [suite, roster.federation.hex(), made["roster_hash"], made["cohort"]]
+        fields += [
+            made["manifest_hash"],
+            opening[34:42].hex(),
+            opening[42:43].hex(),
+            made["chain"],
+            made["terms_hash"],
+        ]
         yield case(f"the context's preimage, {each['name']}", "hash", tag="ctx", fields=fields)
 
 
@@ -431,23 +611,35 @@ def messages(recorded: Recorded) -> Iterator[Case]:
 
 
 def records() -> Iterator[Case]:
+    digests = (
+        "context",
+        "federation",
+        "study",
+        "cohort",
+        "terms",
+        "survivors_hash",
+        "head",
+        "sums",
+        "transcript",
+    )
     exact: Case = {
         "format": "veilsum-result/4",
         "round": seed("context")[:16],
-        **{name: seed(name) for name in ("federation", "cohort", "context", "closing", "terms", "extractor")},
-        "statistic": "ffc",
-        "members": 5,
+        **{name: seed(name) for name in digests},
+        "name": "ct-2026",
+        "version": 3,
+        "period": "2026-11",
+        "step": "sum",
         "survivors": [{"member": "ann", "digest": seed("digest")}],
         "disputes": [{"cause": "box-refused", "parties": ["bob", "eve"]}],
         "dropped": ["bob"],
         "evicted": [],
         "withheld": [2],
-        "rare": {"indicator": seed("indicator"), "margin": 1, "floor": 5, "holders": [5, 5, 4]},
-        "records": 100,
-        "noise": "none",
-        **{name: seed(name) for name in ("weights_sha256", "sums_sha256", "transcript")},
-        "documents": [],
-        "weights_error_bound": 2.0**-44,
+        "holders": [5, 5, 4],
+        "rows": 100,
+        "noise": None,
+        "documents": [{"name": "lda", "sha256": seed("lda")}],
+        "error_bound": 2.0**-44,
         "solution": {
             "chosen_by": "gcv",
             "ridge": 4.0,
@@ -472,20 +664,6 @@ def records() -> Iterator[Case]:
             "empty_classes": [2],
         },
     }
-    yield case("an exact round", "record", record=exact)
-    noise: Case = {
-        "mu": 1.0,
-        "epsilon": 4.0,
-        "delta": 1e-5,
-        "published_epsilon": 5.0,
-        "sigma": 2.0**-31,
-        "weight": 1.0,
-    }
-    noise |= {
-        "neighbours": "add-remove",
-        "nonnegative": False,
-        "shares": 3,
-        "rests_on": None,
-        "member_records": None,
-    }
-    yield case("a noisy round", "record", record={**exact, "withheld": [], "rare": None, "noise": noise})
+    yield case("an exact sum", "record", record=exact)
+    noise = {"mu": 1.0, "epsilon": 4.0, "spent_epsilon": 2.5, "study_epsilon": 5.0, "delta": 1e-5}
+    yield case("a noisy sum", "record", record={**exact, "withheld": [], "holders": [], "noise": noise})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.tags import PROTOCOL_VERSION
-from tests.vectors import cases, results, transcripts
+from tests.vectors import cases
 from tests.vectors.produce import run
 from tests.vectors.rounds import SCENARIOS, played
 
@@ -26,7 +26,6 @@ def documents() -> dict[str, Json]:
     """Every file but the attacks, by name."""
     trees, packed = solved(cases.merkle()), solved(cases.packing())
     dealt, sealed, drawn = solved(cases.shamir()), solved(cases.boxes()), solved(cases.graphs())
-    ruled = solved(cases.ledgers())
     rounds = {name: played(name) for name in SCENARIOS}
     contexts = [each for recorded in rounds.values() for each in solved(cases.contexts(recorded))]
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
@@ -41,16 +40,25 @@ def documents() -> dict[str, Json]:
         "graph": {"clauses": "§5, §4.6", "cases": drawn + solved(cases.windows(drawn))},
         "sizes": {"clauses": "§5", "cases": solved(cases.sizes())},
         "covers": {"clauses": "§4.5", "cases": solved(cases.covers())},
-        "ledger": {"clauses": "§8", "cases": ruled + solved(cases.exposures(ruled))},
         "outcomes": {"clauses": "§4.3, §4.6, §4.9", "cases": solved(cases.outcomes())},
+        "studies": {
+            "clauses": "§4.1, §4.2",
+            "cases": solved(cases.studies()) + solved(cases.signed_studies()) + solved(cases.cohorts()),
+        },
+        "vectors": {
+            "clauses": "§8",
+            "cases": [
+                each
+                for made in (cases.vectors, cases.indicators, cases.rare_classes, cases.directions)
+                for each in solved(made())
+            ],
+        },
         "contexts": {
             "clauses": "§4.1–4.3",
             "cases": contexts + solved(cases.context_preimages(contexts)),
         },
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
         "records": {"clauses": "§4.8", "cases": solved(cases.records())},
-        "transcripts": {"clauses": "§11", "cases": solved(transcripts.cases())},
-        "results": {"clauses": "§4.8", "cases": solved(results.cases())},
     }
     files |= {f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()}
     return {
@@ -71,6 +79,17 @@ def text_of(document: Json) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def told() -> dict[str, Json]:
+    """What is made of whole rounds: transcripts that were doctored, and records."""
+    from tests.vectors import results, transcripts  # noqa: PLC0415 - they are built on the rounds
+
+    shared = {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION}
+    return {
+        "transcripts": {**shared, "clauses": "§11", "cases": solved(transcripts.cases())},
+        "results": {**shared, "clauses": "§4.8", "cases": solved(results.cases())},
+    }
+
+
 def attacks() -> Json:
     """The catalogue of attacks, which replays these rounds."""
     from tests.attacks.catalogue import exported  # noqa: PLC0415 - it is built on the rounds
@@ -88,7 +107,7 @@ def plays() -> Json:
 
 def main() -> None:
     """Write them all."""
-    for name, document in {**documents(), "attacks": attacks(), "plays": plays()}.items():
+    for name, document in {**documents(), **told(), "attacks": attacks(), "plays": plays()}.items():
         (HERE / f"{name}.json").write_text(text_of(document), "utf-8")
 
 

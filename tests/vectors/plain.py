@@ -5,7 +5,6 @@ Each takes a case's inputs as JSON has them and returns its outputs; `Refused` c
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -19,6 +18,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tests.reference.study import canonical
 
 P = 2**31 - 1
 Case = Mapping[str, Any]
@@ -285,55 +286,6 @@ def cover(case: Case) -> Case:
     raise AssertionError(case)
 
 
-# The ledger
-
-
-def ledger(case: Case) -> Case:
-    """Whether each group that is in any round has columns of as many members as the largest g of its rounds, in both readings."""
-    proposal, opened = case["proposal"], case["opened"]
-    noisy = proposal["family"] == "noisy"
-    if any(_columns(each) & _columns(proposal) for each in opened if (each["family"] == "noisy") != noisy):
-        raise Refused("lineage-mixed")
-    rounds = _related([each for each in opened if each["family"] == proposal["family"]], proposal)
-    small = [
-        group
-        for reading in (("member", "lineage"), ("member", "lineage", "records"))
-        for group, floor in _groups([*rounds, proposal], reading)
-        if len(group) < floor and sorted(group) not in case["exceptions"]
-    ]
-    if small and proposal["family"] != "noisy":
-        raise Refused("ledger-refused")
-    return {"admitted": True}
-
-
-def _columns(opened: Case) -> set[tuple[str, str]]:
-    return {(survivor["member"], survivor["lineage"]) for survivor in opened["survivors"]}
-
-
-def _related(rounds: list[Case], proposal: Case) -> list[Case]:
-    """Those that share a lineage with the proposal, directly or through one another."""
-    columns, count = _columns(proposal), -1
-    while count != len(columns):
-        count = len(columns)
-        columns |= {c for each in rounds if _columns(each) & columns for c in _columns(each)}
-    return [each for each in rounds if _columns(each) & columns]
-
-
-def _groups(rounds: list[Case], reading: tuple[str, ...]) -> list[tuple[set[str], int]]:
-    """The members of the columns that stand in exactly the same rounds, and the largest floor of those."""
-    columns = {tuple(s[name] for name in reading) for each in rounds for s in each["survivors"]}
-    groups: dict[tuple[bool, ...], set[str]] = {}
-    for column in columns:
-        where = tuple(
-            any(tuple(s[name] for name in reading) == column for s in each["survivors"]) for each in rounds
-        )
-        groups.setdefault(where, set()).add(column[0])
-    return [
-        (group, max(each["floor"] for each, there in zip(rounds, where, strict=True) if there))
-        for where, group in groups.items()
-    ]
-
-
 def signed(case: Case) -> Case:
     """An Ed25519 signature over a digest."""
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(case["seed"]))
@@ -343,38 +295,9 @@ def signed(case: Case) -> Case:
     }
 
 
-def real(number: float) -> str:
-    """A real number's form in a record (§4.8)."""
-    exact, found = Decimal(number), set[Decimal]()
-    for count in range(1, 18):
-        near = (Context(count, rounding).plus(exact) for rounding in (ROUND_FLOOR, ROUND_CEILING))
-        if found := {each for each in near if float(each) == number}:
-            break
-    least = min(found, key=lambda each: (abs(each - exact), each.as_tuple().digits[-1] % 2))
-    sign, digits, e = "-" * least.is_signed(), "".join(map(str, least.as_tuple().digits)), least.adjusted()
-    digits = digits.rstrip("0") or "0"
-    if -4 <= e < 16:
-        digits = "0" * -e + digits.ljust(e + 2, "0")
-        return f"{sign}{digits[: max(e, 0) + 1]}.{digits[max(e, 0) + 1 :]}"
-    return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{'-+'[e > 0]}{abs(e):02}"
-
-
-def body(value: Any) -> str:
-    """JSON with keys in order, no spaces, and reals in their one form."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f'"{key}":{body(value[key])}' for key in sorted(value)) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(body, value)) + "]"
-    if isinstance(value, float):
-        return real(value)
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "null" if value is None else str(value).lower()
-
-
 def record(case: Case) -> Case:
-    text = body(case["record"])
-    return {"body": text, "digest": h("result", text.encode()).hex()}
+    body = canonical(case["record"])
+    return {"body": body.decode(), "digest": h("result", body).hex()}
 
 
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
@@ -395,7 +318,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "deal": deal,
     "recover": recover,
     "ring": ring,
-    "ledger": ledger,
     "signed": signed,
     "record": record,
 }

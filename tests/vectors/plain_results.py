@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.reference.wire import H, decode, outcome
+from tests.reference.study import Study
+from tests.reference.wire import H, decode, outcome, signable
 from tests.vectors import plain
 from tests.vectors.plain import Refused
 
@@ -22,17 +23,23 @@ def result(case: Case) -> Case:
     roster: Any = decode(bytes.fromhex(document["roster"]), "Roster")
     signature = bytes.fromhex(record.pop("signature"))
     plain.verify(roster.coordinator, signature, bytes.fromhex(plain.record({"record": record})["digest"]))
+    study: Any = decode(bytes.fromhex(document["study"]), "Study")
+    content, opened = Study(study.content), decode(bytes.fromhex(attempt["opening"]), "Opening")
     shared: Json = {
         "format": "veilsum-result/4",
-        "federation": roster.federation.hex(),
-        "context": attempt["context"],
         "round": attempt["context"][:16],
-        "noise": "none",
+        "context": attempt["context"],
+        "federation": roster.federation.hex(),
+        "study": signable(study).hex(),
+        "name": content.name,
+        "version": content.version,
+        "step": opened.terms.step,
         "documents": [],
     }
-    expected, most = _following(document, attempt, record)
-    told = shared | expected
-    if record | told != record or not 0 <= record["records"] <= most:
+    told = shared | _following(document, attempt, record, content)
+    if (record["noise"] is None) != (content.noise is None):
+        raise Refused("result-mismatch", ["noise"])
+    if record | told != record or not 0 <= record["rows"] <= content.most * content.rostered:
         raise Refused("result-mismatch", [each for each in told if record[each] != told[each]])
     return {"holds": True}
 
@@ -44,41 +51,29 @@ def _said(document: Json, attempt: Json, kind: int) -> list[str]:
     return list(dict.fromkeys(text for text in texts if text.startswith(begins)))
 
 
-def _following(document: Json, attempt: Json, record: Json) -> tuple[Json, int]:
-    """What a record of this round must say, and of how many records at the most."""
+def _following(document: Json, attempt: Json, record: Json, content: Study) -> Json:
+    """What a record of this round must say."""
     opening = decode(bytes.fromhex(attempt["opening"]), "Opening")
     manifest, terms = decode(bytes.fromhex(document["cards"]), "Cards").manifest, opening.terms
     certificate = decode(bytes.fromhex(_said(document, attempt, 12)[0]), "Certificate")
-    bound, survivors = certificate.context, certificate.survivors
     proofs = [decode(bytes.fromhex(text), "Evictions").proofs for text in _said(document, attempt, 15)]
     dropped = plain.cover({"disputes": record["disputes"]})["covers"] if record["disputes"] else [[]]
-    rare = None
-    if any(terms.indicator):
-        floor = manifest.a + manifest.h_min + terms.margin
-        holders = (record["rare"] or {}).get("holders", [])
-        rare = {
-            "indicator": terms.indicator.hex(),
-            "margin": terms.margin,
-            "floor": floor,
-            "holders": holders,
-        }
-        if list(terms.withheld) != [place for place, count in enumerate(holders) if count < floor]:
-            raise Refused("result-mismatch", ["rare"])
+    holders = record["holders"] if any(terms.indicator) else []
+    if any(terms.indicator) and terms.withheld != content.rare(holders):
+        raise Refused("result-mismatch", ["holders"])
     return {
         "cohort": manifest.cohort.hex(),
-        "closing": H("closing", bound, "none", outcome(bound, "none", survivors)).hex(),
+        "period": manifest.period,
         "terms": H("terms", terms).hex(),
-        "extractor": terms.extractor.hex(),
-        "statistic": terms.statistic,
-        "members": len(manifest.members),
-        "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in survivors],
+        "survivors_hash": outcome(certificate.context, "none", certificate.survivors).hex(),
+        "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in certificate.survivors],
         "dropped": record["dropped"] if record["dropped"] in dropped else dropped[0],
         "evicted": [proof.header.member for proof in (proofs[-1] if proofs else ())],
         "withheld": list(terms.withheld),
-        "rare": rare,
-        "weights_sha256": None,
+        "holders": holders,
+        "head": None,
         "transcript": _head(attempt),
-    }, terms.N_max
+    }
 
 
 def _head(attempt: Json) -> str:

@@ -17,22 +17,20 @@ from protocol.graph import Graph, draw_committee
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey, PairKey
 from protocol.keystream import Masks
-from protocol.ledger import LedgerFault, Opened, check_ledger
 from protocol.merkle import Tree, verify
 from protocol.messages import (
     EMPTY_CHAIN,
     Certificate,
     Entry,
-    LedgerException,
+    Link,
     Manifest,
     Opening,
-    Past,
     Proof,
     Roster,
+    Study,
     Survivor,
-    SurvivorSet,
     Upload,
-    closing_hash,
+    cohort_id,
     edge_commitment,
     extend_chain,
     parse,
@@ -44,14 +42,19 @@ from protocol.messages import (
 from protocol.messages.evictions import Evictions
 from protocol.packing import PackingError, add_packed, pack, unpack
 from protocol.published import ResultRecord
+from protocol.rare_classes import check_enough_rows, withheld_classes
 from protocol.record import record_body, record_digest
 from protocol.ring import Ring
+from protocol.round_spec import RoundSpec
 from protocol.sealing import commitment_tree
 from protocol.shamir import ShareError, recover_secrets, share_secrets
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import Content, read_content
 from protocol.tags import Tag, hash_fields
-from tests.vectors import results, transcripts
+from veilsum.study import vectors
 
 Case = Mapping[str, Any]
+EXAMPLE = simulated_content(simulated_question(12), 10**6)
 TAGS = {tag.value.decode().split("/")[2].rstrip("\0"): tag for tag in Tag}
 
 
@@ -205,18 +208,21 @@ def window(case: Case) -> Case:
 def sizes(case: Case) -> Case:
     everyone, key = [f"m-{i:05}" for i in range(case["roster"])], bytes(32)
     roster = Roster(
-        version_number=1,
+        number=1,
+        name="",
         federation=key,
         coordinator=key,
+        study_key=key,
         members=tuple(Entry(member, key) for member in everyone),
         decryptors=tuple(everyone[: case["nominated"]]),
-        extractors=(),
         readers=(),
-        withhold=0,
+        revoked=(),
         signature=bytes(64),
     )
     members = everyone[: case["members"]]
-    found = cohort_sizes(roster, members, colluders=case["a"], honest_min=case["h_min"], loss=case["loss"])
+    assumed = {name: case[name] for name in ("a", "h_min", "loss", "members_min")}
+    question = read_content(EXAMPLE.to_bytes()).question.model_copy(update=assumed)
+    found = cohort_sizes(roster, question, members, repeats=case["repeats"])
     quorum = found.quorum
     return {
         "committee": found.committee.value,
@@ -224,6 +230,7 @@ def sizes(case: Case) -> Case:
         "a_D": quorum.decryptor_colluders,
         "n_min": quorum.survivors_min,
         "t": quorum.threshold,
+        "q": quorum.erasures_min,
         "k": found.degree,
         "D_max": found.window_dropped_max,
     }
@@ -234,84 +241,106 @@ def cover(case: Case) -> Case:
     return {"dropped": sorted(vertex_cover(bytes.fromhex(case["context"]), disputes, case["a"]))}
 
 
-def survivors_of(entries: list[Case]) -> tuple[Survivor, ...]:
-    return tuple(
-        Survivor(
-            member=each["member"],
-            lineage=bytes.fromhex(each["lineage"]),
-            records=bytes.fromhex(each["records"]),
-            digest=bytes.fromhex(each.get("digest", "00" * 32)),
-        )
-        for each in entries
-    )
-
-
-def ledger(case: Case) -> Case:
-    def opened(each: Case) -> Opened:
-        (context,) = raw(each, "context")
-        return Opened(context, each["family"], each["floor"], survivors_of(each["survivors"]))
-
-    exceptions = [
-        LedgerException(
-            federation=bytes(32),
-            cohort=bytes(32),
-            sequence=0,
-            members=tuple(members),
-            reason="",
-            signature=bytes(64),
-        )
-        for members in case["exceptions"]
-    ]
-    check_ledger([*map(opened, case["opened"])], opened(case["proposal"]), exceptions)
-    return {"admitted": True}
-
-
-def exposed(case: Case) -> Case:
-    """The group that a refusal names, and its rounds."""
-    try:
-        ledger(case)
-    except LedgerFault as fault:
-        return {"group": list(fault.group.members), "rounds": [each.hex() for each in fault.group.rounds]}
-    raise AssertionError(case)
-
-
 def outcomes(case: Case) -> Case:
-    """How an attempt may end, and the chain's link for it."""
-    (context,) = raw(case, "context")
-    sets = [survivors_of(each) for each in case["sets"]]
-    hashes = sorted(survivors_hash(context, each) for each in sets)
-    past = Past(
-        context,
-        case["reason"],
-        tuple(SurvivorSet(s) for s in sorted(sets, key=lambda s: survivors_hash(context, s))),
-    )
-    past.validate()
-    assert past.closing == closing_hash(context, case["reason"], hashes)
-    return {
-        "hashes": [each.hex() for each in hashes],
-        "void": void_hash(context, case["reason"]).hex(),
-        "closing": past.closing.hex(),
+    """How an attempt may end, and the chain with its link."""
+    context, chain = raw(case, "context", "chain")
+    survivors = tuple(Survivor(each["member"], bytes.fromhex(each["digest"])) for each in case["survivors"])
+    fields: dict[str, Any] = {
+        name: case[name] for name in ("sequence", "attempt", "period", "step", "reason")
     }
+    fields |= {name: bytes.fromhex(case[name]) for name in ("cohort", "question", "repeats")}
+    certified = survivors_hash(context, survivors) if survivors else bytes(32)
+    link = Link(**fields, context=context, survivors=certified)
+    link.validate()
+    return {
+        "survivors_hash": survivors_hash(context, survivors).hex() if survivors else None,
+        "void": void_hash(context, case["reason"]).hex(),
+        "link": link.encode_fields().hex(),
+        "chain": extend_chain(chain, (link,)).hex(),
+    }
+
+
+def studied(case: Case) -> Case:
+    """What follows from a study's content (§4.1, §8.1, §9)."""
+    content = Content.from_bytes(case["content"].encode())
+    question = content.question
+    return {
+        "question": question.digest.hex(),
+        "approval": content.approval.hex(),
+        "scale": question.scale if question.noise is None else None,
+        "width": question.width,
+        "steps": [[step, question.elements_of(step)] for step in question.steps],
+    }
+
+
+def signed_study(case: Case) -> Case:
+    """A study under its federation's study key."""
+    seed, federation = raw(case, "seed", "federation")
+    study = Study.make(SigningKey(seed), federation=federation, content=case["content"].encode())
+    return {"study": study.to_bytes().hex(), "hash": study.hash.hex()}
+
+
+def cohort(case: Case) -> Case:
+    """A cohort's id (§4.2)."""
+    roster, study, repeats = raw(case, "roster_hash", "study", "repeats")
+    found = cohort_id(roster, case["counter"], study, case["period"], repeats)
+    return {"cohort": found.hex()}
+
+
+def spec_of(case: Case, step: str, withheld: tuple[int, ...] = ()) -> RoundSpec:
+    content = read_content(case["content"].encode())
+    return RoundSpec(content, bytes(32), "", step, withheld, 0, 0, 1 << 20)
+
+
+def statistic(case: Case) -> Case:
+    """An exact sum's vector of these rows (§8.1)."""
+    spec = spec_of(case, "sum", tuple(case["withheld"]))
+    rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
+    made = vectors.vector(spec, rows.reshape(len(labels), spec.question.dim), labels)
+    return {"elements": made.tolist()}
+
+
+def indicated(case: Case) -> Case:
+    """An indicator's vector (§8.2)."""
+    labels = np.array(case["labels"], np.int64)
+    spec = spec_of(case, "indicator")
+    return {"elements": vectors.vector(spec, np.ones((len(labels), spec.question.dim)), labels).tolist()}
+
+
+def rare(case: Case) -> Case:
+    """Which classes these counts withhold (§8.3)."""
+    question = read_content(case["content"].encode()).question
+    check_enough_rows(question, case["holders"])
+    return {"withheld": list(withheld_classes(question, case["holders"]))}
+
+
+def directed(case: Case) -> Case:
+    """The directions of random features (§8.1)."""
+    phi = vectors.random_features(read_content(case["content"].encode()).question)
+    assert phi is not None
+    return {"directions": phi.directions.tolist()}
 
 
 def context(case: Case) -> Case:
     """Every hash that follows from roster, manifest and opening."""
-    roster, manifest, opening = (
-        parse(bytes.fromhex(case[name])) for name in ("roster", "manifest", "opening")
+    roster, study, manifest, opening = (
+        parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
     assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
     assert isinstance(manifest, Manifest)
     assert isinstance(opening, Opening)
     return {
         "roster_hash": roster.hash.hex(),
-        "cohort": manifest.cohort.hex(),
+        "study": study.hash.hex(),
+        "cohort": cohort_id(
+            roster.hash, manifest.counter, study.hash, manifest.period, manifest.repeats
+        ).hex(),
         "beacon": manifest.beacon.hex(),
         "manifest_hash": manifest.hash.hex(),
         "chain": extend_chain(EMPTY_CHAIN, opening.links).hex(),
         "terms_hash": opening.terms.hash.hex(),
-        "layout_hash": opening.terms.layout_hash.hex(),
-        "exceptions_hash": opening.exceptions_hash.hex(),
-        "context": Attempt(roster, manifest, opening).context.hex(),
+        "context": Attempt(roster, study, manifest, opening).context.hex(),
     }
 
 
@@ -333,17 +362,17 @@ def signed(case: Case) -> Case:
 
 
 def attempt_of(case: Case) -> Attempt:
-    roster, manifest, opening = (
-        parse(bytes.fromhex(case[name])) for name in ("roster", "manifest", "opening")
+    roster, study, manifest, opening = (
+        parse(bytes.fromhex(case[name])) for name in ("roster", "study", "manifest", "opening")
     )
-    return Attempt(roster, manifest, opening)  # type: ignore[arg-type]  # they are these
+    return Attempt(roster, study, manifest, opening)  # type: ignore[arg-type]  # they are these
 
 
 def certificate(case: Case) -> Case:
     found = Certificate.from_bytes(bytes.fromhex(case["certificate"]))
     attempt = attempt_of(case)
     attempt.check_certificate(found)
-    return {"outcome": found.outcome.hex(), "link": attempt.link(found.past).encode_fields().hex()}
+    return {"outcome": found.outcome.hex(), "link": attempt.link(found).encode_fields().hex()}
 
 
 def due(case: Case) -> Case:
@@ -367,6 +396,18 @@ def record(case: Case) -> Case:
     return {"body": record_body(read).decode(), "digest": record_digest(read).hex()}
 
 
+def replayed(case: Case) -> Case:
+    from tests.vectors import transcripts  # noqa: PLC0415 - it is built on rounds
+
+    return transcripts.replayed(case)
+
+
+def result(case: Case) -> Case:
+    from tests.vectors import results  # noqa: PLC0415 - as above
+
+    return results.read(case)
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "pair-key": pair_key,
     "ratchet": ratchet,
@@ -388,9 +429,14 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "window": window,
     "sizes": sizes,
     "cover": cover,
-    "ledger": ledger,
-    "ledger-exposed": exposed,
     "outcomes": outcomes,
+    "study": studied,
+    "signed-study": signed_study,
+    "cohort": cohort,
+    "vector": statistic,
+    "indicator": indicated,
+    "rare": rare,
+    "directions": directed,
     "context": context,
     "upload": upload,
     "signed": signed,
@@ -398,6 +444,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "due": due,
     "eviction": eviction,
     "record": record,
-    "transcript": transcripts.replayed,
-    "result": results.read,
+    "transcript": replayed,
+    "result": result,
 }

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from protocol.coordinator import Ended, Recovered
 from protocol.keys import PairKey
-from protocol.member import Closed, Opened
-from protocol.messages import Evictions, Family, LedgerException, Message, Terms, Upload
-from protocol.recount import class_floor, rare_classes
+from protocol.member import Opened
+from protocol.messages import NO_CONTEXT, Evictions, Message, Upload
 from protocol.shamir import PRIME, share_secrets
-from protocol.simulator import After, Federation, Outcome, SeededRandom
+from protocol.simulator import After, Federation, Outcome, SeededRandom, Vectors
 from tests.protocol.forging import other_secrets, redeal
 
 Json = dict[str, Any]
@@ -23,7 +24,7 @@ class Noted:
     """What cases are made from, in hexadecimal.
 
     Attributes:
-        opened: roster, manifest and opening.
+        opened: roster, study, manifest and opening.
         uploads: by member.
         staying: S∖E at the end; empty without a sum.
     """
@@ -61,11 +62,11 @@ class Recorder(Federation):
         self.drawn_uploads: Json = {}
         super().__post_init__()
 
-    def enrol(self, counter: int) -> None:
+    def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
         draws = self._draws
         start = len(draws)
         self.inner, self.tamper = self.tamper, self._keep
-        super().enrol(counter)
+        super().enrol(period, repeats)
         for index, member in enumerate(self.ids):
             mask, box, nonce = draws[start + 3 * index : start + 3 * index + 3]
             self.drawn_cards[member] = {
@@ -114,8 +115,6 @@ class Recorder(Federation):
         words = [coefficients[i : i + 4] for i in range(0, len(coefficients), 4)]
         self.drawn_uploads[member] = {
             "vector": self.vectors_now[member].tolist(),
-            "lineage": self._lineage().hex(),
-            "records": bytes(8).hex(),
             "b_u": b_u.hex(),
             "salt": salt.hex(),
             "coefficients": b"".join(
@@ -151,6 +150,7 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
         name: message.to_bytes().hex()
         for name, message in (
             ("roster", attempt.roster),
+            ("study", attempt.study),
             ("manifest", attempt.manifest),
             ("opening", attempt.opening),
         )
@@ -188,20 +188,16 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
     return noted, document
 
 
-def _run(
-    name: str,
-    federation: Recorder,
-    *steps: Callable[[Recorder], tuple[Terms, tuple[LedgerException, ...]]],
-) -> Recorded:
+def _run(name: str, federation: Recorder, *steps: Callable[[Recorder], Vectors | None]) -> Recorded:
+    """Run an attempt after each of these preparations, over the vectors that it gives, or others."""
     shared: Json = {
         "what": SCENARIOS[name].__doc__,
         "admin": federation.admin.seed.hex(),
         "coordinator": federation.coordinator.seed.hex(),
         "now_s": int(federation.now_s),
         "late_s": int(federation.now_s) + 86_400,
-        "expires_s": int(federation.now_s) + 10**7,
         "roster": federation.roster.to_bytes().hex(),
-        "cap": federation.cap,
+        "study": federation.study.to_bytes().hex(),
         "members": federation.drawn_cards,
         "cards": federation.cards.to_bytes().hex(),
         "enrolment": list(federation.log),
@@ -209,12 +205,8 @@ def _run(
     federation.log.clear()
     attempts, documents = {}, []
     for step in steps:
-        terms, exceptions = step(federation)
-        vectors = federation.vectors(terms.elements)
-        if terms.family is Family.INDICATOR:
-            vectors = {member: vectors[member] % 2 for member in sorted(vectors)}
-        outcome = federation.run_round(vectors, terms, exceptions)
-        if terms.family is Family.INDICATOR:
+        outcome = federation.run_round(step(federation))
+        if outcome.phase.attempt.spec.indicator:
             federation.disclose()
         place = outcome.phase.attempt.opening.place
         noted, document = _attempt(federation, outcome)
@@ -223,98 +215,81 @@ def _run(
     return Recorded(federation, attempts, {**shared, "messages": federation.said, "attempts": documents})
 
 
-def _plain(elements: int = 19, **changes: Any) -> Callable[[Recorder], tuple[Terms, tuple[()]]]:
-    def step(federation: Recorder) -> tuple[Terms, tuple[()]]:
-        return federation.terms(elements, chunk_elements=16, **changes), ()
+SMALL: Json = {"dim": 3, "classes": ["a", "b"]}
+"""Fields of a question with short vectors: 14 elements."""
 
-    return step
+
+def _plain(_recorder: Recorder) -> None:
+    """Nothing happens before."""
 
 
 def complete() -> Recorded:
-    """Six members, of whom one vanishes before its upload; then a round with links, an exception and every term, over the same records."""
-    federation = Recorder(6, drop={4: After.OPENING}, lineage=b"\x11" * 8)
+    """Six members, of whom one vanishes before its upload, in the first of two steps of a noisy study; then the second."""
+    noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
+    question = SMALL | {"noise": noise, "ring_bits": 48, "thin_classes": False, "members_min": 5}
+    federation = Recorder(6, drop={4: After.OPENING}, question=question)
 
-    def second(recorder: Recorder) -> tuple[Terms, tuple[LedgerException, ...]]:
+    def second(recorder: Recorder) -> None:
         recorder.drop = {}
-        terms = recorder.terms(
-            17,
-            chunk_elements=8,
-            ring_bits=48,
-            lattice_bits=31,
-            layout=b"a layout",
-            margin=1,
-        )
-        return replace(terms, ridges=(0.5, 1.0)), (
-            recorder.excepting(("member-4",), "member-4 knows that its sums become readable"),
-        )
 
-    return _run("complete", federation, _plain(), second)
+    return _run("complete", federation, _plain, second)
 
 
 def voided() -> Recorded:
     """Four members of whom nobody may miss: one upload gets lost, the attempt is voided and tried again."""
-    federation = Recorder(4)
+    federation = Recorder(4, question=SMALL)
 
     def losing(sender: str, message: Message) -> Message | None:
         return None if sender == "member-0" and isinstance(message, Upload) else message
 
-    def first(recorder: Recorder) -> tuple[Terms, tuple[()]]:
+    def first(recorder: Recorder) -> None:
         recorder.inner = losing
-        return _plain()(recorder)
 
-    def again(recorder: Recorder) -> tuple[Terms, tuple[()]]:
+    def again(recorder: Recorder) -> None:
         recorder.inner = lambda _sender, message: message
-        return _plain()(recorder)
 
     return _run("voided", federation, first, again)
 
 
 def evicted() -> Recorded:
     """Five members: one deals shares of another seed than it commits to, and is evicted."""
-    federation = Recorder(5)
+    federation = Recorder(5, question=SMALL)
 
-    def first(recorder: Recorder) -> tuple[Terms, tuple[()]]:
+    def first(recorder: Recorder) -> None:
         def false(sender: str, message: Message) -> Message:
             if sender == "member-4" and isinstance(message, Upload):
                 return redeal(recorder, message, other_secrets(recorder.phase.attempt, 0))
             return message
 
         recorder.inner = false
-        return _plain()(recorder)
 
     return _run("evicted", federation, first)
 
 
 def nominated() -> Recorded:
     """Six members of whom four are nominated to decrypt; one of the others vanishes before its upload."""
-    return _run(
-        "nominated", Recorder(6, decryptors=(0, 1, 2, 5), drop={3: After.OPENING}), _plain(ring_bits=33)
+    federation = Recorder(
+        6, decryptors=(0, 1, 2, 5), drop={3: After.OPENING}, question=SMALL | {"ring_bits": 48}
     )
+    return _run("nominated", federation, _plain)
 
 
 def erased() -> Recorded:
     """Five members of whom two vanish after their receipts: no certificate can be had, and the others report that they erased."""
-    return _run("erased", Recorder(5, drop={0: After.RECEIPT, 1: After.RECEIPT}), _plain())
+    return _run("erased", Recorder(5, drop={0: After.RECEIPT, 1: After.RECEIPT}, question=SMALL), _plain)
 
 
 def lost() -> Recorded:
     """Five members of whom three vanish after their receipts: too few report, and the admin closes the attempt."""
-    return _run("lost", Recorder(5, drop=dict.fromkeys(range(3), After.RECEIPT)), _plain())
+    return _run("lost", Recorder(5, drop=dict.fromkeys(range(3), After.RECEIPT), question=SMALL), _plain)
 
 
 def indicator() -> Recorded:
-    """Four members hold classes: an indicator round counts how many hold each, is disclosed, and the next round withholds the rare."""
-    federation = Recorder(4, withhold=True, lineage=b"\x11" * 8)
-
-    def main(recorder: Recorder) -> tuple[Terms, tuple[()]]:
-        closed = recorder.phases["member-0"]
-        assert isinstance(closed, Closed)
-        (counted,) = closed.history.counted
-        floor = class_floor(recorder.manifest, 0)
-        terms = recorder.terms(8, indicator=counted.context)
-        return replace(terms, withheld=rare_classes(counted.holders, floor)), ()
-
-    return _run("indicator", federation, _plain(5, statistic="indicator"), main)
+    """Four members hold classes: an indicator counts how many hold each, is disclosed, and the sum withholds the rare."""
+    records = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
+    question = SMALL | {"classes": ["a", "b", "c", "d", "e"], "records": records, "thin_classes": True}
+    holding = {f"member-{place}": np.array([1, 1, place % 2, 1, 0]) for place in range(4)}
+    return _run("indicator", Recorder(4, margin=0, question=question), lambda _: holding, _plain)
 
 
 SCENARIOS: dict[str, Callable[[], Recorded]] = {

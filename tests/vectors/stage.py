@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, Enrolling, Windows
+from protocol.coordinator import Collecting, Enrolling
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened
 from protocol.messages import (
@@ -18,8 +18,9 @@ from protocol.messages import (
     Lost,
     Message,
     Opening,
-    Past,
     Roster,
+    Study,
+    SurvivorSet,
     parse,
 )
 from tests.vectors.rounds import played
@@ -44,15 +45,18 @@ def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPh
     given = {name: bytes.fromhex(value) for name, value in document["members"][member].items()}
     roster = parse(bytes.fromhex(document["roster"]))
     cards = parse(bytes.fromhex(document["cards"]))
+    study = parse(bytes.fromhex(document["study"]))
     assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
     assert isinstance(cards, Cards)
     key = SigningKey(given["identity"])
     phase, sent = Enrolled.start(
         member,
         roster,
-        cards.manifest.cohort,
+        study,
         key,
-        expires_s=document["expires_s"],
+        counter=cards.manifest.counter,
+        period=cards.manifest.period,
         random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
     )
     return key, phase, list(sent)
@@ -68,8 +72,7 @@ def sealed(
         end = start + phase.attempt.chunk_elements(index)
         chunks.append(bytes(sealing.chunk(vector[start:end])).hex())
         start = end
-    tags = {"lineage": bytes.fromhex(given["lineage"]), "records_tag": bytes.fromhex(given["records"])}
-    upload, own = sealing.finish(key, **tags, records=len(vector))
+    upload, own = sealing.finish(key)
     return *phase.uploaded(upload, own), chunks
 
 
@@ -137,23 +140,26 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
     """The coordinator as it was before that entry of the log."""
     document = played(round_).document
     cards, roster = parse(bytes.fromhex(document["cards"])), parse(bytes.fromhex(document["roster"]))
+    study = parse(bytes.fromhex(document["study"]))
     assert isinstance(cards, Cards)
     assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
     log = log_of(document, attempt)[:at]
     if attempt == ENROLMENT:
-        enrolling = Enrolling(roster, 0, document["cap"])
+        enrolling = Enrolling(roster, study, cards.manifest.counter, cards.manifest.period)
         for source, _, index in log:
             if source != "coordinator":
                 enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
         return enrolling
     opening = parse(bytes.fromhex(document["attempts"][attempt]["opening"]))
     assert isinstance(opening, Opening)
-    past: tuple[Past, ...] = tuple(
-        coordinator_at(round_, each, len(log_of(document, each))).past for each in range(attempt)
+    ended = (coordinator_at(round_, each, len(log_of(document, each))) for each in range(attempt))
+    earlier = tuple(
+        SurvivorSet(each.certificate.survivors)
+        for each in ended
+        if each.attempt.context == opening.terms.indicator
     )
-    phase: Any = Collecting.begin(
-        Attempt(roster, cards.manifest, opening), Windows(), document["now_s"], past
-    )
+    phase: Any = Collecting.begin(Attempt(roster, study, cards.manifest, opening), document["now_s"], earlier)
     for source, to, index in log:
         if source == "coordinator":
             phase = until(phase, to, message_of(round_, index))

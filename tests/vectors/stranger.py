@@ -14,7 +14,7 @@ Json = dict[str, Any]
 OPENING, REFUSAL = 4, 11
 LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
 """Kinds of what is said after the latest end."""
-MESSAGES = {"roster", "manifest", "opening", "ledger"}
+MESSAGES = {"roster", "study", "manifest", "opening"}
 """What a script begins with."""
 
 
@@ -85,30 +85,29 @@ def _false(attack: Json, document: Json) -> bytes:
 
 
 def _started(name: str, document: Json) -> Member:
-    given = {"to": name, "counter": 0, "expires_s": document["expires_s"], **document["members"][name]}
-    member = _member(given, {"roster": bytes.fromhex(document["roster"])})
-    member.now = document["now_s"]
-    return member
+    manifest = decode(bytes.fromhex(document["cards"]), "Cards").manifest
+    run = {"counter": manifest.counter, "period": manifest.period, "now_s": document["now_s"]}
+    said = {kind: bytes.fromhex(document[kind]) for kind in ("roster", "study")}
+    return _member({"to": name, **run, **document["members"][name]}, said)
 
 
 def _member(script: Json, said: dict[str, bytes]) -> Member:
-    member = Member(
-        script["to"], _key(script["identity"]), said["roster"], script["counter"], (0, 3, 374, True)
-    )
-    member.enrol(
-        script["expires_s"], _drawing(script["mask_private"], script["box_private"], script["nonce"])
-    )
+    run = (said["roster"], said["study"], script["counter"], script["period"])
+    member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
+    drawn = _drawing(script["mask_private"], script["box_private"], script["nonce"])
+    member.enrol(member.study.expires, drawn)
     return member
 
 
 def _coordinator(script: Json, said: dict[str, bytes]) -> Coordinator:
     """One with a key of its own: what it signed is in the script, and nobody hears it."""
     manifest, opening = decode(said["manifest"], "Manifest"), decode(said["opening"], "Opening")
-    coordinator = Coordinator(Ed25519PrivateKey.generate(), said["roster"], manifest.counter)
+    run = (manifest.counter, manifest.period, manifest.repeats)
+    coordinator = Coordinator(Ed25519PrivateKey.generate(), said["roster"], said["study"], *run)
     coordinator.settle(manifest)
-    history = decode(said["ledger"], "Ledger").history
-    vars(coordinator).update(links=opening.links, history=history, next=opening[1:3], now=script["now_s"])
-    coordinator.open(opening.terms, opening.exceptions)
+    vars(coordinator).update(next=opening[1:3], now=script["now_s"])
+    coordinator.known.links = opening.links
+    coordinator.open(opening.terms)
     return coordinator
 
 
@@ -117,7 +116,7 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
     if "wait" in step:
         party.now = step["wait"]
     elif "chunk" in step:
-        party.chunk(step["member"], bytes.fromhex(step["chunk"]))
+        party.store(step["member"], bytes.fromhex(step["chunk"]))
     elif "vector" in step:
         _upload(party, step)
     else:
@@ -129,9 +128,8 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
 
 
 def _upload(member: Member, given: Json) -> None:
-    lineage, records = bytes.fromhex(given["lineage"]), bytes.fromhex(given["records"])
     below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.k)).__next__
-    member.upload(given["vector"], lineage, records, _drawing(given["b_u"], given["salt"]), below_p)
+    member.upload(given["vector"], _drawing(given["b_u"], given["salt"]), below_p)
 
 
 def _freeze(coordinator: Coordinator) -> None:

@@ -23,16 +23,14 @@ ROUNDS = {
 OTHERWISE = {
     # It keeps no phases.
     "disclosure of a round that is none of the indicator": "disclosure-invalid",
-    # It checks attempts and rosters when it hears them, and decodes them before.
-    "a ninth attempt": "bad-signature",
+    # An opening that it has taken is answered as before.
+    "the first round's opening again": None,
+    # It looks at the latest end first, whatever its phase.
     **dict.fromkeys(
-        (
-            "two members with one key",
-            "a nominee whom the roster does not list",
-            "a reader whom the roster does not list",
-            "a link to a ninth attempt",
-        )
+        ("VOID after the report", "survivors after the report", "boxes after the report"), "terms-expired"
     ),
+    # It checks rosters when it hears them, and decodes them before.
+    **dict.fromkeys(("a nominee whom the roster does not list", "a reader whom the roster does not list")),
 }
 """What the second implementation finds where it differs from the first; None where it decodes."""
 
@@ -46,9 +44,9 @@ def test_each_is_an_attack_of_the_catalogue() -> None:
     known = {attack.name: (attack.clause, attack.cause, list(attack.parties)) for attack in ATTACKS}
     for play in PLAYS:
         assert known[play["name"]] == (play["clause"], play["cause"], play["parties"])
-    assert len({play["name"] for play in PLAYS}) == len(PLAYS) >= 30
+    assert len({play["name"] for play in PLAYS}) == len(PLAYS) >= 25
     assert Counter(play["ends"] for play in PLAYS).keys() == {"refused", "refusal", "void"}
-    assert sum(len(play["steps"]) > 1 for play in PLAYS) >= 25
+    assert sum(len(play["steps"]) > 1 for play in PLAYS) >= 20
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play["name"])

@@ -87,7 +87,7 @@ def cases() -> Iterator[Case]:
     other = played("evicted").federation.coordinator.public.hex()
     yield case("another admin is pinned", "complete", 0, lambda *_: None, federation=other)
     for name, (index, change, _) in BEGINNINGS.items():
-        yield case(name, "complete", 0, beginning(index, change))
+        yield case(name, "nominated", 0, beginning(index, change))
     for name, (doctor, _) in DOCTORED.items():
         yield case(name, "complete", 0, alone(doctor))
     for name, round_, edit in (
@@ -104,7 +104,7 @@ def cases() -> Iterator[Case]:
         ("a bad run of shares that are right", "complete", lambda e, f: bad_run(e, f, wrong=0)),
         ("an eviction whose shares are others", "evicted", other_proof),
         ("a refusal that the proposal does not bear out", "complete", refusing("survivors-too-few")),
-        ("a refusal that nobody can judge", "complete", refusing("ledger-refused")),
+        ("a refusal that nobody can judge", "complete", refusing("policy-refused")),
     ):
         yield case(name, round_, 0, edit)
 
@@ -149,8 +149,6 @@ def refusing(cause: str) -> Edit:
             context=vote.context,
             member="member-5",
             cause=cause,
-            group=(),
-            rounds=(),
         )
         entries.insert(at, refusal.to_bytes())
 
@@ -170,7 +168,7 @@ def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
     word = (int.from_bytes(run[:4], "little") + wrong) % PRIME
     runs = (word.to_bytes(4, "little") + run[4:], *reveal.runs[1:])
     signed = again(reveal, federation.keys[member], runs=runs)
-    shown = Cards.from_bytes(entries[1])
+    shown = Cards.from_bytes(entries[2])
     delivery = Trees.of(upload).delivery(upload, shown.manifest.decryptors.index(member))
     evidence = BadRun(
         reveal=signed.summary,

@@ -4,26 +4,30 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
 from typer.main import get_command
 
-from protocol.rest import CohortView
-from tests.threads import later
+from protocol.rest import CohortView, RoundView
 from veilsum.cli import app
-from veilsum.remote import changes, operator
+from veilsum.remote import operator
 
 EXTRACTOR = "ab" * 32
 TOKEN = "token-of-the-operator"
 DIM, CLASSES = 6, 3
+PERIOD = "2026-11"
+PATIENCE_S = 180.0
+"""Of a whole run on a slow machine that others share."""
 COMMAND = get_command(app)
+T = TypeVar("T")
 
 
 class PerThread(io.TextIOBase):
@@ -93,9 +97,7 @@ def streams() -> Iterator[None]:
     """Our streams in place of the process's while any command runs; pytest has its own between."""
     with _LOCK:
         _COMMANDS[0] += 1
-        if (
-            sys.stdout is not OUT
-        ):  # after a test that failed, pytest puts its own there although a command goes on
+        if sys.stdout is not OUT:  # a command that an earlier test left behind may still run
             _BEFORE.setattr(sys, "stdout", OUT)
             _BEFORE.setattr(sys, "stderr", ERR)
     try:
@@ -134,10 +136,23 @@ class Cli:
 
 
 class Consortium:
-    """A federation with a cohort that enrols, made by commands alone."""
+    """A federation with a published study, made by commands alone.
+
+    Args:
+        cli: knows the coordinator.
+        members: how many; each has 40 rows of its own.
+        withhold: count the classes' holders first. Otherwise every class is published.
+        edits: what to replace in the study's draft.
+    """
 
     def __init__(
-        self, cli: Cli, members: int = 3, *, seed: int = 0, withhold: bool = False, **cohort: object
+        self,
+        cli: Cli,
+        members: int = 3,
+        *,
+        seed: int = 0,
+        withhold: bool = False,
+        edits: Mapping[str, str] = {},
     ) -> None:
         self.cli, self.folder = cli, cli.folder
         self.members = tuple(f"m{index}" for index in range(members))
@@ -147,41 +162,67 @@ class Consortium:
             shown = cli.json("member", "new", self.folder / member, "--member", member)
             keys += ["--member", f"{member}={shown['public_key']}"]
         self.draft = self.folder / "roster.json"
-        rare = "--withhold" if withhold else "--publish-rare-classes"
-        cli.json(*cli.at("admin", "roster", self.draft, *keys, "--extractor", EXTRACTOR, rare))
-        cli.operate("admin", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
-        options = [word for name, value in cohort.items() for word in (f"--{name.replace('_', '-')}", value)]
-        self.cohort = str(cli.operate("operator", "cohort", "open", self.admin, *options)["cohort"])
-        self._commands: list[Future[Outcome]] = []
+        cli.json(*cli.at("admin", "roster", self.draft, "--folder", self.folder / "admin", *keys))
+        self.roster = self.draft.with_suffix(".bin")
+        self.study, self.approval = self.signed_study("digits", withhold=withhold, edits=edits)
+        cli.operate("admin", "publish", self.roster, self.study)
         rng = np.random.default_rng(seed)
         self.files = [self.write(member, *records(rng, 40)) for member in self.members]
         self.test = self.write("test", *records(rng, 30))
 
-    def write(self, name: str, features: Any, labels: Any) -> Path:
+    def signed_study(
+        self, name: str, *, withhold: bool = False, edits: Mapping[str, str] = {}
+    ) -> tuple[Path, str]:
+        """A signed study's file, and its approval digest."""
+        path = self.folder / f"{name}.toml"
+        keys = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
+        words = ("--extractor", EXTRACTOR, "--dim", DIM, "--members", len(self.members), "--name", name)
+        self.cli.json("admin", "study", "new", path, *words, *keys)
+        text = path.read_text()
+        if not withhold:
+            text = text.replace("[question.withhold]", "#").replace("margin = ", "# margin = ")
+            text = text.replace("thin_classes = false", "thin_classes = true")
+        for old, new in edits.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        path.write_text(text)
+        signed = self.cli.json("admin", "study", "sign", path, "--folder", self.folder / "admin")
+        return Path(signed["study"]), str(signed["approval"])
+
+    def write(self, name: str, features: Any, labels: Any, ids: Any = None) -> Path:
         path = self.folder / f"{name}.npz"
-        np.savez(path, features=features, labels=labels)
+        np.savez(path, features=features, labels=labels, **({} if ids is None else {"ids": ids}))
         return path
 
     def words(self, member: str, *more: object) -> tuple[object, ...]:
-        features = self.files[self.members.index(member)]
-        words = ("member", "join", self.folder / member, "--cohort", self.cohort, "--admin-key", self.admin)
-        return self.cli.at(*words, "--features", features, "--lineage", "x", *more)
+        data = self.files[self.members.index(member)]
+        words = ("member", "join", self.folder / member, data, "--admin-key", self.admin)
+        return self.cli.at(*words, "--approve", self.approval, "--once", *more)
 
-    def join(self, member: str, *more: object) -> Future[Outcome]:
-        return self.later(*self.words(member, *more))
+    def join(self, member: str, *more: object) -> "Future[Outcome]":
+        """`veilsum member join` in a thread."""
+        return later(self.cli, *self.words(member, *more))
 
-    def later(self, *words: object) -> Future[Outcome]:
-        """Run a command beside the test."""
-        self._commands.append(later(self.cli, *words))
-        return self._commands[-1]
+    def run(self, *more: object) -> "Future[Outcome]":
+        """`veilsum operator run` in a thread."""
+        words = ("operator", "run", self.study, "--period", PERIOD, "--token", TOKEN, *more)
+        return later(self.cli, *self.cli.at(*words))
 
-    def formed(self) -> None:
-        """Return when every card is in; fail if a command has failed, whose card may never come."""
-        enrolled(self.cli.url, self.cohort, len(self.members), commands=self._commands)
+    def held(self, *more: object) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """A whole run: its signed record, and what each member's command printed."""
+        run, joins = self.run("--json"), {member: self.join(member, "--json") for member in self.members}
+        printed = {}
+        for member, each in joins.items():
+            outcome = each.result(PATIENCE_S)
+            assert outcome.code == 0, outcome
+            printed[member] = outcome.values
+        done = run.result(PATIENCE_S)
+        assert done.code == 0, done
+        return done.values, printed
 
-    def open(self, *more: object) -> str:
-        terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-        return str(self.cli.operate("operator", "round", "open", self.cohort, *terms, *more)["round"])
+    def result(self, member: str) -> Path:
+        """The folder of a member's result."""
+        return self.folder / member / "results" / f"digits-{PERIOD}"
 
     def secrets(self) -> Iterator[str]:
         """What no command may print, as text and as hexadecimal."""
@@ -191,28 +232,36 @@ class Consortium:
             yield (self.folder / member / "identity.key").read_text().strip()
 
 
-def enrolled(
-    url: str, cohort: str, cards: int, ca: Path | None = None, commands: Iterable[Future[Any]] = ()
-) -> None:
-    """Return when so many cards are in; fail if one of the commands fails before."""
-
-    def look(after: int | None) -> CohortView:
-        for ended in [command.result() for command in commands if command.done()]:
-            assert not isinstance(ended, Outcome) or ended.code == 0, ended
-        return client.cohort(cohort, after)
-
-    with operator(url, ca=ca) as client:
-        views = changes(look)
-        while len((view := next(views)).cards) < cards:
-            assert view.state == "enrolling", view
+def later(cli: Cli, *words: object) -> "Future[Outcome]":
+    """A command in a daemon thread."""
+    return threaded(lambda: cli(*words))
 
 
-def uploaded(url: str, round_id: str, uploads: int) -> None:
-    """Return when so many members have uploaded: those are in the round, whatever becomes of it."""
+def threaded(work: Callable[[], T]) -> "Future[T]":
+    """Work in a daemon thread: a test that fails leaves nothing that keeps pytest from ending."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the caller of `result` raises it
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+def until(url: str, federation: str, met: Callable[[CohortView, list[RoundView]], bool]) -> CohortView:
+    """The federation's newest cohort, once a condition on it and its rounds is met."""
     with operator(url) as client:
-        views = changes(lambda after: client.round(round_id, after))
-        while len((view := next(views)).uploaded) < uploads:
-            assert not view.ended, view
+        end_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end_s:
+            for run in client.runs(federation).runs[-1:]:
+                view = client.cohort(run.cohort)
+                if met(view, [client.round(each) for each in view.rounds]):
+                    return view
+            time.sleep(0.1)
+    raise AssertionError("the cohort did not come so far")
 
 
 def records(rng: np.random.Generator, count: int) -> tuple[Any, Any]:

@@ -1,4 +1,3 @@
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -49,10 +48,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     structlog.configure(**config)
     [end] = ends
     assert end.code == 0
-    facts, _ = json.JSONDecoder().raw_decode(
-        end.out
-    )  # another test may have sent this process's logs there, too
-    assert facts["url"] == f"http://127.0.0.1:{port}"
+    assert end.values["url"] == f"http://127.0.0.1:{port}"
     assert TOKEN not in end.out + end.err
 
 
@@ -75,5 +71,9 @@ def remote(cli: Cli, url: str) -> Cli:
 
 @pytest.fixture
 def consortium(remote: Cli) -> Callable[..., Consortium]:
-    """Makes a consortium."""
-    return lambda members=3, **options: Consortium(remote, members, **options)
+    """Makes a federation with a published study."""
+
+    def make(members: int = 3, **options: Any) -> Consortium:
+        return Consortium(remote, members, **options)
+
+    return make

@@ -5,8 +5,8 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from benchmarks.crews import crew, hear, tell
 from client_sdk.errors import ClientError
-from veilsum.crews import crew, hear, tell
 
 
 async def echo(word: str, parent: Connection) -> None:

@@ -1,5 +1,4 @@
 import json
-import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,22 +7,19 @@ import numpy as np
 import pytest
 from torch import distributed
 
-from client_sdk.operator import Operator
-from protocol.rest import RoundView
 from tests.veilsum.cli import Cli
 from training import DivergedError
 from training.experiments import Experiment, Finished, run
-from training.results import Diverged, read_result, read_run
-from veilsum import training_run, training_service
-from veilsum.demo.coordinator import Address, start_coordinator
-from veilsum.demo.processes import Children
+from training.report import cells, page
+from training.results import Diverged, read_result, read_results, read_run
+from veilsum import training_run
 
 QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
 SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
 
 
 def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
-    outcome = cli("train", "digits-spherefed", *SMALLER, "--features", "--output", "made/t", "--json")
+    outcome = cli("train", "digits-spherefed", *SMALLER, "--keep", "features", "--output", "made/t", "--json")
     assert outcome.code == 0
     assert outcome.err.startswith("digits-spherefed seed 0: round 1 of 1: accuracy 0.")
     folder = Path("made/t/seed-0")
@@ -69,68 +65,16 @@ def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
     assert (again.values, again.err) == (values, "")  # there was nothing left to train
 
 
-def test_the_last_step_through_the_service(cli: Cli) -> None:
-    outcome = cli("train", *SMALLER, "--set", "calibrate.ncm={}", "--through", "both", "--json")
-    assert outcome.code == 0, outcome.error
-    assert "12 members enrolled at a coordinator" in outcome.err
-    assert outcome.values["largest difference of a weight, masked from plain"] < 1e-5
-    found = read_result(Path("runs/train/seed-0/result.json")).calibrations
-    masked, plain = ([each for each in found if each.way == way] for way in ("masked", "plain"))
-    assert [each.kind for each in masked] == [
-        "ffc",
-        "lda",
-        "ncm",
-    ]  # one upload: the others follow from FFC's sums
-    assert {each.kind for each in plain} == {"ffc", "rff", "lda", "ncm"}
-    for each in masked:
-        assert each.options["members"] == 12
-        assert each.max_difference is not None
-        assert each.max_difference < 1e-5
-        [alike] = [other for other in plain if other.kind == each.kind]
-        assert each.accuracy == pytest.approx(alike.accuracy, abs=0.005)
-    other = ("--set", "calibrate.lda.shrinkage=0.5", "--through", "service", "--output", "other")
-    assert cli("train", *SMALLER, *other).code == 0
-    ways = {each.kind: each.way for each in read_result(Path("other/seed-0/result.json")).calibrations}
-    assert ways == {"ffc": "masked", "rff": "plain", "lda": "plain"}  # the round's LDA has another shrinkage
-    few = ("--set", 'deal={name = "iid", members = 3}')
-    assert (
-        "takes 5 to 100 members here, not 3"
-        in cli("train", *SMALLER, *few, "--through", "service", "--output", "few").error
-    )
-
-
-def test_a_coordinator_that_dies_in_the_round_is_told_at_once(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    families = []
-
-    def start(children: Children, folder: Path) -> Address:
-        families.append(children)
-        return start_coordinator(children, folder)
-
-    def dying(operator: Operator, *asked: Any) -> RoundView:
-        view = opening(operator, *asked)
-        families[0]._children["the coordinator"].signal(signal.SIGKILL)
-        return view
-
-    opening = Operator.open_round
-    monkeypatch.setattr(training_service, "start_coordinator", start)
-    monkeypatch.setattr(Operator, "open_round", dying)
-    outcome = cli("train", *SMALLER, "--through", "service")
-    assert "the coordinator was killed by SIGKILL" in outcome.error
-
-
 def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:
     wanted = ("train", "digits-spherefed", *SMALLER)
     path = Path("runs/train/seed-0/result.json")
     assert cli(*wanted).code == 0
     plain = read_result(path)
-    assert cli(*wanted, "--analyse").code == 0
+    assert cli(*wanted, "--keep", "analyses").code == 0
     looked_at = read_result(path)
     assert (plain.sweeps, plain.analyses.cka) == ((), {})
     assert looked_at.history == plain.history
-    assert cli("report", "runs/train", "--output", "page.html").code == 0
-    drawn = Path("page.html").read_text("utf-8")
+    drawn = page(cells(read_results([Path("runs/train")])), [], title="Runs")
     for shown in ("Centred kernel alignment", "Accuracy of FFC over λ", "t-SNE of test features"):
         assert f'alt="{shown}' in drawn
 
@@ -165,21 +109,13 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "no tracker is called 'x'" in cli("train", *SMALLER, "--track", "x").error
     assert "device 'x' can't be used" in cli("train", *SMALLER, "--device", "x").error
     assert "device 'meta' can't be used" in cli("train", *SMALLER, "--device", "meta").error
-    no_ffc = ("--through", "service", "--set", 'extends="x"')
-    assert "there is no 'extends'" in cli("train", "digits-fedavg", *no_ffc).error
-    own = Path("own.toml")
-    own.write_text(
-        'method = "mine"\nmodel = { architecture = "mlp" }\ndeal = { name = "iid", members = 5 }\n'
-    )
-    assert "the service sums for FFC" in cli("train", own, "--through", "service").error
+    assert "there is no 'extends'" in cli("train", "digits-fedavg", "--set", 'extends="x"').error
     lower = (*SMALLER, "--output", "made")
     assert cli("train", *lower, "--json").code == 0
     half = cli("train", *lower, "--precision", "bfloat16").error
     assert "another experiment's: bfloat16 is True here and None there" in half
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
-    assert "all of these runs diverged" in cli("report", "other").error
-    assert "all of these runs diverged" in cli("report", "other/seed-0/result.json").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")
 
 

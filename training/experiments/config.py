@@ -142,7 +142,7 @@ class Experiment(_Table):
     Attributes:
         name: the file's, and the variant's after a slash; of several, a plus between them.
         method: how tables call it.
-        paper_row: the papers' row that it is held against, as `veilsum report` names them.
+        paper_row: the papers' row that it is held against, as `python -m training.report` names them.
         scale: in what it is smaller than the paper's run.
         data: the records.
         deal: who holds what, one of `training.experiments.dealing.DEALS`.

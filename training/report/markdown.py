@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HEAD = """# Reproduction
 
-Written by `make reproduction` from the result files in `benchmarks/figures/results`; `veilsum report` makes a page with pictures of them. Accuracies are percent on the
+Written by `make reproduction` from the result files in `benchmarks/figures/results`; `python -m training.report` makes a page with pictures of them. Accuracies are percent on the
 test records: the mean over seeds ± the sample's standard deviation. A gain is a head's accuracy less the trained head's of the same run, in points. Where data stand in
 for a paper's, or a run is smaller, the row says so and no difference is stated, for the task is another: compare gains, and which method comes first.
 """

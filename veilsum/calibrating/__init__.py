@@ -1,1 +1,1 @@
-"""The work behind `veilsum calibrate`: a head from one's own files, or with others through a round, explained, judged and drawn."""
+"""The work behind `veilsum calibrate`: a head from your own files, judged and drawn."""

@@ -1,4 +1,4 @@
-"""The report on a head: one HTML file without a single outside resource."""
+"""The report on a head: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from calibration import Reliability
-    from veilsum.calibrating.findings import Findings
+    from veilsum.calibrating.fitting import Findings
 
 _CRITERIA = {
     "gcv": (
@@ -35,7 +35,7 @@ def render(found: Findings) -> str:
         title=escape(f"A calibrated head: {found.name}"),
         lead=f"{escape(_sentence(found.title))} <strong>{escape(found.source)}</strong>",
         figures="".join(_figures(found)),
-        sections="".join((*_ridge(found), *_spectrum(found), *_judged(found), *_identities(found))),
+        sections="".join((*_ridge(found), *_spectrum(found), *_judged(found))),
         privacy=escape(found.privacy),
     )
 
@@ -77,19 +77,11 @@ def _spectrum(found: Findings) -> Iterator[str]:
     values = found.eigenvalues
     if values is None:
         return
-    if found.edge is None:
-        caption = (
-            "Directions far below λ add next to nothing to the head; those above it are kept as they are."
-        )
-        said = f"{len(values)} eigenvalues, from {values.max():.3g} down to {max(values.min(), 0):.3g}."
-    else:
-        above = int(np.count_nonzero(values > found.edge))
-        caption = (
-            f"Inside the band an eigenvalue can be noise alone. {above} of {len(values)} lie above it; the others are "
-            "replaced by one mean before the head is solved."
-        )
-        said = f"{above} of {len(values)} eigenvalues lie above the noise's edge of {found.edge:.3g}."
-    image = plots.eigenvalues(values, edge=found.edge, ridge=found.ridge)
+    caption = (
+        "Directions with eigenvalues far below λ add next to nothing to the head; those above it are kept."
+    )
+    said = f"{len(values)} eigenvalues, from {values.max():.3g} down to {max(values.min(), 0):.3g}."
+    image = plots.eigenvalues(values, edge=None, ridge=found.ridge)
     yield _section("What the sums hold", _picture(image, said, caption))
 
 
@@ -97,7 +89,7 @@ def _judged(found: Findings) -> Iterator[str]:
     seen = found.judged
     if seen is None or not seen.records:
         yield _section(
-            "How often it is right", "<p>No records were held out: pass <code>--held-out</code>.</p>"
+            "How often it is right", "<p>There is no hold-out set: pass <code>--held-out</code>.</p>"
         )
         return
     confidence, accuracy, binned = seen.diagram
@@ -141,20 +133,6 @@ def _table(seen: Reliability) -> str:
         '<thead><tr><th scope="col">class</th><th scope="col" class="number">records</th>'
         '<th scope="col" class="number">called right</th><th scope="col" class="number">most often taken for</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def _identities(found: Findings) -> Iterator[str]:
-    if not found.identities:
-        return
-    rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td class="mono">{escape(value)}</td></tr>'
-        for name, value in found.identities.items()
-    )
-    yield _section(
-        "Which round",
-        f"<p>{escape(found.privacy)}</p>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Identities"><table><tbody>{rows}</tbody></table></div>',
     )
 
 

@@ -1,26 +1,32 @@
-"""`veilsum admin`: the admin says who is a member and what is summed, and is not the operator."""
+"""`veilsum admin`: who is a member, and what is summed. The admin is not the operator."""
 
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilsum.commands import study
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say
+
+if TYPE_CHECKING:
+    from protocol.messages import Roster, Study
 
 app = typer.Typer(
-    help="For the admin, who signs who is a member of a federation and what it sums.", no_args_is_help=True
+    help="Sign who is a member of a federation, and what it sums.",
+    no_args_is_help=True,
 )
 app.add_typer(study.app, name="study")
-Folder = Annotated[Path, typer.Option("--folder", help="The admin's folder.")]
-DraftFile = Annotated[Path, typer.Argument(help="The roster's draft, a JSON file.")]
 
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="A folder for the admin's key.")], json_: AsJson = False
+    folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")], json_: AsJson = False
 ) -> None:
-    """Make a federation: its admin's key. Its public key is the federation's name; members pin it."""
+    """Create a federation: the admin's key. Its public key is the federation's id, and members pin it.
+
+    A study key of its own is made in the same way: pass its public key to `veilsum admin roster --study-key`.
+    """
     with reported(as_json=json_):
         from protocol.identity import fingerprint
         from veilsum.admin import create_admin
@@ -39,37 +45,37 @@ def new(
 
 @app.command()
 def roster(
-    draft: DraftFile,
-    member: Annotated[list[str] | None, typer.Option(help="ID=PUBLICKEY; repeat.")] = None,
-    remove: Annotated[list[str] | None, typer.Option(help="The id of a member that leaves; repeat.")] = None,
-    extractor: Annotated[
-        list[str] | None, typer.Option(help="Digest of an approved feature extractor; repeat.")
+    draft: Annotated[Path, typer.Argument(help="The roster's draft, a JSON file; created or changed.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The admin's folder: sign the draft too.", show_default="only write the draft"),
     ] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name, for people.")] = None,
+    member: Annotated[list[str] | None, typer.Option(help="Add a member, ID=PUBLICKEY; repeat.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="Remove a member, by id; repeat.")] = None,
     decryptor: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Id of a nominated decryptor; repeat, four times at least: fewer than a third of them may collude."
-        ),
+        typer.Option(help="Nominate a decryptor, by member id; repeat, at least four.", show_default="all"),
     ] = None,
     reader: Annotated[
-        list[str] | None, typer.Option(help="Id of a member that may read the sums; repeat.")
+        list[str] | None, typer.Option(help="A member that may read the sums, by id; repeat.")
     ] = None,
-    publish: Annotated[
-        bool | None,
-        typer.Option(
-            "--publish-rare-classes/--withhold",
-            help="Sign that classes which few members hold may show in the sum; or keep them out of it.",
-            show_default="withhold",
-        ),
+    revoke: Annotated[list[str] | None, typer.Option(help="Revoke a study, by its hash; repeat.")] = None,
+    study_key: Annotated[
+        str | None,
+        typer.Option(help="Public key that signs studies.", show_default="the admin's"),
     ] = None,
     coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
     url: Annotated[
-        str | None, typer.Option(envvar="VEILSUM_URL", help="Ask this coordinator for its key instead.")
+        str | None, typer.Option(envvar="VEILSUM_URL", help="Or ask this coordinator for its key.")
     ] = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Write or change the draft of a roster; a change raises its version."""
+    """Write or change the roster: who is a member. With --folder, sign it beside the draft, as DRAFT with .bin.
+
+    Each change raises the roster's number.
+    """
     with reported(as_json=json_):
         from veilsum import admin
 
@@ -81,106 +87,99 @@ def roster(
                 coordinator = client.coordinator().public_key
         changed = admin.revised(
             old,
+            name=name,
             coordinator=coordinator,
+            study_key=study_key,
             members=member or (),
             remove=remove or (),
-            extractors=extractor or (),
             decryptors=decryptor or (),
             readers=reader or (),
-            withhold=None if publish is None else not publish,
+            revoked=revoke or (),
         )
+        target = None if folder is None else target_of(draft)
+        signed = None if folder is None else changed.sign(admin.load_admin(folder))
         changed.save(draft)
-        say(
-            {
-                "draft": str(draft),
-                "version": changed.version,
-                "members": sorted(changed.members),
-                "rare_classes": "withheld" if changed.withhold else "published",
-            },
-            as_json=json_,
-            title="Roster, not yet signed",
-        )
-
-
-@app.command()
-def sign(
-    draft: DraftFile,
-    folder: Folder,
-    output: Annotated[
-        Path | None, typer.Option(help="Where the signed roster goes.", show_default="DRAFT with .bin")
-    ] = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Send it to the coordinator too.")] = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """Sign a draft; with --publish also store it at the coordinator."""
-    with reported(as_json=json_):
-        from protocol.errors import Misuse
-        from veilsum.admin import Draft, load_admin
-
-        read = Draft.load(draft)
-        admin = load_admin(folder)
-        signed = read.sign(admin)
-        target = output or draft.with_suffix(".bin")
-        if target.resolve() == draft.resolve():
-            raise Misuse(f"{target} is the draft itself: pass another --output")
-        target.write_bytes(signed.to_bytes())
-        if publish:
-            from veilsum.remote import operator
-
-            with operator(url, token, ca, admin=admin) as client:
-                client.publish(signed)
-        else:
-            note(
-                "Not published: run again with --publish, or hand the file to the operator, for `veilsum admin publish`."
-            )
-        say(
-            {
+        values: dict[str, Any] = {
+            "draft": str(draft),
+            "number": changed.number,
+            "members": sorted(changed.members),
+        }
+        if signed is not None and target is not None:
+            target.write_bytes(signed.to_bytes())
+            values |= {
                 "roster": str(target),
-                "version": signed.version_number,
-                "members": len(signed.members),
                 "federation": signed.federation.hex(),
-                "rare_classes": "withheld" if signed.withhold else "published",
                 "hash": signed.hash.hex(),
-                "published": publish,
-            },
-            as_json=json_,
-            title="Roster, signed",
-        )
+                "next": f"veilsum admin publish {target}",
+            }
+        say(values, as_json=json_, title="Roster, not signed" if signed is None else "Roster, signed")
+
+
+def target_of(draft: Path, output: Path | None = None) -> Path:
+    """Where a signed draft goes. Raises Misuse if that is the draft itself."""
+    from protocol.errors import Misuse
+
+    target = output or draft.with_suffix(".bin")
+    if target.resolve() == draft.resolve():
+        raise Misuse(f"{target} is the draft itself: choose another file")
+    return target
 
 
 @app.command()
 def publish(
-    roster: Annotated[Path, typer.Argument(help="The roster as its admin signed it, a .bin file.")],
+    signed: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Signed rosters and studies, .bin files.")
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="The admin's folder: publish a later roster, or studies, without an operator's token."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Store a signed roster at the coordinator: for an operator whom the admin handed the file."""
+    """Send signed rosters and studies to the coordinator, in this order."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse, PeerFault
         from protocol.messages import Roster
+        from veilsum.admin import load_admin
         from veilsum.remote import operator
 
+        read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
+        admin = load_admin(folder) if folder is not None else None
+        published: list[dict[str, Any]] = []
+        with operator(url, token, ca, admin=admin) as client:
+            for each in read:
+                if isinstance(each, Roster):
+                    client.publish_roster(each)
+                    published.append(
+                        {"roster": each.number, "members": len(each.members), "hash": each.hash.hex()}
+                    )
+                else:
+                    view = client.publish_study(each)
+                    published.append({"study": view.name, "version": view.version, "hash": view.study})
+        federation = read[0].federation.hex()
+        if json_:
+            say({"federation": federation, "published": published}, as_json=True)
+            return
+        for values in published:
+            say(values, as_json=False, title="Published")
+
+
+def signed_in(path: Path) -> "Roster | Study":
+    """Read a signed roster or study. Raises Misuse for another file."""
+    from protocol.errors import Misuse, PeerFault
+    from protocol.messages import Roster, Study
+
+    content = path.read_bytes()
+    for kind in (Roster, Study):
         try:
-            signed = Roster.from_bytes(roster.read_bytes())
+            return kind.from_bytes(content)
         except PeerFault as fault:
-            raise Misuse(f"{roster} is no signed roster: {fault.detail}") from fault
-        with operator(url, token, ca) as client:
-            client.publish(signed)
-        say(
-            {
-                "federation": signed.federation.hex(),
-                "version": signed.version_number,
-                "members": len(signed.members),
-                "hash": signed.hash.hex(),
-            },
-            as_json=json_,
-            title="Roster, published",
-        )
+            why = fault.detail
+    raise Misuse(f"{path} is neither a signed roster nor a signed study: {why}")
 
 
 @app.command()
@@ -198,74 +197,63 @@ def close(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Show who reported on a round past its latest end; as its admin, close it where too few can, so that the federation goes on."""
+    """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation goes on."""
     with reported(as_json=json_):
-        from protocol.messages import Roster
+        from protocol.attempt import Attempt
+        from protocol.errors import Misuse
+        from protocol.messages import Lost, Roster
         from veilsum import names
         from veilsum.admin import load_admin
-        from veilsum.lost import Papers
         from veilsum.remote import operator
 
         name = names.round_id(round_id)
         known = Roster.from_bytes(roster.read_bytes()) if roster else None
         admin = load_admin(folder) if folder is not None else None
         with operator(url, ca=ca, admin=admin) as client:
-            papers = Papers.fetch(client, name, known)
-            values: dict[str, Any] = {"round": name, **papers.values()}
-            if folder is None:
-                values["state"] = client.round(name).state
+            view = client.round(name)
+            known = known or client.roster(view.federation)
+            attempt = Attempt(
+                known,
+                client.study(view.federation, view.spec.study),
+                client.manifest(view.cohort),
+                client.opening(name),
+            )
+            _check(attempt, view.context)
+            latest_end_s = attempt.opening.terms.latest_end_s
+            values: dict[str, Any] = {
+                "round": name,
+                "study": attempt.spec.name,
+                "step": attempt.spec.step,
+                "latest_end": clock(latest_end_s),
+                "reported": list(view.reported),
+                "silent": list(view.waiting_for),
+                "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
+                "cost": "records uploaded to this round stay spent, and so does the noise budget",
+            }
+            if admin is None:
+                values["state"] = view.state
                 note("Not signed: the admin closes it with --folder ADMIN.")
             else:
-                values["state"] = client.close_lost(name, papers.sign(folder)).state
+                if admin.public != known.federation:
+                    raise Misuse(f"{folder} holds another federation's admin key")
+                if time.time() < latest_end_s:
+                    raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
+                values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
         say(values, as_json=json_, title="Round past its latest end")
 
 
-@app.command()
-def exception(
-    cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
-    member: Annotated[
-        list[str],
-        typer.Option(help="A member of the group; repeat for all of them, as the refusal names them."),
-    ],
-    reason: Annotated[str, typer.Option(help="What becomes readable, and why; every member sees it.")],
-    folder: Annotated[Path, typer.Option(help="The admin's folder.")],
-    output: Annotated[Path, typer.Option(help="Where the signed exception goes.")],
-    sequence: Annotated[
-        int | None, typer.Option(help="The round's sequence number.", min=0, show_default="the cohort's next")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """As the admin, sign that one round may expose the group of exactly these members; who is named may still refuse it."""
-    with reported(as_json=json_):
-        from protocol.messages import LedgerException
-        from veilsum.admin import load_admin
-        from veilsum.names import cohort_id
-        from veilsum.remote import operator
+def _check(attempt: Any, context: str) -> None:
+    """Check that roster, study, manifest and opening belong together. Raises Misuse or PeerFault."""
+    from protocol.attempt import check_manifest, check_study
+    from protocol.errors import Misuse
 
-        admin, cohort = load_admin(folder), cohort_id(cohort)
-        if sequence is None:
-            with operator(url, ca=ca) as client:
-                sequence = client.cohort(cohort).next_sequence
-        signed = LedgerException.make(
-            admin,
-            federation=admin.public,
-            cohort=bytes.fromhex(cohort),
-            sequence=sequence,
-            members=tuple(sorted(set(member))),
-            reason=reason,
+    roster, manifest = attempt.roster, attempt.manifest
+    if roster.hash != manifest.roster_hash:
+        raise Misuse(
+            f"the cohort was formed under another roster than number {roster.number}: pass that roster's signed file by --roster"
         )
-        # What could not be read back is refused here, not by everybody else.
-        output.write_bytes(LedgerException.from_bytes(signed.to_bytes()).to_bytes())
-        say(
-            {
-                "exception": str(output),
-                "cohort": cohort,
-                "sequence": sequence,
-                "members": list(signed.members),
-                "reason": signed.reason,
-            },
-            as_json=json_,
-            title="Exception, signed",
-        )
+    roster.verify_admin(roster.federation)
+    check_study(roster, attempt.study)
+    check_manifest(roster, attempt.study, manifest)
+    attempt.opening.verify(roster.coordinator, "coordinator")
+    attempt.check_context(bytes.fromhex(context), "coordinator")

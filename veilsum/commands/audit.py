@@ -1,14 +1,20 @@
 """`veilsum operator audit`: who did what at this coordinator, and whether the log is whole."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
 
+if TYPE_CHECKING:
+    from client_sdk.operator import Operator
+    from protocol.audit import AuditPage, End
+
 app = typer.Typer(
-    help="For an operator or auditor with the scope 'read': export and verify the audit log.",
+    help="Export and verify the audit log; takes a token with the scope 'read'.",
     no_args_is_help=True,
 )
 Key = Annotated[
@@ -29,11 +35,10 @@ def export(
 ) -> None:
     """Fetch the whole log into a file, with its signed head."""
     with reported(as_json=json_):
-        from veilsum.auditing import fetch
         from veilsum.remote import operator
 
         with operator(url, token, ca) as client:
-            page = fetch(client)
+            page = _fetch(client)
         output.write_text(page.model_dump_json(indent=1) + "\n", "utf-8")
         say(
             {
@@ -49,10 +54,10 @@ def export(
 @app.command()
 def verify(
     log: Annotated[
-        Path | None, typer.Argument(help="A file that export wrote.", show_default="ask the coordinator")
+        Path | None, typer.Argument(help="An exported log.", show_default="ask the coordinator")
     ] = None,
     head: Annotated[
-        list[str] | None, typer.Option(help="A head that was noted before, NUMBER:HASH; repeat.")
+        list[str] | None, typer.Option(help="A head from an earlier verification, NUMBER:HASH; repeat.")
     ] = None,
     key: Key = None,
     url: Url = DEFAULT_URL,
@@ -60,22 +65,21 @@ def verify(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Check the chain from its first entry, and that it holds every head that was noted; note the one it prints."""
+    """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
     with reported(as_json=json_):
         from protocol.errors import Misuse
-        from veilsum.auditing import check, fetch, load, noted
-        from veilsum.names import coordinator_key
+        from veilsum.names import public_key
         from veilsum.remote import operator
 
-        known = tuple(map(noted, head or ()))
+        known = tuple(map(_noted, head or ()))
         if log is not None:
             if key is None:
-                raise Misuse("a file is checked with --coordinator-key, which rosters name")
-            page, signer = load(log), key
+                raise Misuse("a file is checked with --coordinator-key: rosters name it")
+            page, signer = _load(log), key
         else:
             with operator(url, token, ca) as client:
-                page, signer = fetch(client), key or client.coordinator().public_key
-        end = check(page, bytes.fromhex(coordinator_key(signer)), known)
+                page, signer = _fetch(client), key or client.coordinator().public_key
+        end = check(page, bytes.fromhex(public_key(signer)), known)
         say(
             {
                 "entries": len(page.entries),
@@ -86,3 +90,57 @@ def verify(
             as_json=json_,
             title="Audit log",
         )
+
+
+def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
+    """Check a whole log against its own head and earlier ones.
+
+    Raises:
+        PeerFault: audit-broken, naming what does not fit; bad-signature if the head is not the coordinator's.
+    """
+    from protocol.audit import End, check_end, follow
+
+    page.head.verify(coordinator)
+    end = follow(page.entries)
+    check_end(end, page.head.end)
+    for each in known:
+        shown = page.entries[each.number - 1] if 0 < each.number <= end.number else None
+        check_end(End(shown.number, shown.head) if shown else end, each)
+    return end
+
+
+def _fetch(client: "Operator") -> "AuditPage":
+    """Fetch the whole log. Raises PeerFault(audit-broken) if its pages do not follow each other."""
+    from protocol.audit import START, AuditEntry, AuditPage, follow
+
+    entries, end = list[AuditEntry](), START
+    while True:
+        page = client.audit(end.number)
+        end = follow(page.entries, end)
+        entries.extend(page.entries)
+        if not page.entries or end.number >= page.head.number:
+            return AuditPage(entries=tuple(entries), head=page.head)
+
+
+def _load(path: Path) -> "AuditPage":
+    from pydantic import ValidationError
+
+    from protocol.audit import AuditPage
+    from protocol.errors import Misuse
+
+    try:
+        return AuditPage.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise Misuse(f"{path} is not an audit log: `veilsum operator audit export` writes one") from error
+
+
+def _noted(text: str) -> "End":
+    from protocol.audit import End
+    from protocol.errors import Misuse
+
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
+    if not match:
+        raise Misuse(
+            f"invalid --head {text!r}: expected NUMBER:HASH, as `veilsum operator audit verify` prints it"
+        )
+    return End(int(match[1]), match[2])

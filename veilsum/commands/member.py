@@ -1,168 +1,365 @@
-"""`veilsum member`: an identity, taking part in rounds, and what was opened so far."""
+"""`veilsum member`: an identity, taking part in runs, and the ledger of records."""
 
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.commands.options import (
-    AdminKey,
-    Labels,
-    Lineage,
-    MemberLimits,
-    Normalise,
-    Output,
-    gathered,
-)
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say, table
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, clock, note, reported, say, table
 
 if TYPE_CHECKING:
-    from client_sdk import Identity
+    from client_sdk import Identity, Member, Records, Result
+    from client_sdk.progress import Progress
+    from client_sdk.reservations import Run
+    from protocol.rest import StudyView
+    from protocol.study import Content
 
-app = typer.Typer(help="For a member, who contributes sums over its own records.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="The member's identity (`veilsum member new`).")]
+app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
+_PIN, _APPROVALS = "admin-key", "approvals.json"
+_POLL_S = 10.0
 
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="The identity's folder, which is made.")],
+    folder: Annotated[Path, typer.Argument(help="The identity's folder; created.")],
     member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
     admin_key: Annotated[
         str | None,
-        typer.Option(
-            help="Pin the admin's public key for `veilsum member join`.", show_default="pass it there"
-        ),
+        typer.Option(help="Pin the admin's public key.", show_default="pin it at `veilsum member join`"),
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Make an identity, an Ed25519 key in its own folder; give its public key to the federation's admin."""
-    with reported(as_json=json_):
-        from client_sdk import Identity
-        from veilsum.names import admin_key as checked
-        from veilsum.pinning import pin
+    """Create an identity, an Ed25519 key. Send its public key to the federation's admin.
 
-        key = None if admin_key is None else checked(admin_key)
-        made = Identity.create(folder, member)
-        if key is not None:
-            pin(made.folder, key)
-        _show(made, as_json=json_)
-
-
-@app.command()
-def show(folder: Folder, json_: AsJson = False) -> None:
-    """Show an identity's id and public key."""
+    If the folder holds this member's identity already, it is shown again.
+    """
     with reported(as_json=json_):
         from client_sdk import Identity
 
-        _show(Identity.load(folder), as_json=json_)
+        made = _existing(folder, member) or Identity.create(folder, member)
+        if admin_key is not None:
+            pin(made.folder, admin_key)
+        say(
+            {
+                "member": made.member,
+                "public_key": made.public.hex(),
+                "fingerprint": made.fingerprint,
+                "folder": str(made.folder),
+            },
+            as_json=json_,
+            title="Identity",
+        )
 
 
-def _show(identity: "Identity", *, as_json: bool) -> None:
-    values = {
-        "member": identity.member,
-        "public_key": identity.public.hex(),
-        "fingerprint": identity.fingerprint,
-        "folder": str(identity.folder),
-    }
-    say(values, as_json=as_json, title="Identity")
+def _existing(folder: Path, member: str) -> "Identity | None":
+    from client_sdk import Identity
+    from protocol.errors import Misuse
+
+    if not (folder / "identity.key").exists():
+        return None
+    found = Identity.load(folder)
+    if found.member != member:
+        raise Misuse(f"{folder} holds the identity of {found.member}, not of {member}: choose another folder")
+    return found
+
+
+def pin(folder: Path, key: str) -> None:
+    """Keep the admin's public key beside an identity. Raises Misuse if another one is pinned."""
+    from client_sdk.files import write_durably
+
+    given = pinned(folder, key)
+    if not (folder / _PIN).exists():
+        write_durably(folder / _PIN, f"{given}\n".encode())
+
+
+def pinned(folder: Path, given: str | None) -> str:
+    """The admin's public key: the given one, or the pinned one.
+
+    Raises:
+        Misuse: there is neither, it is no key, or the two differ.
+    """
+    from protocol.errors import Misuse
+    from veilsum.names import public_key
+
+    path = folder / _PIN
+    kept = public_key(path.read_text("utf-8").strip()) if path.exists() else None
+    key = kept if given is None else public_key(given)
+    if key is None:
+        raise Misuse(f"no admin key is pinned in {folder}: pass --admin-key; the admin tells it to you")
+    if kept not in {None, key}:
+        raise Misuse(
+            f"{path} pins another admin key, {kept}: a federation keeps its admin; make another identity for another federation"
+        )
+    return key
 
 
 @app.command()
-@gathered
 def join(
     folder: Folder,
-    features: Annotated[
-        Path | None,
-        typer.Option(
-            help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.",
-            show_default="what was made",
-        ),
+    data: Annotated[
+        Path, typer.Argument(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
+    ],
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(help="Approve a study, by approval digest or name; repeat.", show_default="ask"),
     ] = None,
-    cohort: Annotated[
+    once: Annotated[bool, typer.Option("--once", help="Stop after one run.")] = False,
+    admin_key: Annotated[
         str | None,
         typer.Option(
-            help="The cohort to enrol in.", show_default="the one it stopped in, or the federation's newest"
+            envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
         ),
     ] = None,
-    admin_key: AdminKey = None,
-    lineage: Lineage = "main",
-    labels: Labels = None,
-    round_: Annotated[
-        str | None, typer.Option("--round", help="A round's id.", show_default="the next one")
-    ] = None,
-    output: Output = None,
-    transcript: Annotated[
-        bool,
+    id_column: Annotated[
+        str | None,
         typer.Option(
-            "--transcript", help="Fetch and replay the transcript also where more than 200 members take part."
+            help="Column of patient or exam ids (.csv, .parquet); other formats hold an array `ids`.",
+            show_default="id, if there is one",
         ),
-    ] = False,
-    normalise: Normalise = False,
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels of a .npy.")] = None,
+    mu_budget: Annotated[
+        float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
+    ] = 2.0,
+    epsilon_max: Annotated[
+        float | None,
+        typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where results go.", show_default="FOLDER/results")
+    ] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
-    *,
-    limits: MemberLimits,
 ) -> None:
-    """Enrol, contribute to a round through every phase, and save the verified result.
+    """Take part in runs of approved studies until stopped: enrol, contribute, help to decrypt, verify, and save each result.
 
-    Run it again after any interruption: it goes on where it stopped.
+    The first time it shows what a study sums and asks for your approval. Run it again after any interruption: it goes on where it stopped.
     """
     with reported(as_json=json_):
-        from veilsum.contribute import Errand, cohort_of, run
-        from veilsum.pinning import pinned
+        from client_sdk import Identity, Member, Policy
+        from veilsum.remote import certificate, naming, trust
 
-        policy = limits.policy(pinned(folder, admin_key))
-        errand = Errand(
-            folder=folder,
-            url=url,
-            policy=policy,
-            cohort=cohort or cohort_of(folder, url, policy, round_, ca),
-            features=features,
-            labels=labels,
-            lineage=lineage,
-            normalise=normalise,
-            round_id=round_,
-            transcript=transcript,
-            ca=ca,
+        identity = Identity.load(folder)
+        key = pinned(folder, admin_key)
+
+        def opened(policy: Policy) -> Member:
+            return Member(
+                url,
+                identity,
+                policy,
+                progress=_teller(),
+                verify=trust(ca),
+                cert=certificate(),
+            )
+
+        with naming(url):
+            _load(data, labels, id_column, ())  # an unreadable file is reported before anything else
+            with opened(Policy(admin_key=key)) as member:
+                agreed, contents = _approved(member, identity.folder, approve or (), as_json=json_)
+                pin(identity.folder, key)
+            records = _load(data, labels, id_column, contents)
+            policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
+            with opened(policy) as member:
+                for result in member.join(records, once=once):
+                    _keep(member, result, output or identity.folder / "results", as_json=json_)
+
+
+def _load(
+    path: Path, labels: Path | None, id_column: str | None, contents: "Collection[Content]"
+) -> "Records":
+    from client_sdk import Records
+    from veilsum.features import as_class_keys, of_file, read_table
+
+    rows = read_table(path, labels, id_column)
+    # Class keys such as "7" are matched as text: their numbers are not class indices.
+    numeric = any(key.lstrip("-").isdigit() for content in contents for key in content.question.classes)
+    with of_file(path):
+        return Records(rows.features, as_class_keys(rows.labels) if numeric else rows.labels, rows.ids)
+
+
+def _approved(
+    member: "Member", folder: Path, given: Collection[str], *, as_json: bool
+) -> "tuple[frozenset[str], list[Content]]":
+    """What this member approves: given, approved before, or approved now; and the studies that this covers.
+
+    Raises:
+        Misuse: nothing is approved, and there is no terminal to ask on.
+    """
+    from client_sdk.files import write_durably
+    from protocol.errors import Misuse
+
+    path = folder / _APPROVALS
+    kept: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    named = {each.lower() for each in given}
+    covered: list[Content] = []
+    while True:
+        for view in _current(member):
+            content = member.study(view.study)
+            wanted = bool(named & {view.approval, view.name})
+            if view.approval not in kept:
+                if not wanted and given:
+                    continue
+                _explain(content, view)
+                if not wanted and not _asked(view, as_json=as_json):
+                    continue
+                kept[view.approval] = view.name
+                write_durably(path, json.dumps(kept, indent=2).encode())
+            covered.append(content)
+        if covered or named:
+            unclear = [each for each in named if not re.fullmatch("[0-9a-f]{64}|[a-z0-9-]{1,64}", each)]
+            if unclear:
+                raise Misuse(
+                    f"--approve {unclear[0]}: expected an approval digest, 64 hex digits, or a study's name"
+                )
+            return frozenset({*kept, *named}), covered
+        if as_json or not sys.stdin.isatty():
+            raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
+        note("No study to take part in is published. Waiting for one.")
+        time.sleep(_POLL_S)
+
+
+def _current(member: "Member") -> "Iterator[StudyView]":
+    """The newest version of each published study that is neither revoked nor expired."""
+    newest: dict[str, StudyView] = {}
+    for view in member.studies():
+        if view.name not in newest or view.version > newest[view.name].version:
+            newest[view.name] = view
+    return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
+
+
+def _explain(content: "Content", view: "StudyView") -> None:
+    from veilsum import study
+
+    for section in study.explain.explain(content):
+        note(section.heading)
+        for sentence in section.sentences:
+            note(f"  {sentence}")
+    note(f"Approval digest: {view.approval}")
+
+
+def _asked(view: "StudyView", *, as_json: bool) -> bool:
+    from protocol.errors import Misuse
+
+    if as_json or not sys.stdin.isatty():
+        raise Misuse(
+            f"study {view.name} is not approved, and there is no terminal to ask on: check it, then pass --approve {view.approval}"
         )
-        _, values = run(errand, output or folder / "result")
-        say(values, as_json=json_, title="Result, verified")
+    return typer.confirm(f"Approve study {view.name}? Each record can be summed once", err=True)
+
+
+def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) -> None:
+    """Save a result and say what became of the records."""
+    from veilsum.round_view import summary
+
+    record = result.record
+    target = folder / f"{record.name}-{record.period}"
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    result.save(target)
+    run = next(
+        (
+            each
+            for each in member.ledger()
+            if each.question == result.spec.question.digest and each.period == record.period
+        ),
+        None,
+    )
+    if as_json:
+        values = {"record": record.model_dump(mode="json"), "counted": result.counted}
+        say({**values, "records": None if run is None else _spent(run), "saved": str(target)}, as_json=True)
+        return
+    say(
+        {**summary(record), "counted": result.counted, "saved": str(target)},
+        as_json=False,
+        title="Result, verified",
+    )
+    if run is not None:
+        say(_spent(run), as_json=False, title="Your records")
+        if result.counted:
+            note("This cannot be repeated: these records are spent.")
+
+
+def _spent(run: "Run") -> dict[str, Any]:
+    return {
+        "rows_used": run.rows,
+        "records_spent" if run.state == "spent" else "records_reserved": run.records,
+        "rows_skipped_unusable": run.unusable,
+        "rows_skipped_spent_before": run.taken,
+        "rows_skipped_beyond_the_limit": run.beyond,
+    }
+
+
+def _teller() -> "Callable[[Progress], None]":
+    """Report progress on stderr, a line for each change."""
+    from client_sdk.progress import Step
+
+    last: list[object] = [None]
+
+    def tell(event: "Progress") -> None:
+        if event.step in {Step.MASKING, Step.UPLOADING} and event.done != event.total:
+            return
+        if (event.step, event.phase, event.waiting_for, event.detail) == last[0]:
+            return
+        last[0] = (event.step, event.phase, event.waiting_for, event.detail)
+        parts = [f"{event.step.value}{f' ({event.phase})' if event.phase else ''}"]
+        if event.total:
+            parts.append(f"{event.done} of {event.total}")
+        if event.waiting_for:
+            parts.append(f"waiting for {', '.join(event.waiting_for)}")
+        if event.until_s is not None:
+            parts.append(f"until {clock(event.until_s)}")
+        if event.detail:
+            parts.append(event.detail)
+        note(", ".join(parts))
+
+    return tell
 
 
 @app.command()
 def ledger(
     folder: Folder,
-    url: Annotated[
+    give_up: Annotated[
         str | None,
         typer.Option(
-            envvar="VEILSUM_URL",
-            help="The coordinator's address, for everybody's rounds.",
-            show_default="only what is stored here",
+            metavar="STUDY", help="Give up a run for good, and free its records if nothing was opened."
         ),
     ] = None,
-    ca: Ca = None,
+    period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Show which rounds were opened over which members, this member's lineages, and what would be refused next."""
+    """Show the runs that this member answered, and what became of its records."""
     with reported(as_json=json_):
-        from veilsum.accounts import account_of, as_values
+        from client_sdk import Identity, Member, Policy
+        from client_sdk.store import Store
+        from protocol.errors import Misuse
 
-        account = account_of(folder, url, ca)
-        values = as_values(account)
+        identity = Identity.load(folder)
+        if (give_up is None) != (period is None):
+            raise Misuse("--give-up and --period go together")
+        if give_up is not None and period is not None:
+            policy = Policy(admin_key=pinned(folder, None))
+            with Member(DEFAULT_URL, identity, policy) as member:  # asks nobody
+                member.give_up(give_up, period)
+        rows = [
+            {
+                "study": each.study,
+                "period": each.period,
+                "state": "given up" if each.given_up else each.state,
+                "records": each.records,
+                "rows": each.rows,
+                "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
+            }
+            for each in Store(identity.folder).ledger.runs()
+        ]
         if json_:
-            say(values, as_json=True)
-            return
-        _show_ledger(values)
-
-
-def _show_ledger(values: dict[str, Any]) -> None:
-    for title, name in (("Rounds", "rounds"), ("Your lineages", "lineages"), ("Groups", "groups")):
-        if values[name]:
-            table(title, values[name])
-    say(
-        {"a_group_holds_at_least": f"{values['floor']} members"}
-        | {str(number): text for number, text in enumerate(values["refused_next"], start=1)},
-        as_json=False,
-        title="What would be refused next",
-    )
+            say({"runs": rows}, as_json=True)
+        elif rows:
+            table("Runs", rows)
+        else:
+            note("No run was answered yet.")

@@ -7,20 +7,64 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilsum.commands import audit, cohort, round_, token
-from veilsum.console import AsJson, fail, reported, say
+from veilsum.commands.wanted import Federation, StudyName, wanted_study
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, fail, notes, reported, say
 
 if TYPE_CHECKING:
     from service.storage.operating import Tables
 
-app = typer.Typer(help="For the operator, who runs a coordinator and opens its rounds.", no_args_is_help=True)
+app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)
 backups = typer.Typer(
-    help="For the operator: back up the data folder of a stopped coordinator, and restore it.",
-    no_args_is_help=True,
+    help="Back up the data folder of a stopped coordinator, and restore it.", no_args_is_help=True
 )
-database = typer.Typer(
-    help="For the operator: look at the coordinator's database, as its settings name it, and change its tables.",
-    no_args_is_help=True,
-)
+database = typer.Typer(help="Show and change the revision of the coordinator's tables.", no_args_is_help=True)
+
+
+@app.command()
+def run(
+    study: StudyName,
+    federation: Federation = None,
+    period: Annotated[
+        str | None, typer.Option(help="Which records are summed.", show_default="this month, e.g. 2026-11")
+    ] = None,
+    lifetime_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds until a round's keys are erased whatever happens.", show_default="an hour"
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Run a study: open enrolment, then each step in turn, and follow it to the result.
+
+    Interrupt it whenever you like: the same command finds the run and goes on. Exits with 1 unless there is a result.
+    """
+    with reported(as_json=json_):
+        from veilsum.remote import operator
+        from veilsum.round_view import line, show_round, summary
+        from veilsum.running import Following, this_month
+
+        tell = notes()
+        with operator(url, token, ca) as client:
+            found, of = wanted_study(client, study, federation)
+            following = Following(
+                client,
+                lambda seen: tell(seen if isinstance(seen, str) else line(seen)),
+                lifetime_s=lifetime_s,
+            )
+            view = following.run(of, found, period or this_month())
+            if view.state == "done":
+                record = client.result(view.round)
+                values = record.model_dump(mode="json") if json_ else summary(record)
+                say(values, as_json=json_, title="Result, as the coordinator signed it")
+                return
+        show_round(view, as_json=json_)
+    raise typer.Exit(1)
+
+
 app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
 app.add_typer(token.app, name="token")
@@ -41,7 +85,7 @@ def create(
     data_dir: DataDir = Path("veilsum-data"),
     json_: AsJson = False,
 ) -> None:
-    """Write everything of a stopped coordinator's folder to one file. The coordinator's key is in it: keep it as a secret.
+    """Write a stopped coordinator's data folder to one file. It contains the coordinator's key: keep it secret.
 
     For SQLite and files. With PostgreSQL and S3, use their own backups.
     """
@@ -54,9 +98,9 @@ def restore(
     data_dir: DataDir = Path("veilsum-data"),
     json_: AsJson = False,
 ) -> None:
-    """Make a data folder of a backup, checked file by file. Afterwards cancel the rounds that were live when it was made.
+    """Restore a backup into a new data folder, and check each file. Cancel the rounds that were open when it was made.
 
-    Members may have seen more of those than the backup knows: they refuse what contradicts it, and new rounds go on.
+    Members may know a longer history than the backup: they hand it back, and refuse what contradicts it.
     """
     _archive("restore", json_, lambda work: work.restore(archive, data_dir), "Restored")
 
@@ -72,25 +116,25 @@ def _archive(name: str, as_json: bool, work: Callable[[Any], dict[str, Any]], ti
 
 @database.command("current")
 def current(json_: AsJson = False) -> None:
-    """Say at which revision the tables are, and which one this release works with."""
+    """Show the revision of the tables, and the one that this release needs."""
     _change(json_, lambda tables: tables.revisions())
 
 
 @database.command("upgrade")
 def upgrade(json_: AsJson = False) -> None:
-    """Bring the tables to this release's revision, as every start does."""
+    """Upgrade the tables to this release's revision, as every start does."""
     _change(json_, lambda tables: tables.upgrade())
 
 
 @database.command("downgrade")
 def downgrade(
-    revision: Annotated[str, typer.Argument(help="Where to: `base` drops all tables.")],
-    yes: Annotated[bool, typer.Option("--yes", help="What newer revisions keep is to be lost.")] = False,
+    revision: Annotated[str, typer.Argument(help="Target revision; `base` drops all tables.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm that data of newer revisions is lost.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Bring the tables back to an older revision. What newer ones keep is lost: make a backup before."""
+    """Downgrade the tables. Data of newer revisions is lost: make a backup first."""
     if not yes:
-        fail(f"this loses what revisions after {revision} keep: say --yes", as_json=json_)
+        fail(f"this loses the data of revisions after {revision}: confirm with --yes", as_json=json_)
     _change(json_, lambda tables: tables.downgrade(revision))
 
 

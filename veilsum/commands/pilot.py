@@ -1,75 +1,215 @@
-"""`veilsum pilot`: a consortium on one machine, from nothing to a round's end."""
+"""`veilsum pilot`: a throwaway federation on this machine, from a study to its verified result."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
+from veilsum.console import AsJson, fail, lacks, note, reported, say
+
+if TYPE_CHECKING:
+    from client_sdk import Result
+    from protocol.study import Content
+    from veilsum.demo.screen import Screen
+    from veilsum.features import Table
+
+_SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
 
 def pilot(
-    folder: Annotated[Path, typer.Argument(help="Where the admin's and all members' keys go.")],
-    member: Annotated[list[str], typer.Option(help="A member's id: a-z, 0-9 and '-'; three or more times.")],
-    dim: Annotated[
-        int | None,
-        typer.Option(help="Features of a record.", min=1, show_default="open no round, only enrolment"),
-    ] = None,
-    classes: Annotated[int | None, typer.Option(help="Classes; goes with --dim.", min=1)] = None,
-    bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
-    extractor: Annotated[
-        str | None,
-        typer.Option(
-            help="Digest of what made the features.", show_default="a name for nothing in particular"
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A file of features and labels for each member; or one file, dealt to --members.",
+            show_default="synthetic data",
         ),
     ] = None,
-    withhold: Annotated[
+    study: Annotated[
+        Path | None,
+        typer.Option(help="A study's draft (TOML) to try.", show_default="one that fits the data"),
+    ] = None,
+    members: Annotated[
+        int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
+    ] = 5,
+    output: Annotated[
+        Path, typer.Option(help="A folder of the pilot's own; an earlier pilot there is replaced.")
+    ] = Path("runs/pilot"),
+    keep: Annotated[
         bool,
-        typer.Option(
-            "--withhold",
-            help="Keep classes that few members hold out of the sum, as consortia do; of three members, those that fewer than all three hold.",
-        ),
+        typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
     ] = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Try a whole consortium on one machine: make every key, publish the roster, open enrolment, then a round, and follow it.
+    """Run a study on this machine, with a coordinator and a process for each member: for synthetic data, or your own.
 
-    It shows the command of each member, and waits for them. Run it again for another round. Whoever runs it has everybody's key:
-    for real, each makes their own, and nobody needs this command.
+    All keys are made for it and lie in one folder, so it protects nobody; no real roster accepts them. What it spends of your
+    records is in a ledger of its own.
     """
+    if lacks("uvicorn"):
+        fail("the pilot needs an extra: pip install 'veilsum[service]'", as_json=json_)
     with reported(as_json=json_):
-        from protocol.errors import Misuse
-        from protocol.rest import RoundRequest
-        from veilsum.following import ended, formed
-        from veilsum.names import extractor_digest
-        from veilsum.opening import open_in_turn
-        from veilsum.piloting import NOTHING, Pilot
-        from veilsum.remote import operator
-        from veilsum.round_view import line, show
+        from veilsum.demo.errors import DemoError
+        from veilsum.demo.folder import Folder
+        from veilsum.demo.processes import unwinding
+        from veilsum.demo.screen import Screen
+        from veilsum.round_view import summary
 
-        if (dim is None) != (classes is None):
-            raise Misuse("--dim and --classes go together")
-        digest = NOTHING if extractor is None else extractor_digest(extractor)
-        made = Pilot(folder, tuple(member), digest, withhold)
-        with operator(url, token, ca) as client:
-            cohort = made.start(client)
-            if dim is None or classes is None:
-                facts = {"federation": cohort.federation, "cohort": cohort.cohort, "extractor": digest}
-                say({**facts, "state": cohort.state}, as_json=json_, title="Pilot")
-                return
-            for name in made.members:
-                note(f"{name} takes part by: veilsum member join {folder / name} --features FILE --url {url}")
-            cohort = formed(client, cohort.cohort)
-            if cohort.fault is not None:
-                raise Misuse(f"enrolment failed: {cohort.fault.detail}; run this again for another cohort")
-            request = RoundRequest(dim=dim, classes=classes, bias=bias, extractor=digest)
-            view = open_in_turn(
-                client, cohort.cohort, request, tell=lambda seen: note(f"counting, {line(seen)}")
+        tables = _tables(data or (), members)
+        try:
+            folder = Folder.claim(output)
+            draft = study or folder.root / "study.toml"
+            if study is None:
+                draft.write_text(_template(draft, tables), "utf-8")
+            content = _fitting(draft, tables)
+            with unwinding():
+                result = _run(folder, content, tables, Screen())
+        except DemoError as error:
+            fail(str(error), as_json=json_)
+        result.save(folder.result)
+        if not keep:
+            folder.tidy()
+        values = _compared(result, tables)
+        if json_:
+            say(
+                {**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)},
+                as_json=True,
             )
-            view = ended(client, view.round)
-        show(view, as_json=json_)
-    if view.state != "done":
-        raise typer.Exit(1)
+            return
+        say({**summary(result.record), **values}, as_json=False, title="Result, verified by all members")
+        key = result.record.federation
+        note(f"Check it again: veilsum verify {folder.result} --admin-key {key}")
+        if study is None:
+            note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
+
+
+def _tables(data: Sequence[Path], members: int) -> "list[Table]":
+    """The data of each member: synthetic, one file dealt to all, or a file each."""
+    import numpy as np
+
+    from protocol.errors import Misuse
+    from veilsum.features import Table, read_table
+
+    if not data:
+        rng = np.random.default_rng(0)
+        count = members * _SYNTHETIC_ROWS
+        labels = np.arange(count) % _SYNTHETIC_CLASSES
+        centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
+        whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
+    elif len(data) == 1:
+        whole = read_table(data[0])
+    elif len(data) < 3:
+        raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
+    else:
+        return [read_table(path) for path in data]
+    # Without ids a member's data would be one record; the rows of a dealt file are records of their own.
+    ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
+    order = np.random.default_rng(0).permutation(len(whole.labels))
+    return [
+        Table(whole.features[part], whole.labels[part], ids[part]) for part in np.array_split(order, members)
+    ]
+
+
+def _template(path: Path, tables: "Sequence[Table]") -> str:
+    from datetime import UTC, datetime
+
+    from veilsum import study
+
+    return study.draft.template(
+        path,
+        name="pilot",
+        extractor="0" * 64,
+        dim=tables[0].features.shape[1],
+        classes=_class_keys(tables),
+        members=len(tables),
+        today=datetime.now(UTC).date(),
+    )
+
+
+def _class_keys(tables: "Sequence[Table]") -> list[str]:
+    import numpy as np
+
+    labels = np.concatenate([each.labels for each in tables])
+    if labels.dtype.kind in "iuf":
+        return [f"class-{index}" for index in range(max(2, 1 + int(np.nanmax(labels))))]
+    return sorted({str(each) for each in labels.tolist()})
+
+
+def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
+    """Load a study. Raises Misuse if these members can't run it."""
+    from protocol.errors import Misuse
+    from veilsum import study
+
+    content = study.draft.load(draft)
+    question = content.question
+    if not question.members_min <= len(tables) <= question.members_max:
+        raise Misuse(
+            f"{draft} is for {question.members_min} to {question.members_max} members, and there are {len(tables)}: edit it"
+        )
+    for number, table in enumerate(tables, 1):
+        if table.features.shape[1] != question.dim:
+            raise Misuse(
+                f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
+            )
+        if question.noise is None and len(table.labels) < question.records.least:
+            raise Misuse(
+                f"member {number} has {len(table.labels)} rows, {draft} needs {question.records.least}: bring more data, more "
+                "members, or fewer features"
+            )
+    return content
+
+
+def _run(folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen") -> "Result":
+    import numpy as np
+
+    from client_sdk.operator import Operator
+    from veilsum.demo.coordinator import start_coordinator
+    from veilsum.demo.federation import FINISH_S, Federation
+    from veilsum.demo.processes import Children
+
+    members = [f"member-{number:02}" for number in range(1, len(tables) + 1)]
+    for member, table in zip(members, tables, strict=True):
+        folder.member(member).mkdir(mode=0o700, parents=True)
+        arrays: dict[str, Any] = {"features": table.features, "labels": table.labels}
+        if table.ids is not None:
+            arrays["ids"] = table.ids
+        np.savez(folder.features(member), **arrays)
+    with Children() as children:
+        with screen.stage("Coordinator") as stage:
+            address = start_coordinator(children, folder.coordinator)
+            stage.outcome = f"answers at {address.url}"
+        with Operator(address.url, address.token, patience_s=5.0) as operator:
+            federation = Federation.publish(folder.root, children, operator, address, members, content)
+            for member in members:
+                federation.start_member(member, folder.features(member))
+            federation.run(screen)
+            children.join(members, FINISH_S)
+        results = [federation.result(member) for member in members]  # each verified
+        return results[0]
+
+
+def _compared(result: "Result", tables: "Sequence[Table]") -> dict[str, Any]:
+    """Accuracy on the members' records, and how far the weights are from the same fit in the clear."""
+    import numpy as np
+
+    from calibration import FFCStatistics, solve_ffc
+    from client_sdk import Records
+    from protocol.study import FFC
+
+    question, record = result.spec.question, result.record
+    indexed = [Records(each.features, each.labels, each.ids).indices(question.classes) for each in tables]
+    features = np.concatenate([each.features for each in tables])
+    labels = np.concatenate(indexed)
+    usable = np.isfinite(features).all(axis=1) & features.any(axis=1) & (labels >= 0)
+    usable &= ~np.isin(labels, result.unanswered)
+    found: dict[str, Any] = {}
+    if result.head is not None and usable.any():
+        found["accuracy_on_these_records"] = result.evaluate(features[usable], labels[usable])
+    first, ridge = question.statistics[0], record.solution.ridge
+    everything = len(labels) == record.rows + int((~usable).sum())
+    if isinstance(first, FFC) and question.noise is None and ridge is not None and everything:
+        plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
+        plain.update(features[usable], labels[usable])
+        difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
+        found["largest_difference_from_a_fit_in_the_clear"] = float(difference / np.abs(result.weights).max())
+    return found

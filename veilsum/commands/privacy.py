@@ -1,119 +1,136 @@
-"""`veilsum privacy`: what differential privacy would cost, before a round is opened."""
+"""`veilsum privacy`: what differential privacy costs, before a study is signed."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilsum.console import AsJson, reported, say
 
-app = typer.Typer(
-    help="For anyone: plan differential privacy, what it promises and what it costs.", no_args_is_help=True
-)
+if TYPE_CHECKING:
+    from calibration.privacy.plan import Cohort
 
 
-@app.command("plan")
-def plan_(
-    records: Annotated[int, typer.Option(help="Records of all members together.", min=1)],
+def privacy(
+    records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
-    classes: Annotated[int, typer.Option(help="Classes.", min=1)],
-    members: Annotated[int, typer.Option(help="Members of the cohort.", min=3)],
-    epsilon: Annotated[
-        float, typer.Option(help="ε that the round may cost; of refine, all rounds that lead to its head.")
-    ],
-    statistic: Annotated[
-        str,
-        typer.Option(
-            help="What is asked: any question (`veilsum operator round questions`); refine is one round of ffc and rounds of gradients after it."
-        ),
-    ] = "ffc",
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=VALUE of the question; repeat.", show_default="its own"),
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="Of gradients, with --statistic refine.", min=1, max=100)] = 4,
-    delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-5,
+    classes: Annotated[int, typer.Option(help="Classes.", min=2)],
+    members: Annotated[int, typer.Option(help="Members of a run.", min=3)],
+    epsilon: Annotated[float, typer.Option(help="ε of the whole study.")],
+    delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-7,
+    recipe: Annotated[
+        str, typer.Option(help="sum, mean+sum, mean+sum+refinement or mean+gradients.")
+    ] = "mean+sum",
+    rows: Annotated[
+        int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
+    ] = 1,
     colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="How many members may collude with the coordinator.", min=0, show_default="a quarter"
-        ),
+        int | None, typer.Option(help="Members that may collude.", min=0, show_default="a quarter")
     ] = None,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Protect a record's content, where it is known to be there.")
-    ] = False,
-    nonnegative: Annotated[
-        bool, typer.Option("--nonnegative", help="No feature is below 0, as after a ReLU.")
-    ] = False,
-    member_records: Annotated[
-        int | None,
-        typer.Option(
-            help="Protect a member as a whole: its sums are cut to what so many records alike come to.",
-            min=1,
-            show_default="a record is protected",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Save it for `veilsum operator round open --plan`.", show_default="nowhere"),
-    ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Say what noise a round would need, what it would cost in bytes and accuracy, and what would help."""
-    with reported(as_json=json_):
-        from calibration.privacy import Neighbours
-        from protocol.errors import Misuse
-        from protocol.parameters import Quorum
-        from veilsum.asking import parsed
-        from veilsum.planning import planned
+    """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
-        parameters = parsed(parameter or ())
-        if output is not None and statistic == "refine":
-            raise Misuse("--output saves one round, and refine takes several: open them by what this prints")
-        if parameters and statistic in {"mean", "refine"}:
-            raise Misuse(
-                f"no parameter changes what a {statistic} round's noise costs: leave --parameter out"
+    The accuracy is a rule of thumb from measurements, not a bound.
+    """
+    with reported(as_json=json_):
+        from protocol.errors import Misuse
+        from protocol.parameters import HONEST_MIN
+        from protocol.sizing import Assumptions, size
+        from protocol.study import RECIPES
+
+        if recipe not in RECIPES:
+            raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
+        if not epsilon > 0 or not 0 < delta < 1:
+            raise Misuse(f"ε = {epsilon:g} and δ = {delta:g}: expected ε above 0, and δ between 0 and 1")
+        against = members // 4 if colluders is None else colluders
+        quorum = size(
+            members, None, Assumptions(), colluders=against, honest_min=HONEST_MIN, roster=members
+        ).quorum
+        cohort: Cohort = {
+            "members": members,
+            "survivors_min": quorum.survivors_min,
+            "colluders": against,
+        }
+        values = _planned(recipe, records, dim, classes, epsilon, delta, rows, cohort, bias=bias)
+        say(values, as_json=json_, title="A noisy study")
+
+
+def _planned(
+    recipe: str,
+    records: int,
+    dim: int,
+    classes: int,
+    epsilon: float,
+    delta: float,
+    rows: int,
+    cohort: "Cohort",
+    *,
+    bias: bool,
+) -> dict[str, Any]:
+    import math
+
+    from calibration.privacy import (
+        Mechanism,
+        NoisyRound,
+        gdp_epsilon,
+        gdp_mu,
+        gradient_release,
+        plan,
+        plan_mean,
+        plan_refined,
+    )
+    from protocol.study import MEAN_STEP, RECIPES, SUM_STEP
+
+    mu = gdp_mu(epsilon, delta)
+    rounds = list[NoisyRound]()
+    values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": mu}
+    for step, share in RECIPES[recipe]:
+        part = gdp_epsilon(mu * math.sqrt(share), delta)
+        if step == MEAN_STEP:
+            mean = plan_mean(records, dim, epsilon=part, delta=delta, rows_per_unit=rows, **cohort)
+            values["expected_error_of_the_mean"] = mean.error
+            rounds.append(mean)
+        elif step == SUM_STEP:
+            sums = plan(
+                records, dim, classes, epsilon=part, delta=delta, bias=bias, rows_per_unit=rows, **cohort
             )
-        quorum = Quorum.derive(members, members, colluders=colluders)
-        values = planned(
-            statistic,
+            median, worst = sums.expected_loss
+            values |= {
+                "verdict_on_the_sum": sums.verdict.value,
+                "expected_points_lost": median,
+                "worst_points_measured": worst,
+                "sigma": sums.mechanism.sigma,
+                "sigma_when_all_are_summed": sums.deviation,
+                "what_would_help": list(sums.advice()),
+            }
+            rounds.append(sums)
+        else:
+            release = gradient_release(dim + bias, classes)
+            rounds.append(
+                NoisyRound(Mechanism(release, rows, mu * math.sqrt(share), **cohort), records, delta)
+            )
+    refinements = sum(step.startswith("refinement") for step, _ in RECIPES[recipe])
+    if refinements:
+        refined = plan_refined(
             records,
             dim,
             classes,
-            rounds,
-            parameters,
-            members=members,
-            survivors_min=quorum.survivors_min,
-            colluders=quorum.colluders,
+            rounds=refinements,
             epsilon=epsilon,
             delta=delta,
             bias=bias,
-            neighbours=Neighbours.REPLACE if replace else Neighbours.ADD_REMOVE,
-            nonnegative=nonnegative,
-            member_records=member_records,
+            rows_per_unit=rows,
+            **cohort,
         )
-        if output is not None:
-            from protocol.rest import NoiseRequest
-            from veilsum.planned import SavedPlan
-
-            SavedPlan(
-                records=records,
-                dim=dim,
-                classes=classes,
-                bias=bias or statistic == "ffc-bias",
-                statistic=statistic,
-                parameters=parameters,
-                members=members,
-                survivors_min=quorum.survivors_min,
-                colluders=quorum.colluders,
-                noise=NoiseRequest(
-                    epsilon=epsilon,
-                    delta=delta,
-                    neighbours="replace" if replace else "add-remove",
-                    nonnegative=nonnegative,
-                    member_records=member_records,
-                ),
-            ).save(output)
-            values["saved"] = str(output)
-        say(values, as_json=json_, title="A noisy round")
+        if refined.gain is not None:
+            values["points_gained_by_refinement"], values["points_gained_at_worst"] = refined.gain
+    return values | {
+        "steps": {
+            step: f"ε = {each.epsilon:.3g}" for (step, _), each in zip(RECIPES[recipe], rounds, strict=True)
+        },
+        "ring_bits": max(each.ring_bits for each in rounds),
+        "upload_bytes": sum(each.upload_bytes for each in rounds),
+        "needed_for_a_sum": cohort["survivors_min"],
+        "may_collude": cohort["colluders"],
+    }

@@ -1,28 +1,56 @@
-"""`veilsum operator round`: the operator opens a round and watches it."""
+"""`veilsum operator round`: a step of a run, opened and watched by itself."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from veilsum.commands import combining, opening
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, notes, reported, say
 
 app = typer.Typer(
-    help="For the operator: open a secure sum, and follow it to its result.", no_args_is_help=True
+    help="Open and watch secure sums, step by step; `veilsum operator run` does all of it.",
+    no_args_is_help=True,
 )
 RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")]
 
-app.command("open")(opening.open_)
 
-
-@app.command()
-def questions(json_: AsJson = False) -> None:
-    """List what a round can ask: what follows, what the coordinator learns, its parameters, what it rests on."""
+@app.command("open")
+def open_(
+    cohort: Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")],
+    lifetime_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds until the keys are erased whatever happens.", show_default="an hour"),
+    ] = None,
+    heard_within_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Only if enough decryptors were heard from within so many seconds.",
+            min=60,
+            show_default="members may start later",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Open nothing: show what would be opened, and what it costs.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Open the next step of a cohort's run, or the next attempt at it. The study says what it sums."""
     with reported(as_json=json_):
-        from veilsum.asking import listed
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
+        from veilsum.round_view import show_preflight, show_round
 
-        say(listed(), as_json=json_, title="What a round can ask")
+        name = cohort_id(cohort)
+        with operator(url, token, ca) as client:
+            if dry_run:
+                view = client.preflight(name, lifetime_s=lifetime_s, heard_within_s=heard_within_s)
+                show_preflight(view, as_json=json_)
+                return
+            opened = client.open_round(name, lifetime_s=lifetime_s, heard_within_s=heard_within_s)
+        show_round(opened, as_json=json_)
 
 
 @app.command()
@@ -31,79 +59,61 @@ def status(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
     with reported(as_json=json_):
         from veilsum import names
         from veilsum.remote import operator
-        from veilsum.round_view import show
+        from veilsum.round_view import show_round
 
         with operator(url, ca=ca) as client:
-            show(client.round(names.round_id(round_id)), as_json=json_)
+            show_round(client.round(names.round_id(round_id)), as_json=json_)
 
 
 @app.command()
 def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
-    """Follow a round to its end, or until it waits for the admin; exit code 1 unless it ended with a result."""
+    """Follow a round to its end, or until it waits for the admin. Exits with 1 unless it ended with a result."""
     with reported(as_json=json_):
         from veilsum import names
-        from veilsum.following import ended
-        from veilsum.remote import operator
-        from veilsum.round_view import show
+        from veilsum.remote import changes, operator
+        from veilsum.round_view import line, show_round
 
+        name = names.round_id(round_id)
         with operator(url, ca=ca) as client:
-            view = ended(client, names.round_id(round_id))
-        show(view, as_json=json_)
+            tell, views = notes(), changes(lambda after: client.round(name, after))
+            while not (view := next(views)).ended and view.state != "erasing":
+                tell(line(view))
+        show_round(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)
 
 
 @app.command()
 def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
-    """Show what the coordinator signed about a finished round; members verify it against their own evidence."""
+    """Show the signed record of a finished round. Members verify it against their own evidence."""
     with reported(as_json=json_):
         from veilsum import names
-        from veilsum.asking import promised
-        from veilsum.rare import rare_classes
         from veilsum.remote import operator
+        from veilsum.round_view import summary
 
         with operator(url, ca=ca) as client:
             record = client.result(names.round_id(round_id))
-        if json_:
-            say(record.model_dump(mode="json"), as_json=True)
-            return
-        say(
-            {
-                "round": record.round,
-                "statistic": record.statistic,
-                "survivors": [survivor.member for survivor in record.survivors],
-                "evicted": record.evicted,
-                "dropped": record.dropped,
-                "records": record.records,
-                "rare_classes": rare_classes(record.withheld, record.rare),
-                "classes_without_records": record.solution.empty_classes,
-                "ridge": record.solution.ridge,
-                "chosen_by": record.solution.chosen_by,
-                "documents": [view.name for view in record.documents],
-                **promised(record.noise),
-            },
-            as_json=False,
-            title="Result, as the coordinator signed it",
-        )
+        values = record.model_dump(mode="json") if json_ else summary(record)
+        say(values, as_json=json_, title="Result, as the coordinator signed it")
 
 
 @app.command()
 def cancel(
     round_id: RoundId,
-    reason: Annotated[str, typer.Option(help="Why; shown to everybody.")],
+    reason: Annotated[str, typer.Option(help="Why; shown to everyone.")],
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Give a round up: its decryptors are asked to sign VOID."""
+    """Cancel a round: its decryptors are asked to sign VOID."""
     with reported(as_json=json_):
         from veilsum import names
         from veilsum.remote import operator
-        from veilsum.round_view import show
+        from veilsum.round_view import show_round
 
         with operator(url, token, ca) as client:
-            show(client.cancel(names.round_id(round_id), reason), as_json=json_)
+            show_round(client.cancel(names.round_id(round_id), reason), as_json=json_)
 
 
 @app.command()
@@ -115,18 +125,18 @@ def extend(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Give the phase that a round is in more time, up to the terms' latest end."""
+    """Extend the deadline of a round's present phase, at most to the latest end."""
     with reported(as_json=json_):
         from protocol.errors import Misuse
         from veilsum import names
         from veilsum.remote import operator
-        from veilsum.round_view import show
+        from veilsum.round_view import show_round
 
         with operator(url, token, ca) as client:
             view = client.round(names.round_id(round_id))
             if view.deadline_s is None:
-                raise Misuse(f"round {view.round} is {view.state} and waits for no time")
-            show(client.extend(view.round, view.deadline_s + by), as_json=json_)
+                raise Misuse(f"round {view.round} is {view.state} and has no deadline")
+            show_round(client.extend(view.round, view.deadline_s + by), as_json=json_)
 
 
 @app.command()
@@ -147,11 +157,83 @@ def transcript(
             content = client.transcript(name)
         output.write_bytes(content)
         say(
-            {"round": name, "saved": str(output), "bytes": len(content)},
+            {
+                "round": name,
+                "saved": str(output),
+                "bytes": len(content),
+                "next": f"veilsum verify {output}",
+            },
             as_json=json_,
-            title="Transcript, not yet replayed: `veilsum verify` does it",
+            title="Transcript, not yet verified",
         )
 
 
-app.command("combine")(combining.combine)
-app.command("combined")(combining.combined)
+@app.command()
+def combine(
+    rounds: Annotated[
+        list[str], typer.Argument(metavar="ROUND...", help="Final rounds of two or more periods.")
+    ],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Add up the exact sums of several periods of one question, and solve for one head."""
+    with reported(as_json=json_):
+        from veilsum import names
+        from veilsum.remote import operator
+
+        ids = list(map(names.round_id, rounds))
+        with operator(url, token, ca) as client:
+            record = client.combine(client.round(ids[0]).federation, ids)
+        say(
+            {
+                "combination": record.combination,
+                "study": record.name,
+                "periods": [part.period for part in record.parts],
+                "rounds": [part.round for part in record.parts],
+                "rows": record.rows,
+                "ridge": record.solution.ridge,
+            },
+            as_json=json_,
+            title="Combination",
+        )
+
+
+@app.command()
+def combined(
+    combination: Annotated[str, typer.Argument(help="The combination's id.")],
+    folder: Annotated[Path, typer.Option(help="A member's identity that took part in each period.")],
+    output: Annotated[Path, typer.Option(help="Where the head goes, a safetensors file.")],
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """As a member, fetch a combination and verify it against the evidence of each of its rounds."""
+    with reported(as_json=json_):
+        from client_sdk import Identity, Result
+        from client_sdk.combined import Combined
+        from client_sdk.store import Store
+        from veilsum import names
+        from veilsum.commands.member import pinned
+        from veilsum.remote import operator
+
+        key = pinned(folder, None)
+        identity = Identity.load(folder)
+        store = Store(identity.folder)
+        with operator(url, ca=ca, member=identity) as client:
+            record, weights = client.combination(names.round_id(combination))
+        found = Combined(record, weights)
+        found.verify([Result.load(store.results(part.round)) for part in record.parts], key)
+        output.write_bytes(weights)
+        say(
+            {
+                "combination": record.combination,
+                "periods": [part.period for part in record.parts],
+                "rows": record.rows,
+                "ridge": record.solution.ridge,
+                "saved": str(output),
+            },
+            as_json=json_,
+            title="Combination, verified",
+        )

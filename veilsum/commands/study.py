@@ -9,7 +9,7 @@ import typer
 from veilsum.console import AsJson, note, reported, say
 
 app = typer.Typer(
-    help="For the admin: write, check and sign a study, which says what a federation sums.",
+    help="Write, check and sign a study: what a federation sums.",
     no_args_is_help=True,
 )
 DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.")]
@@ -60,17 +60,16 @@ def new(
 
 @app.command()
 def check(draft: DraftFile, json_: AsJson = False) -> None:
-    """Say in plain words what a draft sums, who learns what, and what it costs."""
+    """Explain in plain words what a draft sums, who learns what, and what it costs. Refuses what members would refuse."""
     with reported(as_json=json_):
         from veilsum import study
 
         content = study.draft.load(draft)
-        sections = study.explain.explain(content)
         if json_:
-            words = {section.heading: list(section.sentences) for section in sections}
+            words = {section.heading: list(section.sentences) for section in study.explain.explain(content)}
             say({"question": content.question.digest.hex(), "explained": words}, as_json=True)
             return
-        for section in sections:
+        for section in study.explain.explain(content):
             typer.secho(section.heading, bold=True)
             for sentence in section.sentences:
                 typer.echo(f"  {sentence}")
@@ -100,17 +99,15 @@ def sign(
     with reported(as_json=json_):
         import time
 
-        from protocol.errors import Misuse
         from veilsum import study
         from veilsum.admin import load_admin
+        from veilsum.commands.admin import target_of
         from veilsum.names import federation_id
 
         content = study.draft.load(draft)
         key = load_admin(folder)
         of = key.public if federation is None else bytes.fromhex(federation_id(federation))
-        target = output or draft.with_suffix(".bin")
-        if target.resolve() == draft.resolve():
-            raise Misuse(f"{target} is the draft itself: pass another --output")
+        target = target_of(draft, output)
         signed = study.signed.sign(content, of, key, time.time())
         target.write_bytes(signed.to_bytes())
         say(
@@ -118,9 +115,10 @@ def sign(
                 "study": str(target),
                 "name": content.notes.name,
                 "version": content.notes.version,
-                "digest": signed.hash.hex(),
+                "hash": signed.hash.hex(),
                 "approval": content.approval.hex(),
                 "federation": of.hex(),
+                "next": f"veilsum admin publish {target}",
             },
             as_json=json_,
             title="Study, signed",

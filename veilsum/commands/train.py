@@ -9,16 +9,15 @@ import typer
 from veilsum.console import AsJson, fail, lacks, note, reported, say, table
 
 
-class Through(StrEnum):
-    """Which way the last step's sums go."""
+class Kept(StrEnum):
+    """What a run leaves beside result and extractor."""
 
-    PLAIN = "plain"
-    SERVICE = "service"
-    BOTH = "both"
+    FEATURES = "features"
+    ANALYSES = "analyses"
 
 
 class Precision(StrEnum):
-    """What numbers are multiplied in."""
+    """The type in which matrices are multiplied."""
 
     AUTO = "auto"
     FLOAT32 = "float32"
@@ -32,66 +31,54 @@ def train(
     variant: Annotated[
         list[str] | None,
         typer.Option(
-            help="One of the file's variants; of several, the last has its way. The paper's settings where none."
+            help="A variant of the file; later ones override earlier ones.",
+            show_default="the paper's settings",
         ),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="KEY=VALUE laid over the file, such as training.rounds=5."),
+        typer.Option("--set", help="Override a setting of the file, e.g. training.rounds=5; repeat."),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Fixes everything; several are run in turn.", min=0)
+        list[int] | None, typer.Option(help="Random seed; repeat for several runs.", min=0)
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(envvar="VEILSUM_DATA", help="The data folder; digits need none.")
+        Path | None, typer.Option(envvar="VEILSUM_DATA", help="The data folder; not needed for digits.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
-    device: Annotated[str, typer.Option(help="cpu, or torch's name of a GPU.")] = "cpu",
+    workers: Annotated[int, typer.Option(help="Processes; the result does not depend on it.", min=1)] = 1,
+    device: Annotated[str, typer.Option(help="A torch device: cpu, cuda, cuda:1.")] = "cpu",
     precision: Annotated[
         Precision,
-        typer.Option(help="What numbers are multiplied in; auto is bfloat16 on GPUs that have it."),
+        typer.Option(help="Type of matrix products; auto is bfloat16 on GPUs that have it."),
     ] = Precision.AUTO,
     compiled: Annotated[
         bool,
-        typer.Option(
-            "--compile", help="Compile steps first, by torch.compile: for long runs, most of all on a GPU."
-        ),
+        typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU."),
     ] = False,
-    snapshot_every: Annotated[int, typer.Option(help="Rounds from one snapshot to the next.", min=1)] = 1,
-    through: Annotated[
-        Through,
+    keep: Annotated[
+        list[Kept] | None,
         typer.Option(
-            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both; LDA and class means follow."
+            help="features: each member's features, for `veilsum member join` or `pilot`. analyses: what the report draws of models "
+            "and heads; trains every member once more. Repeat.",
         ),
-    ] = Through.PLAIN,
-    features: Annotated[
-        bool, typer.Option("--features", help="Write every member's features, for `veilsum member join`.")
-    ] = False,
-    analyse: Annotated[
-        bool,
-        typer.Option(
-            "--analyse",
-            help="Keep what the report's pictures of models and heads show; trains every member once more.",
-        ),
-    ] = False,
+    ] = None,
     track: Annotated[
         list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option(help="A folder; a run that was interrupted goes on from what lies there.")
-    ] = Path("runs/train"),
+    output: Annotated[Path, typer.Option(help="Output folder; an interrupted run resumes from it.")] = Path(
+        "runs/train"
+    ),
     list_: Annotated[
-        bool, typer.Option("--list", help="Show the experiments that come with veilsum.")
+        bool, typer.Option("--list", help="List the experiments that come with veilsum.")
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Train federated on this machine, calibrate the head, and keep result and extractor."""
+    """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
     if lacks("sklearn", "torch"):
         fail("training needs its extra: pip install 'veilsum[training]'", as_json=json_)
     from training import DataError, DivergedError, ResumeError
     from training.experiments import ConfigError, shipped
     from training.tracking import TrackingError
-    from veilsum.demo.errors import DemoError
     from veilsum.training_run import Choices, listing, run_all
 
     with reported(as_json=json_):
@@ -113,12 +100,10 @@ def train(
                 device=device,
                 precision=precision.value,
                 compiled=compiled,
-                snapshot_every=snapshot_every,
-                features=features,
-                analyse=analyse,
-                through=through.value,
+                features=Kept.FEATURES in (keep or ()),
+                analyse=Kept.ANALYSES in (keep or ()),
                 track=tuple(track or ()),
             )
             say(run_all(choices, output, note), as_json=json_, title="Trained")
-        except (ConfigError, DataError, DivergedError, ResumeError, TrackingError, DemoError) as error:
+        except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
             fail(str(error), as_json=json_)

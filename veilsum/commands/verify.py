@@ -23,28 +23,28 @@ def verify(
     ] = None,
     header: Annotated[
         Path | None,
-        typer.Option(help="The upload's header, signed by its member: header.bin of a result (transcripts)."),
+        typer.Option(help="The upload's signed header: header.bin of a result (transcripts)."),
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option(help="Your identity: was the upload counted that you sent? (transcripts)"),
+        typer.Option(help="Your identity: say whether the upload that you sent was counted (transcripts)."),
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Check a saved result, or replay a transcript and say who broke which rule. Nobody is asked.
+    """Check a saved result, or replay a transcript and say who broke which rule. Needs no network.
 
-    Exit codes: 0 everything holds, and nobody is named but by a dispute; 1 something does not hold, or somebody broke a rule;
-    2 the file is no transcript, or the command is not one.
+    Exit codes: 0 everything holds, and no party is at fault except in a dispute; 1 something does not hold, or a party broke a rule;
+    2 the file is not a transcript, or the command is wrong.
     """
     with reported(as_json=json_):
         from protocol.errors import Misuse
         from veilsum import names
 
-        pinned = None if admin_key is None else bytes.fromhex(names.admin_key(admin_key))
+        pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
         if path.is_dir():
             if member is not None or header is not None or identity is not None:
                 raise Misuse(
-                    "--member, --header and --identity go with a transcript's file: pass FOLDER/transcript.json"
+                    "--member, --header and --identity go with a transcript: pass FOLDER/transcript.json"
                 )
             kept = _result(path, pinned, as_json=json_)
         else:
@@ -55,12 +55,23 @@ def verify(
 
 def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
     from client_sdk import Result
-    from veilsum.contribute import summary
+    from veilsum.round_view import summary
 
     result = Result.load(folder)
     result.verify(pinned)
-    say({**_against(pinned), **summary(result, folder)}, as_json=as_json, title="Verified")
-    return result.verdict is None or result.verdict.kept
+    verdict = result.verdict
+    values = {
+        **_against(pinned),
+        "counted": result.counted,
+        "transcript": "not saved"
+        if verdict is None
+        else "replayed: " + ("no rule was broken" if verdict.kept else "a rule was broken"),
+    }
+    if as_json:
+        say({**values, "record": result.record.model_dump(mode="json")}, as_json=True)
+    else:
+        say({**values, **summary(result.record)}, as_json=False, title="Verified")
+    return verdict is None or verdict.kept
 
 
 def _transcript(

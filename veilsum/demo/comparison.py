@@ -1,7 +1,8 @@
-"""The masked head beside the one that the same records give in the clear."""
+"""The head from masked sums beside the one that the same records give in the clear."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from veilsum.demo.consortium import Held
 from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
-from veilsum.features import Part, read_features
+from veilsum.features import Part, read_table
 
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -70,13 +71,11 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
         PeerFault: a result does not verify.
         DemoError: members hold different results, or the two fits chose different λ.
     """
-    results = {member: Result.load(folder.member(member) / "result") for member in held.reports}
-    for result in results.values():
-        result.verify(held.admin_key)
+    results = {member: held.federation.result(member) for member in held.living}
     if len({result.record.signature for result in results.values()}) != 1:
-        raise DemoError("members hold different results of one round")
+        raise DemoError("members hold different results of one run")
     result = next(iter(results.values()))
-    plain = fit_in_the_clear(result, (read_features(folder.features(m)) for m in result.survivors))
+    plain = fit_in_the_clear(result, (_part(folder.features(m)) for m in result.survivors))
     ridge = result.record.solution.ridge
     if plain.ridge != ridge:
         raise DemoError(f"the masked sums chose λ = {ridge:g}, the plain ones λ = {plain.ridge:g}")
@@ -98,14 +97,18 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
     )
 
 
+def _part(path: Path) -> Part:
+    table = read_table(path)
+    return table.features, table.labels
+
+
 def fit_in_the_clear(result: Result, survivors: Iterable[Part]) -> Solution:
     """FFC on the survivors' pooled features and labels, over the result's own grid of λ."""
     dim, classes = result.weights.shape
-    statistics = FFCStatistics(
-        dim, classes, bias=result.bias is not None, withheld=result.record.withheld, track_records=False
-    )
+    statistics = FFCStatistics(dim, classes, bias=result.bias is not None, normalise=True)
     for features, labels in survivors:
-        statistics.update(features, labels)
+        kept = ~np.isin(labels, result.record.withheld)
+        statistics.update(features[kept], labels[kept])
     return solve_ffc(statistics, result.record.solution.grid)
 
 

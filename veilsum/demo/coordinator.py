@@ -39,6 +39,8 @@ def start_coordinator(children: Children, folder: Path) -> Address:
         DemoError: it does not answer.
     """
     folder.mkdir(mode=0o700)
+    # This process talks to it too, without a proxy.
+    os.environ.update({name: surroundings()[name] for name in ("NO_PROXY", "no_proxy")})
     address = Address(_free_port(), secrets.token_urlsafe(32))
     options = ["--host", HOST, "--port", str(address.port), "--timeout-graceful-shutdown", "2"]
     children.start(

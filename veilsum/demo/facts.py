@@ -1,4 +1,4 @@
-"""Everything that the table, the summary and the report tell, as plain data."""
+"""Everything that the table, the summary and the report show, as plain data."""
 
 import platform
 from collections.abc import Mapping
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.published import RareView
+from protocol.cost import upload_bytes
+from protocol.rare_classes import class_floor
 from veilsum.demo.comparison import Comparison, Floats, Heads
 from veilsum.demo.consortium import Held, Lost
 from veilsum.demo.learning import Learned
@@ -19,20 +20,20 @@ PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
 
 @dataclass(frozen=True)
 class Identities:
-    """What anybody needs to look the round up or to check it again; hexadecimal."""
+    """Ids to look the round up or to check it again; hexadecimal."""
 
     federation: str
     round: str
     cohort: str
     context: str
-    certificate: str
+    study: str
     extractor: str
-    weights_sha256: str
+    head: str
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The numbers that the cohort's size gives, and how many votes the certificate has."""
+    """Numbers that follow from the cohort's size, and the votes of the certificate."""
 
     survivors_min: int
     threshold: int
@@ -42,7 +43,7 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A demo that ran to its end.
+    """A finished demo.
 
     Attributes:
         members: ids, in order.
@@ -52,7 +53,8 @@ class Facts:
         verified: members whose result was verified from their disk.
         records: in the sum.
         withheld: digits left out of the sum, because few members hold them.
-        rare: why; None where the admin signed that they are published.
+        holders: for each digit, how many members hold it; empty if every digit is published.
+        floor: holders below which a digit is withheld.
         accuracies: on the test records of the others, in 0..1.
         per_class: the same on each class, (C,).
         training: accuracy after each round of training.
@@ -73,7 +75,8 @@ class Facts:
     verified: tuple[str, ...]
     records: int
     withheld: tuple[int, ...]
-    rare: RareView | None
+    holders: tuple[int, ...]
+    floor: int
     test_records: int
     accuracies: Heads[float]
     per_class: Heads[Floats]
@@ -95,7 +98,7 @@ class Facts:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """In words, what of this run a demo must not show as if all were well."""
+        """What went wrong in this run, in words."""
         found = []
         if not self.max_rel_diff <= EXACT_ENOUGH:
             found.append(
@@ -103,8 +106,8 @@ class Facts:
             )
         if not self.accuracies.masked > self.accuracies.before:
             found.append(
-                f"the calibrated head is right on {self.accuracies.masked:.2%} of the test records, no more than "
-                f"the trained one with {self.accuracies.before:.2%}"
+                f"the calibrated head is right on {self.accuracies.masked:.2%} of the test records, the trained one on "
+                f"{self.accuracies.before:.2%}"
             )
         return tuple(found)
 
@@ -131,9 +134,9 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
     """Put together what a run found, after `total_s` seconds in all."""
     result, view = comparison.result, held.view
     record, attempt = result.record, result.evidence.attempt
-    solution, terms = record.solution, result.evidence.opening.terms
+    solution, spec = record.solution, attempt.spec
     assert solution.ridge is not None
-    assert record.weights_sha256 is not None
+    assert record.head is not None
     return Facts(
         seed=seed,
         members=learned.members,
@@ -141,21 +144,22 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
         survivors=result.survivors,
         lost=held.lost,
         verified=comparison.verified,
-        records=record.records,
+        records=record.rows,
         withheld=record.withheld,
-        rare=record.rare,
+        holders=record.holders,
+        floor=class_floor(spec.question) if record.holders else 0,
         test_records=len(comparison.test),
         accuracies=comparison.accuracies,
         per_class=comparison.per_class,
         training=learned.accuracies,
         max_rel_diff=comparison.max_rel_diff,
-        error_bound=record.weights_error_bound,
+        error_bound=record.error_bound,
         ridge=solution.ridge,
         grid=np.array(solution.grid),
         gcv=np.array([np.inf if error is None else error for error in solution.errors]),
-        upload_bytes=max(report["upload_bytes"] for report in held.reports.values()),
-        elements=terms.elements,
-        ring_bits=terms.ring_bits,
+        upload_bytes=upload_bytes(attempt, result.evidence.member),
+        elements=spec.elements,
+        ring_bits=spec.ring_bits,
         chunks=attempt.chunks,
         bias=result.bias is not None,
         seconds={
@@ -171,13 +175,13 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
             votes=len(result.certificate.votes),
         ),
         identities=Identities(
-            federation=held.admin_key.hex(),
+            federation=record.federation,
             round=record.round,
             cohort=record.cohort,
             context=record.context,
-            certificate=record.closing,
-            extractor=record.extractor,
-            weights_sha256=record.weights_sha256,
+            study=record.study,
+            extractor=spec.question.extractor,
+            head=record.head,
         ),
         versions={
             "veilsum": version("veilsum"),

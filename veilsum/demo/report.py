@@ -1,4 +1,4 @@
-"""The report: one HTML file without a single outside resource."""
+"""The demo's report: one self-contained HTML file."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -13,8 +13,17 @@ from protocol.trust import TRUST
 from training import plots
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
-from veilsum.demo.story import exactness, knowledge, lead, method, rare, steps, uneven
-from veilsum.demo.wording import NUMBER_TO_BEAT, PHASE_NAMES, fate, kibibytes, percent, power, seconds
+from veilsum.demo.story import exactness, knowledge, lead, method, steps, uneven
+from veilsum.demo.wording import (
+    NUMBER_TO_BEAT,
+    PHASE_NAMES,
+    fate,
+    kibibytes,
+    percent,
+    power,
+    rare_classes,
+    seconds,
+)
 
 T = TypeVar("T")
 
@@ -23,9 +32,9 @@ _IDENTITIES = {
     "round": "round",
     "cohort": "cohort",
     "context": "context of every signature",
-    "certificate": "survivors' certificate",
+    "study": "study",
     "extractor": "extractor and preprocessing",
-    "weights_sha256": "weights, SHA-256",
+    "head": "head, SHA-256",
 }
 
 
@@ -52,7 +61,7 @@ def render(facts: Facts) -> str:
         method=method(facts),
         exact=exactness(facts),
         uneven=uneven(facts),
-        rare=rare(facts),
+        rare=rare_classes(facts),
         holders=_holders(facts),
         cost=_cost(facts),
         plot_classes=_plot_classes(facts),
@@ -67,7 +76,7 @@ def render(facts: Facts) -> str:
             for name, value in asdict(facts.identities).items()
         ),
         verify=escape(f"veilsum verify result --admin-key {facts.identities.federation}"),
-        again=escape(f"veilsum demo --seed {facts.seed}" + (" --withhold" if facts.rare else "")),
+        again=escape(f"veilsum demo --seed {facts.seed}" + (" --withhold" if facts.holders else "")),
         versions=escape(" · ".join(f"{name} {value}" for name, value in facts.versions.items())),
     )
 
@@ -112,13 +121,13 @@ def _figures(facts: Facts) -> Iterable[str]:
 
 
 def _holders(facts: Facts) -> str:
-    """The counts that decided what was withheld; nothing where nobody counted."""
-    if facts.rare is None:
+    """The counts that decided what was withheld; empty without counts."""
+    if not facts.holders:
         return ""
     rows = "".join(
         f'<tr{_killed(label in facts.withheld)}><th scope="row">{label}</th><td class="number">{count}</td>'
         f"<td>{'withheld' if label in facts.withheld else 'in the sum'}</td></tr>"
-        for label, count in enumerate(facts.rare.holders)
+        for label, count in enumerate(facts.holders)
     )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Holders of each class"><table class="narrow">'

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from training import save_checkpoint
 from veilsum.demo.comparison import compare
-from veilsum.demo.consortium import hold_round
+from veilsum.demo.consortium import hold_run
 from veilsum.demo.facts import Facts, gather
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import learn
 from veilsum.demo.plan import Plan
-from veilsum.demo.processes import unwinding
+from veilsum.demo.processes import Children, unwinding
 from veilsum.demo.report import render
 from veilsum.demo.screen import Screen
 from veilsum.demo.wording import power
@@ -34,7 +34,8 @@ def run(plan: Plan, output: Path, screen: Screen, *, keep: bool, began_s: float)
     folder = Folder.claim(output)
     with unwinding():
         learned = learn(plan, folder, screen)
-        held = hold_round(plan, learned, folder, screen)
+        with Children() as children:
+            held = hold_run(plan, learned, folder, screen, children)
         with screen.stage("Comparison") as stage:
             comparison = compare(learned, held, folder)
             stage.outcome = f"masked and plain W differ by {power(comparison.max_rel_diff)} of max|W|, same λ"

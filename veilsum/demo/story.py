@@ -27,7 +27,7 @@ def lead(facts: Facts) -> str:
     """What the run shows, in three sentences."""
     heads = facts.accuracies
     return (
-        f"{len(facts.members)} members hold handwritten digits, {'very unevenly' if facts.rare is None else 'one of them rare'}, and "
+        f"{len(facts.members)} members hold handwritten digits, {'one of them rare' if facts.holders else 'very unevenly'}, and "
         "share a frozen feature extractor. "
         f"Together they fitted its classifier head: <strong>{percent(heads.before)} became "
         f"{percent(heads.masked)}</strong> on {facts.test_records} test records. The coordinator that added their "
@@ -55,11 +55,10 @@ def steps(facts: Facts) -> Iterator[Step]:
     yield Step(
         f"<strong>{lost['card']} was killed</strong> after its key card. It never uploads.", killed=True
     )
-    if facts.rare is not None:
+    if facts.holders:
         yield Step(
             "<strong>Counts.</strong> A first, small round counted how many members hold each digit, by masked uploads of ones and "
-            f"zeros. It was opened to all members, and each counted for itself: {len(facts.withheld)} of "
-            f"{len(facts.rare.holders)} digits stay out of the round that follows."
+            f"zeros. Each member recounted it: {len(facts.withheld)} of {len(facts.holders)} digits stay out of the sum."
         )
     yield Step(
         f"<strong>Uploads.</strong> {whole} members summed their own records into {facts.elements:,} numbers, masked "
@@ -110,9 +109,7 @@ def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
         f"{facts.rules.colluders} members collude with it"
     )
     counts = (
-        ("how many members hold each digit, the rare ones too: not which members",)
-        if facts.rare is not None
-        else ()
+        ("how many members hold each digit, the rare ones too: not which members",) if facts.holders else ()
     )
     return {
         "The coordinator": (uploads, total, *counts, "who took part, when, and who went missing", single),
@@ -136,35 +133,12 @@ def uneven(facts: Facts) -> str:
     records = facts.label_counts.sum(axis=1)
     sizes = f"The smallest member holds {records.min()} records, the largest {records.max()}"
     killed = "Whom to kill follows a rule: the two members in the middle by their number of records."
-    if facts.rare is None:
+    if not facts.holders:
         return (
             f"scikit-learn's digits, dealt very unevenly: each class is spread over the members by a Dirichlet distribution with "
             f"concentration 0.1. {sizes}, and most of what a member holds is of a few classes. {killed}"
         )
     return f"scikit-learn's digits, dealt evenly, but for the last one, which two members share. {sizes}. {killed}"
-
-
-def rare(facts: Facts) -> str:
-    """What was done about digits that few members hold."""
-    why = facts.rare
-    if why is None:
-        return (
-            "<strong>Rare classes are published.</strong> The admin signed that they may be (m = 0), and each result says so: a digit "
-            "that one member alone holds shows in the sum."
-        )
-    named = ", ".join(map(str, facts.withheld))
-    left_out = (
-        f"<strong>Withheld: {named}.</strong>"
-        if facts.withheld
-        else "<strong>No class was withheld.</strong>"
-    )
-    return (
-        f"{left_out} Before the round another one counted how many members hold each digit, and every member counted "
-        f"again for itself. What fewer than m = {why.floor} members hold was left out of everybody's statistics: that is g = "
-        f"{why.floor - why.margin}, the fewest members that a sum may hide among, and r = {why.margin} that might have been missing "
-        "from this round. The counts were seen by all members, who holds what by none. The head never answers a digit that "
-        "was withheld, and accuracies here are on the others' test records."
-    )
 
 
 def method(facts: Facts) -> str:
@@ -175,9 +149,9 @@ def method(facts: Facts) -> str:
         "arrived. Fast Federated Calibration (FFC) leaves the extractor as it is and fits the head to where the features "
         "are, in closed form: (V + λI)W = U."
         + (
-            " Training here is short on purpose: over eight seeds a fitted head adds 6.3 points to 91.1 % on average, and after "
-            "30 rounds instead of 20 only 1.6 points to 96.3 %."
-            if facts.rare is None
+            " Training is short on purpose: over eight seeds FFC raises 84.9 % to 96.7 % after 10 rounds, and 94.4 % to 97.7 % "
+            "after 20."
+            if not facts.holders
             else ""
         )
         + (" This head has a bias too, which the trained one has not." if facts.bias else "")

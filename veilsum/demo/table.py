@@ -1,16 +1,24 @@
-"""The demo's last word on the terminal."""
+"""The demo's table on the terminal."""
 
 from rich.console import Console
 from rich.table import Table
 
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
-from veilsum.demo.wording import NUMBER_TO_BEAT, PHASE_NAMES, fate, kibibytes, percent, power, seconds
-from veilsum.rare import rare_classes
+from veilsum.demo.wording import (
+    NUMBER_TO_BEAT,
+    PHASE_NAMES,
+    fate,
+    kibibytes,
+    percent,
+    power,
+    rare_classes,
+    seconds,
+)
 
 
 def print_table(facts: Facts, folder: Folder, console: Console) -> None:
-    """What a person wants to know about the run."""
+    """Print the run's accuracies, survivors, cost and times."""
     table = Table(
         title="veilsum demo", title_justify="left", title_style="bold", show_header=False, pad_edge=False
     )
@@ -24,9 +32,8 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     console.print(table)
     console.print(NUMBER_TO_BEAT)
     console.print(
-        "The extractor was trained under SphereFed's fixed head, which no round sends; FFC then fits that head in "
-        f"closed form from summed statistics. This round's sum is exact: no differential privacy noise. Rare classes: "
-        f"{rare_classes(facts.withheld, facts.rare)}.",
+        "SphereFed trains the extractor under a fixed head, which is never sent. FFC then fits that head in closed form from summed "
+        f"statistics. The sum is exact, without noise. {rare_classes(facts)}",
         style="dim",
     )
     console.print(f"Report   {folder.report}\nSummary  {folder.summary}", soft_wrap=True)

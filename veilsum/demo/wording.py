@@ -50,4 +50,14 @@ def power(value: float) -> str:
     return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
+def rare_classes(facts: Facts) -> str:
+    """Which digits were withheld, in a sentence."""
+    if not facts.holders:
+        return "Every digit is published, even one that a single member holds (thin_classes = true)."
+    if not facts.withheld:
+        return f"No digit is withheld: {facts.floor} members or more hold each."
+    named = ", ".join(f"{label} (held by {facts.holders[label]})" for label in facts.withheld)
+    return f"Withheld, because fewer than {facts.floor} members hold them: {named}."
+
+
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -1,1 +1,1 @@
-"""Results in other people's tools. Each module needs the library that it is named after, and imports nothing of the others."""
+"""Results in other libraries. Each module needs only the library that it is named after."""

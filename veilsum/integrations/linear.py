@@ -1,4 +1,4 @@
-"""What a tool needs of a head, wherever the head comes from: a result, a solution, or a file."""
+"""A head as a linear layer, from a result, a solution, or a file."""
 
 import os
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import numpy.typing as npt
 from calibration.head import Head
 from calibration.head_file import Calibrated
 from client_sdk.combined import Combined
-from client_sdk.errors import PeerFault
-from client_sdk.result import Result, calibrated_in
-from protocol.errors import Misuse
+from client_sdk.result import Result
+from protocol.errors import Misuse, PeerFault
+from veilsum.study.result_files import calibrated_in
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,8 +28,8 @@ class LinearHead:
     Attributes:
         weights: (dim, C) float64.
         bias: (C,) float64; zeros where the head has none.
-        unanswered: classes whose column is no answer, because nothing in the sum speaks for them.
-        temperature: τ of softmax(scores/τ), above 0, as records held out found it; None where none were.
+        unanswered: classes that the head never answers: withheld, or without rows in the sum.
+        temperature: τ of softmax(scores/τ), above 0, from a hold-out set; None without one.
     """
 
     weights: Floats
@@ -39,12 +39,12 @@ class LinearHead:
 
     @classmethod
     def of(cls, source: Source) -> "LinearHead":
-        """The head of a result, of a solution, or of a safetensors file as commands write it.
+        """Read the head of a result, a solution, or a safetensors file that a command wrote.
 
-        Classes that a file does not name are empty where their column is zeros, which only such classes have.
+        Classes whose column is zeros are never answered.
 
         Raises:
-            Misuse: a file that is no head; a head whose features are mapped by more than their length.
+            Misuse: the file holds no head, or the head maps features by more than their length.
         """
         match source:
             case Calibrated():
@@ -52,8 +52,8 @@ class LinearHead:
             case Head():
                 return cls._of(Calibrated(source))
             case Result() | Combined():
-                withheld = getattr(source.record, "withheld", ())
-                return cls._of(source.calibrated.without((*source.record.solution.empty_classes, *withheld)))
+                record = source.record
+                return cls._of(source.calibrated.without((*record.solution.empty_classes, *record.withheld)))
         path = Path(source)
         try:
             calibrated = calibrated_in(path.read_bytes())
@@ -66,10 +66,9 @@ class LinearHead:
     @classmethod
     def _of(cls, calibrated: Calibrated) -> "LinearHead":
         head = calibrated.head
-        if type(head).rows is not Head.rows:
+        if type(head).rows is not Head.rows or head.centre is not None:
             raise Misuse(
-                f"a {type(head).__name__} maps features before its weights: a linear layer cannot be it; "
-                "use its own scores"
+                "this head maps features before its weights: it is not a linear layer; use its own scores"
             )
         bias = np.zeros(head.classes) if head.bias is None else head.bias
         return cls(head.weights, bias, head.empty_classes, calibrated.temperature)

@@ -1,6 +1,5 @@
-"""A scikit-learn classifier that is fitted with other members: its `fit` takes part in a round."""
+"""A scikit-learn classifier that is fitted with other members: `fit` takes part in a run of a study."""
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
@@ -11,7 +10,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from calibration import FFCStatistics, solve_ffc
-from client_sdk import Member, Records, Result, Wanted
+from client_sdk import Member, Records, Result
+from client_sdk.errors import Declined
 from protocol.errors import Misuse
 from veilsum.integrations.linear import LinearHead
 
@@ -19,28 +19,26 @@ from veilsum.integrations.linear import LinearHead
 class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # untyped library
     """Ridge regression on one-hot labels and features of length 1, from everybody's sums.
 
-    Without a round it is fitted to its own records alone, by the same mathematics, so that it can be compared, searched
-    over and put into a pipeline before anybody else is asked. What comes before it in a pipeline must be the same for
-    all members, and frozen.
+    Without a member it is fitted to its own records, by the same mathematics, so that it can be compared, searched over
+    and put into a pipeline first. What comes before it in a pipeline must be the same for all members, and frozen.
 
-    Copies and pickles are without the member, who holds keys. `sklearn.base.clone` shares it, but a clone takes part in no
-    round: cross-validation, searches and other meta-estimators fit clones to parts of the records.
+    Copies and pickles leave out the member, who holds keys. `sklearn.base.clone` shares it, but a clone takes part in no
+    run: cross-validation, searches and other meta-estimators fit clones to parts of the records, and a record can be
+    summed once.
 
     Args:
-        member: who takes part; enrolled, and open while `fit` runs. None fits locally.
-        round_id: the round, 16 hexadecimal digits; goes with `member`.
-        lineage: the member's name for these records: the same records, the same name.
-        classes: all labels in the order that the members agreed on. A round needs it: a member may hold only some.
-            None takes those in y, sorted. None of them twice.
-        ridge: λ; None chooses it by generalised cross-validation. In a round its terms fix it.
-        bias: whether to fit a constant. In a round its terms fix it.
-        temperature: T of `predict_proba`, above 0. The scores are of ridge regression and no log-odds, so that at T = 1 the
-            probabilities are much too even: records held out say which T suits.
+        member: takes part; open while `fit` runs, with a policy that approves the study. None fits locally.
+        period: take part in a run of this period; None for any.
+        classes: all labels in the order of the study's classes. Needed with a member, who may hold only some of them.
+            None takes those in y, sorted.
+        ridge: λ; None chooses it by generalised cross-validation. A study fixes it.
+        bias: whether to fit a constant. A study fixes it.
+        temperature: T of `predict_proba`, above 0. Scores of ridge regression are not log-odds: choose T on a hold-out set.
 
     Attributes:
         classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
         head_: the fitted head, its columns in the order of `classes`.
-        result_: the verified result of a round; None after a local fit.
+        result_: the verified result of the run; None after a local fit.
         n_features_in_: dim.
     """
 
@@ -55,8 +53,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def __init__(
         self,
         member: Member | None = None,
-        round_id: str | None = None,
-        lineage: str = "main",
+        period: str | None = None,
         *,
         classes: Any = None,
         ridge: float | None = None,
@@ -64,28 +61,27 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         temperature: float = 1.0,
     ) -> None:
         self.member = member
-        self.round_id = round_id
-        self.lineage = lineage
+        self.period = period
         self.classes = classes
         self.ridge = ridge
         self.bias = bias
         self.temperature = temperature
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Contribute X (n, dim) and y (n,) to the round, or fit them here.
+        """Contribute X (n, dim) and y (n,) to the next run of an approved study, or fit them here.
 
-        Where it raises, what was fitted before is left as it was.
+        If it raises, an earlier fit stays as it was. Rows have no ids here: the whole of X counts as one record, which is
+        summed once. Use `Member.join` with `Records(X, y, ids)` to contribute new records later.
 
         Raises:
-            ValueError: unusable X or y, a label that `classes` has not, or one that it has twice.
-            Misuse: a member without a round or the other way round, a round without `classes`, a round of other classes or
-                features, before anything is contributed; a clone that would take part in a round.
-            PeerFault, ClientError: as `Member.contribute`.
-            CalibrationError: a row of zeros, which has no direction.
+            ValueError: unusable X or y, a label that `classes` lacks or has twice.
+            Misuse: a member without `classes`, a result of another number of classes, or a clone with a member.
+            PeerFault, ClientError: as `Member.join`.
+            CalibrationError: a row of zeros, in a local fit.
         """
         features, y = check_X_y(X, y, dtype=[np.float64, np.float32], estimator=self)
         check_classification_targets(y)
-        self._check_round()
+        self._check_member()
         given = np.unique(y) if self.classes is None else np.asarray(self.classes)
         result: Result | None = None
         names, columns = np.unique(given, return_index=True)
@@ -94,38 +90,32 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if len(names) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {names}")
         labels = _indices(given, y)
-        if self.member is not None and self.round_id is not None:
-            maker = _maker(features, labels, len(given))
-            said = self.member.contribute(self.round_id, maker, lineage=self.lineage)
-            head, result = LinearHead.of(said), said
-            dim, of_round = head.weights.shape
-            _check_fits(dim, of_round, features, len(given))  # also of a round that was over before
+        if self.member is not None:
+            runs = self.member.join(Records(features, labels), once=True, period=self.period)
+            result = next(iter(runs), None)
+            if result is None:
+                raise Declined("the run ended without a result for this member")
+            head = LinearHead.of(result)
+            if head.weights.shape[1] != len(given):
+                raise Misuse(
+                    f"the study has {head.weights.shape[1]} classes, and classes= names {len(given)}"
+                )
         else:
-            statistics = FFCStatistics(
-                features.shape[1], len(given), bias=self.bias, normalise=True, track_records=False
-            )
+            statistics = FFCStatistics(features.shape[1], len(given), bias=self.bias, normalise=True)
             statistics.update(features, labels)
             head = LinearHead.of(solve_ffc(statistics, self.ridge))
         validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names
         self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
         return self
 
-    def _check_round(self) -> None:
+    def _check_member(self) -> None:
         if self._cloned:
             raise Misuse(
-                "a clone takes part in no round: cross-validation, searches and other meta-estimators fit clones to parts of "
-                "the records, and a round would sum each for good. Compare by local fits, without member and round_id, "
-                "then fit the estimator that you made yourself"
-            )
-        if (self.member is None) != (self.round_id is None):
-            raise Misuse(
-                "member and round_id go together; leave out both to fit locally. A copy or a pickle is without its member: "
-                "give it by set_params(member=…)"
+                "a clone takes part in no run: cross-validation, searches and other meta-estimators fit clones to parts of the "
+                "records, and each record can be summed once. Compare local fits, without a member, then fit the original estimator"
             )
         if self.member is not None and self.classes is None:
-            raise Misuse(
-                "a round needs classes=: every label, in the order that the members agreed on; you may hold only some"
-            )
+            raise Misuse("a run needs classes=: every label in the order of the study's classes")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "member": None}
@@ -137,7 +127,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return clone
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Scores, (n, C), −∞ of classes it never answers; of two classes (n,), of the second above the first."""
+        """Scores (n, C), −∞ for classes that are never answered; of two classes (n,), the second's above the first's."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -148,7 +138,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return labels
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """(n, C) softmax of the scores over the temperature; 0 for classes it never answers."""
+        """(n, C) softmax of the scores over the temperature; 0 for classes that are never answered."""
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}, not above 0")
         scores = self._scores(X)
@@ -165,26 +155,6 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         scores: npt.NDArray[np.float64] = rows @ self.head_.weights + self.head_.bias
         scores[:, list(self.head_.unanswered)] = -np.inf
         return scores[:, self._columns]
-
-
-def _maker(
-    features: npt.NDArray[Any], labels: npt.NDArray[np.int64], classes: int
-) -> Callable[[Wanted], Any]:
-    """Makes what a round asks for, once that fits: what was contributed cannot be taken back."""
-
-    def make(wanted: Wanted) -> Any:
-        _check_fits(wanted.dim, wanted.classes, features, classes)
-        return Records(features, labels, normalise=True)(wanted)
-
-    return make
-
-
-def _check_fits(dim: int | None, columns: int, features: npt.NDArray[Any], classes: int) -> None:
-    """Refuse a round of other classes or features; `dim` None takes any."""
-    if columns != classes:
-        raise Misuse(f"the round is of {columns} classes, and you named {classes}")
-    if dim not in {None, features.shape[1]}:
-        raise Misuse(f"the round is of {dim} features, and X has {features.shape[1]}")
 
 
 def _indices(given: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""A result in the books of an experiment tracker: MLflow's runs, TensorBoard's scalars. What members alone may read stays out, unless asked for."""
+"""Log a result to MLflow or TensorBoard. What only members may read is left out by default."""
 
 import tempfile
 from dataclasses import replace
@@ -18,36 +18,38 @@ class Writer(Protocol):
 
 
 def facts(result: Result) -> dict[str, str]:
-    """What names a round and what was agreed on."""
+    """Names of the run and its study."""
     record = result.record
     return {
         "round": record.round,
         "federation": record.federation,
-        "cohort": record.cohort,
-        "statistic": record.statistic,
-        "extractor": record.extractor,
-        "noise": record.noise if isinstance(record.noise, str) else record.noise.model_dump_json(),
-        "weights_sha256": record.weights_sha256 or "no head",
+        "study": f"{record.name}, version {record.version}",
+        "period": record.period,
+        "step": record.step,
+        "statistics": ", ".join(each.kind for each in result.spec.question.statistics),
+        "extractor": result.spec.question.extractor,
+        "noise": "none" if record.noise is None else record.noise.model_dump_json(),
+        "head": record.head or "none",
         "withheld": ", ".join(map(str, record.withheld)) or "none",
     }
 
 
 def figures(result: Result) -> dict[str, float]:
-    """A result's counts, and how its head was solved, by the names that charts have."""
+    """A result's counts, and how its head was solved."""
     record = result.record
     solution = record.solution
     found: dict[str, float | None] = {
-        "members": record.members,
+        "members": result.spec.members,
         "survivors": len(result.survivors),
         "summed": len(result.summed),
         "counted": result.counted,
-        "records": record.records,
+        "rows": record.rows,
         "ridge": solution.ridge,
         "effective_dof": solution.dof,
         "condition": solution.condition,
         "residual": solution.residual,
         "rank": solution.rank,
-        "weights_error_bound": record.weights_error_bound,
+        "error_bound": record.error_bound,
     }
     return {name: float(value) for name, value in found.items() if value is not None}
 
@@ -57,8 +59,8 @@ def log_to_mlflow(result: Result, *, for_members: bool = False, **measured: floa
 
     Args:
         result: verified before.
-        for_members: log also what the coordinator shows to members alone: the documents beside the head, pooled sums among
-            them, and what the question rested on. Where a result has some, its artifacts are not whole without.
+        for_members: also log what the coordinator shows only to members: the documents beside the head, pooled sums among
+            them. Without them the artifacts can't be verified.
         measured: your own figures, such as an accuracy.
     """
     import mlflow  # noqa: PLC0415 - an extra: pip install 'veilsum[tracking]'
@@ -66,7 +68,7 @@ def log_to_mlflow(result: Result, *, for_members: bool = False, **measured: floa
     mlflow.log_params({f"veilsum.{name}": value for name, value in facts(result).items()})
     mlflow.log_metrics({f"veilsum.{name}": value for name, value in (figures(result) | measured).items()})
     with tempfile.TemporaryDirectory() as folder:
-        (result if for_members else replace(result, documents={}, material=None)).save(folder)
+        (result if for_members else replace(result, document_files={}, material_file=None)).save(folder)
         mlflow.log_artifacts(folder, "veilsum")
 
 

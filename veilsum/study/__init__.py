@@ -1,9 +1,18 @@
-"""What a federation sums: the signed study, its rules, and what it means in plain words.
+"""What a federation sums: the signed study, its rules, and what its sums mean.
 
-`Content` is the study itself, `draft` the TOML file that its author edits, `explain` what members read before they approve, and
-`signed` how a study is signed and checked.
+    draft          the TOML file that its author edits
+    explain        what it means in plain words, for members who approve it
+    signed         how it is signed and checked
+    vectors        what a member sends at each step
+    promise        the noise of a step, and what it promises
+    answers        heads, documents and the next step's material, from a sum
+    materials      what a step takes of the steps before it
+    result_files   the files of a result, and how a reader checks them
+    alone          a head from one's own records
+
+`protocol.study` holds a study's content, `protocol.round_spec` one step of a run.
 """
 
-from veilsum.study import content, draft, explain, signed
+from veilsum.study import draft, explain, signed
 
-__all__ = ["content", "draft", "explain", "signed"]
+__all__ = ["draft", "explain", "signed"]

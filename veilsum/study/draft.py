@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from protocol.errors import Misuse, PeerFault
 from protocol.parameters import HONEST_MIN, Quorum
 from protocol.sizing import Assumptions, size
-from veilsum.study.content import DAY_S, ROWS_MIN, Content, as_tuples, first_error
+from protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
 
 _ABSENT: dict[str, dict[str, Any]] = {
     "notes": {"display": []},

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from calibration.errors import CalibrationError
 from calibration.privacy import plan
 from protocol.estimate import Cost, estimate
 from protocol.sizing import Assumptions
-from veilsum.study.content import RECIPES, Content, Noise, Question
+from protocol.study import FFC, RECIPES, Content, Noise, Question
+from veilsum.study.promise import rows_per_unit
 
 COMFORTABLE = 50
 """Rows a dimension from which on a test for a known record is weak."""
@@ -96,6 +98,15 @@ def _learned(content: Content) -> Iterator[str]:
         yield "The second moments of classes with few rows can reveal these rows."
     if question.noise is not None:
         yield from _noise(question.noise)
+        yield from _unpublished(content)
+
+
+def _unpublished(content: Content) -> Iterator[str]:
+    (statistic,) = content.question.statistics
+    counted = isinstance(statistic, FFC) and statistic.bias
+    left = [name for name in content.after.publish if name == "pooled" or not counted]
+    if left:
+        yield f"Noisy sums of this kind give no {' and no '.join(left)}: these documents will say so."
 
 
 def _noise(noise: Noise) -> Iterator[str]:
@@ -116,16 +127,21 @@ def _costs(question: Question) -> Iterator[str]:
     yield f"A member uploads about {_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
     quorum = question.smallest.quorum
     rows = question.members_min * question.records.least
-    planned = plan(
-        rows,
-        question.dim,
-        len(question.classes),
-        epsilon=question.noise.epsilon,
-        delta=question.noise.delta,
-        members=question.members_min,
-        survivors_min=quorum.survivors_min,
-        colluders=question.a,
-    )
+    try:
+        planned = plan(
+            rows,
+            question.dim,
+            len(question.classes),
+            epsilon=question.noise.epsilon,
+            delta=question.noise.delta,
+            rows_per_unit=rows_per_unit(question, question.noise),
+            members=question.members_min,
+            survivors_min=quorum.survivors_min,
+            colluders=question.a,
+        )
+    except CalibrationError as error:
+        yield f"No cohort can run this study: {error}."
+        return
     median, worst = planned.expected_loss
     yield (
         f"With the fewest rows allowed ({rows:,}) and all of the budget on one sum, heads lost {median:g} points of accuracy in the median of similar "

@@ -6,7 +6,8 @@ from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Study
-from veilsum.study.content import DAY_S, LIFETIME_MAX_S, Content, refused
+from protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, refused
+from veilsum.study.promise import check_noise
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,11 @@ def sign(content: Content, federation: bytes, key: SigningKey, now_s: float) -> 
     """Sign a study for a federation.
 
     Raises:
-        Misuse: it has expired, or expires so late that every member would refuse it.
+        Misuse: it has expired, or expires so late that every member would refuse it; its noise does not fit its smallest cohort.
     """
     try:
         check_expiry(content, now_s)
+        check_smallest(content.question)
     except PeerFault as fault:
         raise Misuse(fault.detail) from fault
     return Study.make(key, federation=federation, content=content.to_bytes())
@@ -67,6 +69,12 @@ def read(
             f"version {version} of {content.notes.name} is shown, and version {seen.version} was seen with other bytes"
         )
     return content
+
+
+def check_smallest(question: Question) -> None:
+    """Refuse noise that does not fit the smallest cohort of the study (weak-parameters)."""
+    quorum = question.smallest.quorum
+    check_noise(question, quorum.members, quorum.survivors_min)
 
 
 def check_expiry(content: Content, now_s: float) -> None:

@@ -68,8 +68,9 @@ def test_delta_against_logarithms(mu: float, epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 1.0, 20.0, 400.0])
 def test_mu_and_epsilon_are_inverse_and_keep_the_promise(epsilon: float, delta: float) -> None:
     mu = gdp_mu(epsilon, delta)
-    assert gdp_delta(mu, epsilon) <= delta < gdp_delta(mu * (1 + 1e-3), epsilon)
-    assert gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-6, abs=1e-9)
+    assert (mu * 2**30).is_integer()
+    assert gdp_delta(mu, epsilon) <= delta < gdp_delta(mu + 2**-30, epsilon)
+    assert gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-6, abs=1e-8)
 
 
 def test_the_ends() -> None:

@@ -1,47 +1,34 @@
 from __future__ import annotations
 
 import math
-import os
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from calibration import (
-    CalibrationError,
-    FeaturesLattice,
-    HeadroomExceeded,
-    LayoutMismatch,
-    NoiseTooSmall,
-    WrongDtype,
-    ffc_layout,
-)
+from calibration import CalibrationError, FeaturesLattice, LayoutMismatch, NoiseTooSmall, WrongDtype
 from calibration.privacy import (
     Mechanism,
-    MemberNoise,
     Share,
-    default_weight,
-    ffc_sensitivity,
+    ccvr_release,
+    ffc_release,
     gdp_delta,
     gdp_mu,
-    noisy_layout,
+    mean_release,
 )
-from calibration.privacy.mechanism import DEFECT, diagonal_of
+from calibration.privacy.mechanism import DEFECT
 
 DELTA = 1e-5
-LAYOUT = noisy_layout(8, 3)
+RELEASE = ffc_release(8, 3)
 Keystream = Callable[[int], Callable[[int], bytes]]
 
 
 def mechanism(**changes: Any) -> Mechanism:
     terms: dict[str, Any] = {
-        "layout": LAYOUT,
-        "lattice": FeaturesLattice(12),
-        "weight": 1.0,
-        "sensitivity": ffc_sensitivity(1),
+        "release": RELEASE,
+        "rows": 1,
         "mu": gdp_mu(1, DELTA),
         "members": 12,
         "survivors_min": 8,
@@ -50,23 +37,23 @@ def mechanism(**changes: Any) -> Mechanism:
     return Mechanism(**(terms | changes))
 
 
-def test_shares_are_the_rule_of_the_terms() -> None:
-    made = mechanism(weight=2.0, sensitivity=ffc_sensitivity(2))
-    sigma = math.sqrt(5) / gdp_mu(1, DELTA)
+def test_shares_are_the_rule_of_the_page() -> None:
+    made = mechanism(release=ffc_release(8, 21), rows=3)
+    sigma = 3 * math.sqrt(5) / gdp_mu(1, DELTA)
     assert made.sigma == pytest.approx(sigma)
     diagonal, half, U = (4**12 * sigma) ** 2, (4**12 * sigma) ** 2 / 2, (2**12 * sigma / 2) ** 2
     assert made.shares == (
-        Share("V", math.ceil((half + 4) / 5), math.ceil((diagonal + 4) / 5)),
-        Share("U", math.ceil((U + 4) / 5)),
+        Share(math.ceil((half + 4) / 5), math.ceil((diagonal + 4) / 5)),
+        Share(math.ceil((U + 4) / 5), math.ceil((U + 4) / 5)),
     )
     assert made.deviation("V", 5) == pytest.approx(sigma)
     assert made.deviation("U", 20) == pytest.approx(sigma)
-    counted = mechanism(
-        layout=noisy_layout(8, 3, counts=True),
-        counts_weight=0.1,
-        sensitivity=ffc_sensitivity(1, counts_weight=0.1),
+    counted = mechanism(release=ccvr_release(8, 3))
+    assert counted.deviation("N", 5) == pytest.approx(2 * counted.sigma, rel=0.01)
+    assert counted.deviation("M.2", 5) == pytest.approx(counted.sigma, rel=0.01)
+    assert mechanism(release=mean_release(8)).deviation("z", 5) == pytest.approx(
+        1 / gdp_mu(1, DELTA), rel=1e-6
     )
-    assert counted.deviation("N", 5) == pytest.approx(10 * counted.sigma, rel=0.01)
 
 
 @pytest.mark.parametrize("bits", [3, 5, 12])
@@ -77,7 +64,6 @@ def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, collud
     honest = survivors_min - colluders
     # By hand, from the shares: each weighted coordinate's variance less 4 steps².
     V, U = made.shares
-    assert V.diagonal is not None
     smallest = min(
         2 * (honest * V.variance - DEFECT) / 4 ** (2 * bits),
         (honest * V.diagonal - DEFECT) / 4 ** (2 * bits),
@@ -89,21 +75,17 @@ def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, collud
 
 
 def test_mu_round_bounds_every_neighbour(rng: np.random.Generator) -> None:
-    made = mechanism(lattice=FeaturesLattice(3), weight=1.3, sensitivity=ffc_sensitivity(1.3))
-    half, whole = made.shares[0].variances
-    variances = np.concatenate(
-        [
-            np.where(np.isin(np.arange(36), diagonal_of(8)), whole, half),
-            np.full(24, made.shares[1].variance),
-        ]
-    )
+    made = mechanism(lattice=FeaturesLattice(3))
+    V, U = made.shares
+    variances = np.concatenate([np.full(36, V.variance), np.full(24, U.variance)])
+    variances[RELEASE.part("V").diagonal] = V.diagonal
     worst = 0.0
     for _ in range(500):
         z = rng.standard_normal(8) ** 3
         q = np.trunc(8 * z / np.linalg.norm(z))
-        U = np.zeros((8, 3))
-        U[:, 1] = q
-        difference = np.concatenate([np.outer(q, q)[np.triu_indices(8)], U.ravel()])
+        columns = np.zeros((8, 3))
+        columns[:, 1] = q
+        difference = np.concatenate([np.outer(q, q)[np.triu_indices(8)], columns.ravel()])
         worst = max(worst, float(np.sum(difference**2 / (made.honest * variances - DEFECT))))
     assert 0.5 * made.mu_round < math.sqrt(worst) <= made.mu_round
 
@@ -111,42 +93,28 @@ def test_mu_round_bounds_every_neighbour(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("grows", ["survivors_min", "mu"])
 def test_it_is_monotone_in_its_terms(grows: str) -> None:
     values: Any = {"survivors_min": [4, 6, 9, 12], "mu": [0.1, 0.3, 1.0]}[grows]
-    shares = [mechanism(**{grows: value}).shares[0].variance for value in values]
+    shares = [mechanism(**{grows: value}).largest for value in values]
     assert shares == sorted(shares, reverse=True)
-    fewer = [mechanism(colluders=a).shares[0].variance for a in (0, 1, 3, 7)]
+    fewer = [mechanism(colluders=a).largest for a in (0, 1, 3, 7)]
     assert fewer == sorted(fewer)
 
 
 def test_the_tail_is_twelve_deviations_of_everybody_s_noise() -> None:
     made = mechanism()
     largest = made.shares[0].diagonal
-    assert largest is not None
-    assert made.noise_tail >= 12 * math.sqrt(12 * largest)
-    assert made.noise_tail <= 12 * math.sqrt(12 * largest) + 12
-    bits = made.lattice.required_bits(65_535, 12, made.noise_tail)
-    # The largest sum that the tail allows lifts back from a ring of these bits; of one bit fewer it would not.
-    largest = 65_535 * 4**made.lattice.bits + made.noise_tail
-    for width, same in ((bits, True), (bits - 1, False)):
-        for value in (largest, -largest):
-            assert ((value + 2 ** (width - 1)) % 2**width - 2 ** (width - 1) == value) is same
-    made.lattice.check_headroom(bits, 65_535, 12, made.noise_tail)
-    with pytest.raises(HeadroomExceeded):
-        made.lattice.check_headroom(bits - 1, 65_535, 12, made.noise_tail)
+    assert made.largest == largest
+    assert 12 * math.sqrt(12 * largest) <= made.noise_tail <= 12 * math.sqrt(12 * largest) + 12
 
 
-def test_shares_below_four_steps_are_refused_with_what_helps() -> None:
-    coarse = {"layout": noisy_layout(2, 2), "lattice": FeaturesLattice(1)}
-    with pytest.raises(
-        NoiseTooSmall, match=r"noise on V would have .* below 16: take a finer lattice"
-    ) as caught:
+def test_shares_below_four_steps_are_refused() -> None:
+    coarse = {"release": ffc_release(2, 2), "lattice": FeaturesLattice(1)}
+    with pytest.raises(NoiseTooSmall, match=r"variance of \d+ steps², below 16: take a smaller ε") as caught:
         mechanism(**coarse, mu=1.13)
-    assert caught.value.variance == math.ceil((16 * 2 / 1.13**2 / 2 + 4) / 5)
-    with pytest.raises(NoiseTooSmall, match="noise on N would have"):
-        mechanism(layout=noisy_layout(8, 3, counts=True), lattice=FeaturesLattice(4), counts_weight=500.0)
-    # (σ_U² + 4)/5 = 16 exactly, and the next larger μ is refused
+    assert caught.value.variance == math.ceil((4 * 2 / 1.13**2 + 4) / 5)
+    # (s² + 4)/5 = 16 exactly, and the next larger μ is refused
     at_the_limit = mechanism(**coarse, mu=2 * math.sqrt(2 / (5 * 16 - 4 - 1)))
     assert at_the_limit.shares[1].variance == 16
-    with pytest.raises(NoiseTooSmall, match="noise on U would have a variance of 15 steps²"):
+    with pytest.raises(NoiseTooSmall, match="variance of 15 steps²"):
         mechanism(**coarse, mu=2 * math.sqrt(2 / (5 * 15 - 4)))
 
 
@@ -156,12 +124,10 @@ def test_shares_below_four_steps_are_refused_with_what_helps() -> None:
         ({"colluders": -1}, "0 ≤ a < n_min ≤ n"),
         ({"colluders": 8}, "0 ≤ a < n_min ≤ n"),
         ({"survivors_min": 13}, "0 ≤ a < n_min ≤ n"),
-        ({"mu": 0.0}, "mu is positive"),
-        ({"mu": math.nan}, "mu is positive"),
-        ({"sensitivity": math.inf}, "sensitivity is positive"),
-        ({"weight": -1.0}, "weight is positive"),
-        ({"lattice": FeaturesLattice(1)}, r"8 features need a lattice finer than 1 bits"),
-        ({"mu": 1e-9}, "beyond the sampler's 2\\^62"),
+        ({"mu": 0.0}, "positive, finite μ"),
+        ({"mu": math.nan}, "positive, finite μ"),
+        ({"rows": 0}, "a row or more"),
+        ({"mu": 1e-9}, "more than can be drawn"),
     ],
 )
 def test_other_terms_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -169,84 +135,28 @@ def test_other_terms_are_refused(changes: dict[str, Any], words: str) -> None:
         mechanism(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"layout": ffc_layout(8, 3)},
-        {"layout": ffc_layout(8, 3), "counts_weight": -1.0},
-        {"counts_weight": 1.0},
-        {"layout": replace(LAYOUT, blocks=LAYOUT.blocks[:1])},
-    ],
-)
-def test_nothing_exact_leaves_beside_noise(changes: dict[str, Any]) -> None:
-    with pytest.raises(LayoutMismatch, match="make it with noisy_layout"):
-        mechanism(**changes)
-
-
-def test_each_block_gets_its_variance_in_whatever_chunks(keystream: Keystream) -> None:
-    layout = noisy_layout(40, 4, bias=True, counts=True)
-    shares = (Share("V", 400, 900), Share("U", 25), Share("N", 64))
-    draws = 300
-    noise = np.zeros((draws, layout.elements), np.int64)
-    for index, row in enumerate(noise):
-        member = MemberNoise(layout, shares, keystream(index))
-        for part in np.split(row, [0, 1, 7, 40, 41, 500, 860, 862, 1024]):
-            member.add_to(part)
-    variances = (noise**2).mean(axis=0)
-    diagonal = np.zeros(861, np.bool_)
-    diagonal[diagonal_of(41)] = True
-    V = variances[layout.slices["V"]]
-    assert V[diagonal].mean() == pytest.approx(900, rel=0.05)
-    assert V[~diagonal].mean() == pytest.approx(400, rel=0.02)
-    assert V[~diagonal].max() < 600
-    assert V[diagonal].min() > 600
-    assert variances[layout.slices["U"]].mean() == pytest.approx(25, rel=0.03)
-    assert variances[layout.slices["N"]].mean() == pytest.approx(64, rel=0.2)
-    assert abs(noise.mean()) < 0.2
-
-
-def test_noise_is_added_to_what_is_there_once(keystream: Keystream) -> None:
+def test_noise_is_added_to_what_is_there(keystream: Keystream) -> None:
     made = mechanism()
-    vector = np.arange(LAYOUT.elements, dtype=np.int64)
-    plain = np.zeros(LAYOUT.elements, np.int64)
-    MemberNoise(LAYOUT, made.shares, keystream(1)).add_to(plain)
-    member = MemberNoise(LAYOUT, made.shares, keystream(1))
-    member.add_to(vector)
-    assert (vector - plain).tolist() == list(range(LAYOUT.elements))
-    assert repr(member) == "<MemberNoise at element 60 of 60>"
-    with pytest.raises(LayoutMismatch, match="takes its noise once"):
-        member.add_to(vector[:1])
-    with pytest.raises(LayoutMismatch, match="takes its noise once"):
-        MemberNoise(LAYOUT, made.shares, os.urandom).add_to(vector.reshape(6, 10))
+    vector, plain = np.arange(60, dtype=np.int64), np.zeros(60, np.int64)
+    made.add_noise(plain, keystream(1))
+    made.add_noise(vector, keystream(1))
+    assert (vector - plain).tolist() == list(range(60))
+    assert np.unique(plain).size == 60
+    with pytest.raises(LayoutMismatch, match="the step 60 elements"):
+        made.add_noise(vector[:-1], keystream(1))
     with pytest.raises(WrongDtype, match="centred lift"):
-        MemberNoise(LAYOUT, made.shares, os.urandom).add_to(np.zeros(3))  # type: ignore[arg-type]
-    with pytest.raises(LayoutMismatch, match="are not those of the layout's blocks"):
-        MemberNoise(LAYOUT, made.shares[::-1], os.urandom)
+        made.add_noise(np.zeros(60), keystream(1))  # type: ignore[arg-type]
 
 
-def test_a_share_of_zero_is_no_noise(keystream: Keystream) -> None:
-    vector = np.zeros(LAYOUT.elements, np.int64)
-    MemberNoise(LAYOUT, (Share("V", 100, 100), Share("U", 0)), keystream(2)).add_to(vector)
-    assert vector[LAYOUT.slices["V"]].any()
-    assert not vector[LAYOUT.slices["U"]].any()
-
-
-def test_memory_does_not_grow_with_the_vector(keystream: Keystream) -> None:
-    layout = noisy_layout(1280, 100)
-    made = mechanism(layout=layout)
-    member = MemberNoise(layout, made.shares, keystream(3))
-    chunk = np.zeros(2**14, np.int64)
-    member.add_to(chunk)
+def test_large_vectors_take_a_piece_of_scratch_memory(keystream: Keystream) -> None:
+    made = mechanism(release=ffc_release(2500, 100))
+    vector = np.zeros(made.release.layout.elements, np.int64)
     tracemalloc.start()
-    for _ in range(30):
-        member.add_to(chunk)
+    made.add_noise(vector, keystream(3))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 4e6
-
-
-def test_the_weight_follows_the_classes() -> None:
-    assert [default_weight(classes) for classes in (2, 20, 21, 100)] == [1, 1, 2, 2]
+    assert peak < vector.nbytes / 2
+    assert np.count_nonzero(vector) > 0.999 * vector.size
 
 
 def sum_of_shares(variance: int, shares: int) -> Any:

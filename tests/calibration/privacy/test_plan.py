@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from calibration import CalibrationError
-from calibration.privacy import Neighbours, Verdict, ffc_sensitivity, gdp_mu, plan
+from calibration.privacy import Verdict, gdp_mu, plan
 from calibration.privacy.plan import _BY_CLASS, _BY_EIGENVALUE
 
 COHORT: dict[str, Any] = {"members": 12, "survivors_min": 8, "colluders": 3}
@@ -86,24 +86,18 @@ def test_loss_falls_with_records_and_budget() -> None:
         ]
 
 
-def test_other_neighbours_and_weights_move_the_sensitivity() -> None:
-    replaced = plan(10_000, 64, 100, epsilon=1.0, neighbours=Neighbours.REPLACE, nonnegative=True, **COHORT)
-    assert replaced.mechanism.sensitivity == ffc_sensitivity(
-        2, neighbours=Neighbours.REPLACE, nonnegative=True
-    )
-    assert plan(10_000, 64, 100, epsilon=1.0, weight=0.5, **COHORT).mechanism.weight == 0.5
+def test_several_rows_of_a_unit_and_many_classes_move_the_sensitivity() -> None:
+    assert plan(10_000, 64, 10, epsilon=1.0, **COHORT).mechanism.sensitivity == math.sqrt(2)
+    several = plan(10_000, 64, 100, epsilon=1.0, rows_per_unit=3, **COHORT)
+    assert several.mechanism.sensitivity == 3 * math.sqrt(5)
     assert plan(10_000, 64, 10, epsilon=1.0, bias=True, **COHORT).dim == 65
-
-
-def test_very_small_epsilon_takes_a_coarser_lattice() -> None:
-    made = plan(10_000, 64, 10, epsilon=1e-3, **COHORT)
-    assert made.mechanism.lattice.bits < 12
-    assert made.verdict is Verdict.HOPELESS
 
 
 def test_what_cannot_be_planned_is_refused() -> None:
     for records, epsilon in ((0, 1.0), (10, 0.0), (10, math.nan)):
         with pytest.raises(CalibrationError, match="at least a record and a positive ε"):
             plan(records, 64, 10, epsilon=epsilon, **COHORT)
+    with pytest.raises(CalibrationError, match="more than can be drawn"):
+        plan(10_000, 64, 10, epsilon=1e-3, **COHORT)
     with pytest.raises(CalibrationError, match="δ is between 0 and 1"):
         plan(10, 64, 10, epsilon=1.0, delta=1.0, **COHORT)

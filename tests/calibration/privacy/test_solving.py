@@ -12,12 +12,9 @@ from calibration import CalibrationError, FeaturesLattice, NonFinite, ShapeMisma
 from calibration.moments import IntegerMoments
 from calibration.privacy import (
     Mechanism,
-    MemberNoise,
-    default_weight,
-    ffc_sensitivity,
+    ffc_release,
     gdp_mu,
     noise_edge,
-    noisy_layout,
     solve_adassp,
     solve_mean_ridge,
     solve_noisy,
@@ -40,19 +37,15 @@ def noisy_sums(
     rows: Any, labels: Any, epsilon: float, keystream: Keystream, seed: int, *, bias: bool = False
 ) -> tuple[Any, Any, float]:
     """V̂, Û and σ_V: members' integers with their own noise, added up."""
-    lattice = FeaturesLattice(12)
-    layout = noisy_layout(rows.shape[1], 10, bias=bias)
-    weight = default_weight(10)
-    mechanism = Mechanism(
-        layout, lattice, weight, ffc_sensitivity(weight), gdp_mu(epsilon, 1e-5), MEMBERS, MEMBERS, 0
-    )
-    total = np.zeros(layout.elements, np.int64)
+    lattice, release = FeaturesLattice(), ffc_release(rows.shape[1] + bias, 10)
+    mechanism = Mechanism(release, 1, gdp_mu(epsilon, 1e-5), MEMBERS, MEMBERS, 0)
+    total = np.zeros(release.layout.elements, np.int64)
     for member in range(MEMBERS):
-        sums = IntegerMoments(layout, lattice, bias=bias)
+        sums = IntegerMoments(release, constant=bias)
         sums.update(rows[member::MEMBERS], labels[member::MEMBERS])
-        MemberNoise(layout, mechanism.shares, keystream(100 * seed + member)).add_to(sums.flat)
+        mechanism.add_noise(sums.flat, keystream(100 * seed + member))
         total += sums.flat
-    blocks = layout.unflatten(total)
+    blocks = release.layout.unflatten(total)
     return (
         lattice.decode(blocks["V"], 2),
         lattice.decode(blocks["U"], 1),
@@ -111,6 +104,13 @@ def test_shrinkage_on_a_spectrum_with_a_known_answer() -> None:
     assert solution.bias is None
     # The trace is kept: what the one eigenvalue lost, the others gained.
     assert solution.eigenvalues.sum() - 6 * 2.5 == pytest.approx(22)
+
+
+def test_a_ridge_can_be_given() -> None:
+    d = np.array([1.0, 2.0, 30.0])
+    solution = solve_noisy(np.diag(d), np.eye(3), 1.0, ridge=7.0)
+    free = solve_noisy(np.diag(d), np.eye(3), 1.0)
+    assert solution.eigenvalues - 7 == pytest.approx(free.eigenvalues - free.edge / 2)
 
 
 def test_a_trace_below_zero_leaves_half_the_edge() -> None:

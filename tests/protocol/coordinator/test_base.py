@@ -12,11 +12,10 @@ from protocol.coordinator import (
     Recovered,
     Revealing,
     Voiding,
-    Windows,
 )
 from protocol.coordinator.base import cancelled
 from protocol.errors import Misuse, PeerFault
-from protocol.messages import VoidRequest
+from protocol.messages import NO_CONTEXT, VoidRequest
 from protocol.messages.parse import MESSAGES
 from protocol.simulator import After, Federation
 
@@ -25,7 +24,7 @@ STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Re
 
 def at(stage: type[CoordinatorPhase]) -> tuple[Federation, Any]:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     return federation, federation.run_until(stage)
 
 
@@ -41,7 +40,7 @@ def lives() -> dict[str, Any]:
     phases |= {"voiding": voiding, "voided": federation.run_until(), "erasing": erasing, "failed": failed}
     for name, drop in (("erased", {}), ("lost", dict.fromkeys(range(4), After.CARD))):
         given_up = Federation(4, drop=drop)
-        given_up.begin(terms=given_up.terms(8))
+        given_up.begin()
         given_up.now_s = given_up.phase.attempt.terms.latest_end_s
         given_up.phase = given_up.phase.expire(given_up.now_s)
         given_up.run_until()
@@ -127,20 +126,23 @@ def test_an_end_shows_what_closes_it_to_everybody(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason", "sets"),
+    ("name", "reason"),
     [
-        ("recovered", "none", 1),
-        ("failed", "none", 1),
-        ("voided", "cancelled", 0),
-        ("erased", "erased", 0),
-        ("lost", "lost", 0),
+        ("recovered", "none"),
+        ("failed", "none"),
+        ("voided", "cancelled"),
+        ("erased", "erased"),
+        ("lost", "lost"),
     ],
 )
-def test_an_end_is_a_link_of_the_chain(name: str, reason: str, sets: int) -> None:
-    phase = LIVES[name]
-    assert (phase.past.context, phase.past.reason) == (phase.attempt.context, reason)
-    assert len(phase.past.sets) == sets
-    assert phase.link == phase.attempt.link(phase.past)
+def test_an_end_is_a_link_of_the_chain(name: str, reason: str) -> None:
+    link, attempt = LIVES[name].link, LIVES[name].attempt
+    assert (link.cohort, link.sequence, link.attempt) == (attempt.manifest.cohort, 0, 0)
+    assert (link.question, link.period) == (attempt.question.digest, "period-0")
+    assert (link.step, link.repeats) == ("sum", NO_CONTEXT)
+    assert (link.context, link.reason) == (attempt.context, reason)
+    certified = LIVES[name].closing.outcome if reason == "none" else NO_CONTEXT
+    assert link.survivors == certified
 
 
 @pytest.mark.parametrize(
@@ -150,4 +152,3 @@ def test_every_phase_waits_its_window(stage: type[CoordinatorPhase], window_s: f
     federation, phase = at(stage)
     begun_s = 1_000_000.0 if stage is Revealing else federation.now_s
     assert phase.deadline_s == begun_s + window_s
-    assert phase.setting.windows == Windows()

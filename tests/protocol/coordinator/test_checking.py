@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Recovered, Voiding
+from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.ledger import Group, LedgerFault
 from protocol.merkle import verify
-from protocol.messages import Deliveries, Message, Receipt, Upload, VoidRequest, deliveries_hash
+from protocol.messages import Deliveries, Message, Receipt, Upload, deliveries_hash
 from protocol.simulator import After, Federation
 
 Resign = Callable[..., Upload]
@@ -22,7 +21,7 @@ Resign = Callable[..., Upload]
 def federation() -> Federation:
     """Six members, of whom member-5 has not uploaded, wait for their boxes."""
     federation = Federation(6, drop={5: After.OPENING})
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     return federation
 
@@ -157,7 +156,7 @@ def test_a_strangers_receipt_is_refused(federation: Federation) -> None:
 
 def test_a_member_who_is_no_decryptor_sends_no_receipt() -> None:
     federation = Federation(6, decryptors=(0, 1, 2, 3))
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Checking)
     assert phase.request_for("member-5") is None
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-5\]$"):
@@ -184,7 +183,7 @@ def test_a_second_receipt_is_a_conflict(federation: Federation) -> None:
 def among_eight(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
     """Eight members (a = a_D = 2, n_min = t = 6) have uploaded; everybody sends a receipt, some with complaints."""
     federation = Federation(8)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     everyone = []
     for member in federation.ids:
@@ -239,7 +238,7 @@ def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_pa
 def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() -> None:
     """Nine members, t = 6 and a_D = 2: eight clean receipts are enough, whoever lies."""
     federation = Federation(9)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     everyone = []
     for member in federation.ids:
@@ -255,7 +254,7 @@ def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() 
 def test_a_decryptors_own_share_counts_for_it() -> None:
     """t = 6 receipts, of which a dealer's own is one: the others' five clean ones and its own share are enough."""
     federation = Federation(9)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     everyone = [
         receipt(federation, m, dealers=tuple(o for o in federation.ids if o != m)) for m in federation.ids[:6]
@@ -268,7 +267,7 @@ def test_a_decryptors_own_share_counts_for_it() -> None:
 def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_attempt(members: int) -> None:
     """t = 6 receipts, of which the last three dealers have five clean ones; five or six others are left, and n_min = 6."""
     federation = Federation(members)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     everyone, accused = [], federation.ids[-3:]
     for member in federation.ids[:6]:
@@ -300,7 +299,7 @@ def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -
             return message
 
         federation.tamper = lie
-        federation.begin(terms=federation.terms(8))
+        federation.begin()
         phase = federation.run_until(Freezing)
         assert isinstance(phase, Freezing)
         assert phase.disputes == (Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-5"),)
@@ -321,7 +320,7 @@ def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Re
         return message
 
     federation.tamper = lie
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Freezing)
     assert members_of(phase) == federation.ids[:4]
 
@@ -336,7 +335,7 @@ def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[...,
     apart = [member for member in ring[::2] if member not in drawn]
     for lost, ends in ((pair, Voiding), (apart, Freezing)):
         federation = sparse(drop={federation.ids.index(m): After.OPENING for m in lost})
-        federation.begin(terms=federation.terms(8))
+        federation.begin()
         phase = federation.run_until(Voiding, Freezing)
         assert isinstance(phase, ends)
         if isinstance(phase, Voiding):
@@ -370,84 +369,11 @@ def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
     beside = next(pair for pair in pairwise(ring) if not {*pair} & parties)[:away]
     federation.drop = {federation.ids.index(member): After.OPENING for member in beside}
     federation.tamper = tamper
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Voiding, Freezing)
     assert isinstance(phase, Voiding)
     assert phase.fault.cause is (Cause.WINDOW_EXCEEDED if away else Cause.BOX_REFUSED)
     assert phase.fault.parties == tuple(sorted(beside or parties))
-
-
-def test_a_sum_that_would_expose_a_group_is_not_proposed() -> None:
-    federation = Federation(8, lineage=b"the same")
-    federation.run_round(terms=federation.terms(8))
-    federation.tamper = lambda sender, m: (
-        None if sender in {"member-6", "member-7"} and isinstance(m, Upload) else m
-    )
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Voiding)
-    assert isinstance(phase, Voiding)
-    assert isinstance(phase.fault, LedgerFault)
-    assert phase.fault.group == Group(("member-6", "member-7"), (federation.links[0].context,), 5)
-    assert phase.request == VoidRequest(phase.attempt.context, "ledger-refused")
-
-
-def test_who_mixes_exact_with_noisy_rounds_is_not_proposed() -> None:
-    federation = Federation(6, lineage=b"the same", drop={5: After.CARD})
-    federation.run_round(terms=federation.terms(8))
-    federation.drop = {}
-    federation.begin(terms=federation.terms(8, noise=b"some"))
-    # all but the one who was away: nobody is left
-    phase = federation.run_until(Voiding)
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.SURVIVORS_TOO_FEW
-
-
-def test_one_that_mixes_them_costs_itself_only(resign: Resign) -> None:
-    federation = Federation(6, lineage=b"the same")
-    federation.run_round(terms=federation.terms(8))
-    federation.lineage = b"another!"
-    federation.tamper = lambda sender, m: (
-        resign(federation, m, lineage=b"the same") if sender == "member-4" and isinstance(m, Upload) else m
-    )
-    federation.begin(terms=federation.terms(8, noise=b"some"))
-    phase = federation.run_until(Freezing)
-    assert members_of(phase) == tuple(m for m in federation.ids if m != "member-4")
-
-
-def test_a_newcomer_to_a_lineages_rounds_costs_itself_only() -> None:
-    federation = Federation(6, lineage=b"the same", drop={5: After.CARD})
-    federation.run_round(terms=federation.terms(8))
-    federation.drop = {}
-    assert federation.ending is not None
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Freezing)
-    # with member-5 the second sum less the first would be its vector
-    assert members_of(phase) == federation.ids[:5]
-    assert isinstance(federation.run_until(), Recovered)
-
-
-def test_who_brings_another_data_set_costs_itself_only(resign: Resign) -> None:
-    federation = Federation(6, lineage=b"the same")
-    federation.run_round(terms=federation.terms(8))
-    federation.tamper = lambda sender, m: (
-        resign(federation, m, lineage=b"another!") if sender == "member-4" and isinstance(m, Upload) else m
-    )
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Voiding)
-    # it is dropped, and what it leaves behind is the group of its old column: nobody can be dropped for that
-    assert isinstance(phase, Voiding)
-    assert isinstance(phase.fault, LedgerFault)
-    assert phase.fault.group.members == ("member-4",)
-
-
-def test_a_history_that_is_not_the_openings_ends_in_void() -> None:
-    federation = Federation(5)
-    federation.run_round(terms=federation.terms(8))
-    federation.history = ()
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Voiding)
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.CHAIN_BROKEN
 
 
 def test_a_receipt_for_another_upload_than_the_coordinators_is_refused(federation: Federation) -> None:

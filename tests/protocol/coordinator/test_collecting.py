@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding, Windows
+from protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
 from protocol.errors import PeerFault
 from protocol.messages import Opening, Upload
 from protocol.shelf import MemoryShelf, Trees
@@ -19,7 +19,7 @@ Resign = Callable[..., Upload]
 def federation() -> Federation:
     """All of five members have made their uploads; the coordinator has seen nothing yet."""
     federation = Federation(5)
-    federation.begin(terms=federation.terms(100))
+    federation.begin()
     start = federation.phase
     checking = federation.run_until(Checking)
     assert isinstance(checking, Checking)
@@ -180,25 +180,6 @@ def test_an_announced_chunk_of_another_length_is_refused(federation: Federation,
         phase.check_chunk("member-0", 0, short, b"short")
 
 
-def test_a_chunk_with_a_bit_after_its_last_element_is_refused_though_announced(resign: Resign) -> None:
-    federation = Federation(5)
-    federation.begin(terms=federation.terms(9, ring_bits=33, chunk_elements=8))
-    start = federation.phase
-    federation.run_until(Checking)
-    federation.phase = start
-    whole = federation.spool["member-0", 1]
-    padded = whole[:-1] + bytes([whole[-1] | 0x80])
-    upload, digest = upload_of(federation, "member-0"), hashlib.sha256(padded).digest()
-    cheat = resign(federation, upload, chunk_digests=(upload.chunk_digests[0], digest))
-    phase = collecting(federation).receive(cheat, federation.now_s)
-    assert isinstance(phase, Collecting)
-    with pytest.raises(
-        PeerFault, match=r"^chunk-mismatch: chunk 1 has 5 bytes of 5, .* after its last element \[member-0\]$"
-    ):
-        phase.check_chunk("member-0", 1, digest, padded)
-    assert not phase.whole("member-0")
-
-
 # Announcements
 
 
@@ -268,7 +249,7 @@ def test_the_same_upload_again_changes_nothing(federation: Federation) -> None:
 
 def test_a_second_upload_is_a_conflict(federation: Federation, resign: Resign) -> None:
     phase = announced(federation, "member-0")
-    other = resign(federation, upload_of(federation, "member-0"), records=b"R" * 8)
+    other = resign(federation, upload_of(federation, "member-0"), salt=b"R" * 32)
     with pytest.raises(
         PeerFault, match=r"^upload-conflict: member-0 has sent another upload before \[member-0\]$"
     ):
@@ -309,7 +290,7 @@ def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Feder
             super().put(upload, trees)
 
     shelf = Noting()
-    phase = Collecting.begin(federation.phase.attempt, Windows(), federation.now_s, shelf=shelf)
+    phase = Collecting.begin(federation.phase.attempt, federation.now_s, shelf=shelf)
     upload = upload_of(federation, "member-2")
     after = phase.receive(upload, federation.now_s)
     assert kept == ["member-2"]

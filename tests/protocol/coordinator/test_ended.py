@@ -6,11 +6,11 @@ from protocol.simulator import Federation
 
 def test_the_operator_closes_a_certified_attempt_without_a_sum() -> None:
     federation = Federation(5)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Revealing)
     assert isinstance(phase, Revealing)
     closed = phase.cancel(federation.now_s, "no sum")
     assert isinstance(closed, Failed)
-    assert closed.past == phase.certificate.past
-    assert closed.link == closed.attempt.link(closed.past)
+    assert closed.closing == phase.certificate
+    assert closed.link.reason == "none"
     assert {closed.request_for(member) for member in federation.ids} == {phase.certificate}

@@ -5,11 +5,12 @@ import pytest
 
 from protocol.attempt import check_manifest
 from protocol.coordinator import Enrolling
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
+from protocol.member import Enrolled
 from protocol.messages import Cards, KeyCard, Shown, cards_beacon, cards_tree
-from protocol.simulator import Federation
+from protocol.simulator import After, Federation
 from tests.protocol.forging import again
 
 FEDERATION = Federation(5)
@@ -19,7 +20,7 @@ CARDS = tuple(shown.card for shown in FEDERATION.cards.shown)
 @pytest.fixture
 def enrolling() -> Enrolling:
     """Cohort 0, with the card of member-0."""
-    return Enrolling(FEDERATION.roster, 0, cap=10).receive(CARDS[0], FEDERATION.now_s)
+    return Enrolling(FEDERATION.roster, FEDERATION.study, 0, "period-0").receive(CARDS[0], FEDERATION.now_s)
 
 
 def signed(index: int, key: SigningKey | None = None, **changes: Any) -> KeyCard:
@@ -40,51 +41,59 @@ def test_a_cohort_is_complete_when_everyone_has_sent_a_card(enrolling: Enrolling
 
 def test_the_manifest_lists_the_cards_in_order_with_what_follows_from_them(enrolling: Enrolling) -> None:
     manifest = full(enrolling).manifest()
-    assert manifest == replace(FEDERATION.manifest, caps=(10,) * 5)
-    check_manifest(FEDERATION.roster, manifest)
+    assert manifest == FEDERATION.manifest
+    check_manifest(FEDERATION.roster, FEDERATION.study, manifest)
 
 
 def test_a_cohort_closes_without_those_who_did_not_come(enrolling: Enrolling) -> None:
     manifest = full(enrolling, 4).manifest()
     assert manifest.members == FEDERATION.ids[:4]
-    assert (manifest.colluders, manifest.survivors_min, manifest.threshold) == (1, 4, 3)
-    check_manifest(FEDERATION.roster, manifest)
+    assert (manifest.survivors_min, manifest.threshold) == (4, 3)
+    check_manifest(FEDERATION.roster, FEDERATION.study, manifest)
 
 
-def test_who_stays_away_makes_no_colluder_fewer(enrolling: Enrolling) -> None:
-    # a is a quarter of the roster's five, not of the three who came
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: with n=3 members, L=3 decryptors and a=1 "):
-        full(enrolling, 3).manifest()
-    assert full(replace(enrolling, colluders=0), 3).manifest().colluders == 0
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_too_few_cards_make_no_cohort(enrolling: Enrolling, count: int) -> None:
-    with pytest.raises(PeerFault, match=rf"^cohort-too-small: {count} members"):
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_fewer_than_the_study_needs_make_no_cohort(enrolling: Enrolling, count: int) -> None:
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: "):
         full(enrolling, count).manifest()
 
 
-@pytest.mark.parametrize(("count", "colluders"), [(3, 1), (4, 3), (4, 4), (5, 9)])
-def test_too_few_cards_for_the_colluders_assumed_make_no_cohort(
-    enrolling: Enrolling, count: int, colluders: int
-) -> None:
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: with n="):
-        full(replace(enrolling, colluders=colluders), count).manifest()
-
-
 def test_a_nominated_committee_of_which_too_few_came_makes_no_cohort() -> None:
-    federation = Federation(6, decryptors=(0, 1, 2), colluders=0)
-    for present in ((3, 4, 5), (0, 3, 4, 5)):
-        enrolling = Enrolling(federation.roster, 0, cap=1, colluders=0)
-        for index in present:
-            enrolling = enrolling.receive(federation.cards.shown[index].card, federation.now_s)
-        with pytest.raises(PeerFault, match=r"^cohort-too-small: "):
-            enrolling.manifest()
+    federation = Federation(7, decryptors=(0, 1, 2, 3))
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
+    for index in (0, 4, 5, 6):
+        enrolling = enrolling.receive(federation.cards.shown[index].card, federation.now_s)
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: "):
+        enrolling.manifest()
 
 
-def test_an_operators_h_min_below_three_is_a_misuse(enrolling: Enrolling) -> None:
-    with pytest.raises(Misuse):
-        full(replace(enrolling, honest_min=2)).manifest()
+def test_a_repeated_run_is_for_the_members_of_the_repeated_attempt_all_of_them() -> None:
+    federation = Federation(6, drop={5: After.CARD})
+    repeats = federation.run_round().phase.attempt.context
+    enrolling = Enrolling(
+        federation.roster, federation.study, 1, "period-0", repeats, federation.sets[repeats]
+    )
+    assert enrolling.invited == federation.ids[:5]
+    for member in federation.ids[:5]:
+        _, (card,) = Enrolled.start(
+            member,
+            federation.roster,
+            federation.study,
+            federation.keys[member],
+            counter=1,
+            period="period-0",
+            repeats=repeats,
+        )
+        assert isinstance(card, KeyCard)
+        if member == "member-4":
+            with pytest.raises(PeerFault, match=r"^cohort-too-small: .*\[member-4\]$"):
+                enrolling.manifest()
+            stranger = again(card, federation.keys["member-5"], member="member-5")
+            with pytest.raises(PeerFault, match=r"^unknown-member: .*\[member-5\]$"):
+                enrolling.receive(stranger, federation.now_s)
+        enrolling = enrolling.receive(card, federation.now_s)
+    assert enrolling.complete
+    assert enrolling.manifest().survivors_min == 5
 
 
 def test_the_same_card_again_changes_nothing(enrolling: Enrolling) -> None:
@@ -116,12 +125,12 @@ def test_a_card_in_another_members_name_is_refused(enrolling: Enrolling) -> None
         enrolling.receive(signed(1, FEDERATION.keys["member-2"]), FEDERATION.now_s)
 
 
-def test_a_card_that_is_not_valid_for_a_day_is_refused(enrolling: Enrolling) -> None:
-    now = int(FEDERATION.now_s)
-    enrolling.receive(signed(1, expires_s=now + 86_400), now)
-    for expires_s in (now + 86_399, now, 0):
+def test_a_card_that_expires_before_the_study_is_refused(enrolling: Enrolling) -> None:
+    expires_s = FEDERATION.content.notes.expires
+    enrolling.receive(signed(1, expires_s=expires_s + 1), expires_s - 1)
+    for card, now_s in ((signed(1, expires_s=expires_s - 1), 0), (signed(1), expires_s)):
         with pytest.raises(PeerFault, match=r"^card-expired: .*\[member-1\]$"):
-            enrolling.receive(signed(1, expires_s=expires_s), now)
+            enrolling.receive(card, now_s)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "box_key"])
@@ -168,7 +177,10 @@ def test_the_manifest_binds_the_cards_and_draws_lots_by_them(enrolling: Enrollin
     assert manifest.cards_root == cards_tree(CARDS).root
     assert manifest.beacon == cards_beacon(manifest.cohort, manifest.cards_root)
     other = full(
-        Enrolling(FEDERATION.roster, 0, cap=10).receive(signed(0, nonce=bytes(32)), FEDERATION.now_s), 0
+        Enrolling(FEDERATION.roster, FEDERATION.study, 0, "period-0").receive(
+            signed(0, nonce=bytes(32)), FEDERATION.now_s
+        ),
+        0,
     )
     for card in CARDS[1:]:
         other = other.receive(card, FEDERATION.now_s)
@@ -180,9 +192,3 @@ def test_up_to_two_hundred_everybody_is_shown_all_cards(enrolling: Enrolling) ->
     manifest = whole.manifest()
     for member in manifest.members:
         assert whole.cards_for(manifest, member) == Cards(manifest, tuple(Shown(card, ()) for card in CARDS))
-
-
-def test_the_assumptions_stand_in_the_manifest(enrolling: Enrolling) -> None:
-    manifest = full(replace(enrolling, loss=200, honest_min=4, colluders=0)).manifest()
-    assert (manifest.loss, manifest.honest_min, manifest.colluders) == (200, 4, 0)
-    check_manifest(FEDERATION.roster, manifest)

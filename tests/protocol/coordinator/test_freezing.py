@@ -1,13 +1,13 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from protocol.causes import Cause
 from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.ledger import Group, LedgerFault
-from protocol.messages import Deliveries, Freeze, Refusal, VoidRequest, Vote, survivors_hash, void_hash
+from protocol.messages import Deliveries, Freeze, Refusal, SurvivorSet, Vote, survivors_hash, void_hash
 from protocol.simulator import Federation
 from tests.protocol.forging import again
 
@@ -16,7 +16,7 @@ from tests.protocol.forging import again
 def federation() -> Federation:
     """Six members, t = 4: member-5 has sent no receipt, the others wait for the proposal."""
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Checking)
     for member in federation.ids[:5]:
         request = phase.request_for(member)
@@ -50,8 +50,6 @@ def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
         "context": freezing(federation).attempt.context,
         "member": member,
         "cause": "survivors-invalid",
-        "group": (),
-        "rounds": (),
     }
     return Refusal.make(federation.keys[member], **{**values, **changes})
 
@@ -193,25 +191,16 @@ def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federat
     assert phase.spent == {"member-2"}
 
 
-def test_a_refusal_for_the_ledger_says_what_would_be_exposed(federation: Federation) -> None:
-    told = {"cause": "ledger-refused", "group": ("member-1", "member-2"), "rounds": (b"\x01" * 32,)}
-    members = ("member-3", "member-0", "member-1")
-    phase = received(federation, *(refusal(federation, member, **told) for member in members))
-    assert isinstance(phase, Voiding)
-    assert isinstance(phase.fault, LedgerFault)
-    assert phase.fault.group == Group(("member-1", "member-2"), (b"\x01" * 32,), 4)
-    assert phase.fault.parties == ("member-3",)
-    assert phase.fault.detail.startswith("member-3 refused to sign: the columns of 2 members, g is 4,")
-    assert phase.request_for("member-0") == VoidRequest(phase.attempt.context, "ledger-refused")
-
-
-def test_decryptors_are_shown_the_headers_and_the_history() -> None:
-    federation = Federation(4)
-    federation.run_round(terms=federation.terms(8))
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Freezing)
-    proposal = phase.request_for("member-0")
-    assert isinstance(proposal, Freeze)
-    assert tuple(header.member for header in proposal.headers) == federation.ids
-    assert proposal.history == federation.history
-    assert len(proposal.history) == 1
+def test_decryptors_are_shown_the_headers_and_what_the_attempt_rests_on() -> None:
+    federation = Federation(5, margin=1)
+    for earlier in ((), (0,)):
+        federation.begin(None if earlier else dict.fromkeys(federation.ids, np.ones(4, np.int64)))
+        proposal = federation.run_until(Freezing).request_for("member-0")
+        assert isinstance(proposal, Freeze)
+        assert tuple(header.member for header in proposal.headers) == federation.ids
+        counted = (SurvivorSet(federation.sets[federation.links[0].context]),) if earlier else ()
+        assert proposal.earlier == counted
+        federation.run_until()
+        federation.finish()
+        if not earlier:
+            federation.disclose()

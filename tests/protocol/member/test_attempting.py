@@ -17,7 +17,7 @@ Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, 
 
 def revealing(federation: Federation) -> Certificate:
     """Drive until the certificate stands, before anybody has seen it."""
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Revealing)
     assert isinstance(phase, Revealing)
     return phase.certificate
@@ -35,7 +35,7 @@ def attempting(federation: Federation, member: str) -> Attempting:
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
 def test_void_is_signed_in_every_phase_before_a_vote(stage: type, answer: Answer) -> None:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(stage)
     opening = federation.phase.attempt.opening
     if stage is Collecting:
@@ -51,8 +51,8 @@ def test_void_is_signed_in_every_phase_before_a_vote(stage: type, answer: Answer
 
 
 def test_a_member_who_is_no_decryptor_signs_nothing(answer: Answer) -> None:
-    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
-    federation.begin(terms=federation.terms(8))
+    federation = Federation(5, decryptors=(1, 2, 3, 4))
+    federation.begin()
     federation.run_until(Checking)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
         answer(federation, "member-0", VoidRequest(federation.phase.attempt.context, "cancelled"))
@@ -60,7 +60,7 @@ def test_a_member_who_is_no_decryptor_signs_nothing(answer: Answer) -> None:
 
 def voided(federation: Federation) -> Certificate:
     """Cancel while everyone has uploaded; nobody has seen the certificate."""
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.phase = federation.run_until(Checking).cancel(federation.now_s)
     assert isinstance(federation.phase, Voiding)
     phase = federation.run_until()
@@ -250,7 +250,7 @@ def test_a_certificate_that_counts_a_member_who_did_not_upload_is_refused_by_it(
     federation: Federation, answer: Answer
 ) -> None:
     certified = revealing(federation)
-    ghost = Survivor("member-1", bytes(8), bytes(8), bytes(32))
+    ghost = Survivor("member-1", bytes(32))
     survivors = (certified.survivors[0], ghost, *certified.survivors[1:])
     with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
         answer(federation, "member-1", certificate(federation, survivors))
@@ -261,7 +261,7 @@ def test_a_certificate_that_counts_a_member_who_did_not_upload_is_refused_by_it(
 
 def test_after_the_latest_end_nothing_is_signed_or_opened(answer: Answer) -> None:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Checking)
     deliveries = federation.phase.request_for("member-0")
     assert isinstance(deliveries, Deliveries)
@@ -307,7 +307,7 @@ def test_keys_lapse_at_the_latest_end_certificate_or_not(federation: Federation)
 def test_the_phase_of_an_attempt_is_one_with_its_messages(federation: Federation) -> None:
     revealing(federation)
     phase = attempting(federation, "member-2")
-    assert phase.attempt == Attempt(federation.roster, federation.manifest, phase.opening)
+    assert phase.attempt == Attempt(federation.roster, federation.study, federation.manifest, phase.opening)
     assert phase.own == (Survivor.of(phase.uploads[0].header),)
     assert attempting(federation, "member-1").own == ()
 

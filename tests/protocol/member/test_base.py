@@ -27,7 +27,7 @@ def lives() -> dict[str, MemberPhase]:
         return message
 
     federation.tamper = look
-    federation.enrol(1)
+    federation.enrol("other-1")
     federation.begin()
     federation.run_until(Checking)
     federation.run_until(Freezing)

@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,13 +10,10 @@ from protocol.messages import (
     Deliveries,
     Freeze,
     Message,
-    Past,
     Receipt,
     Refusal,
     Survivor,
-    SurvivorSet,
     UploadHeader,
-    Vote,
     survivors_hash,
 )
 from protocol.simulator import After, Federation
@@ -30,7 +26,7 @@ Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, 
 def federation() -> Federation:
     """Six members, of whom member-5 has not uploaded, wait for the proposal."""
     federation = Federation(6, drop={5: After.OPENING})
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Freezing)
     return federation
 
@@ -115,7 +111,7 @@ def test_another_upload_of_ones_own_is_refused(
 ) -> None:
     phase = federation.phases["member-0"]
     assert isinstance(phase, Checked)
-    other = resign(federation, phase.uploads[0], records=b"R" * 8).header
+    other = resign(federation, phase.uploads[0], salt=b"R" * 32).header
     shown = replace(freeze, headers=(other, *freeze.headers[1:]))
     assert refusal(answer, federation, shown) == "own-upload-changed"
 
@@ -163,59 +159,11 @@ def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
     assert refusal(answer, federation, replace(freeze, headers=tuple(headers))) == "survivors-invalid"
 
 
-@pytest.mark.parametrize("history", [(), (Past(bytes(32), "cancelled", ()),) * 2], ids=["none", "too long"])
-def test_a_history_that_is_not_the_openings_is_refused(answer: Answer, history: tuple[Past, ...]) -> None:
-    federation = Federation(6)
-    federation.run_round(terms=federation.terms(8))
-    federation.begin(terms=federation.terms(8))
-    federation.run_until(Freezing)
-    request = federation.phase.request_for("member-0")
-    assert isinstance(request, Freeze)
-    (past,) = request.history
-    fewer = replace(past, sets=(SurvivorSet(past.sets[0].survivors[:4]),))
-    for shown in (history, (fewer,), (replace(past, context=bytes(32)),)):
-        assert refusal(answer, federation, replace(request, history=shown)) == "chain-broken"
-    voted, _ = answer(federation, "member-0", request)
-    assert isinstance(voted, Voted)
-
-
-def ledger(answer: Answer, survivors: slice, **changes: Any) -> Any:
-    """What member-0 answers to a second round over the same lineages, of some survivors of the first."""
-    federation = Federation(8, lineage=b"the same", **changes)
-    federation.run_round(terms=federation.terms(8))
-    exceptions = (federation.excepting(federation.ids[6:]),) if changes.get("seed") else ()
-    federation.begin(terms=federation.terms(8), exceptions=exceptions)
-    federation.run_until(Freezing)
-    request = federation.phase.request_for("member-0")
-    assert isinstance(request, Freeze)
-    _, (reply,) = answer(federation, "member-0", replace(request, headers=request.headers[survivors]))
-    return federation, reply
-
-
-def test_a_set_that_would_expose_a_group_is_refused_and_the_group_named(answer: Answer) -> None:
-    # 8 members in the first sum, 6 of them in the second: their difference is a sum of two, g = 5
-    federation, reply = ledger(answer, slice(6))
-    assert isinstance(reply, Refusal)
-    assert (reply.cause, reply.group) == ("ledger-refused", federation.ids[6:])
-    assert reply.rounds == (federation.links[0].context,)
-
-
-def test_the_same_set_again_is_signed(answer: Answer) -> None:
-    assert isinstance(ledger(answer, slice(8))[1], Vote)
-
-
-def test_a_group_that_the_admin_excepts_is_signed(answer: Answer) -> None:
-    assert isinstance(ledger(answer, slice(6), seed=1)[1], Vote)
-    # another group is not
-    _, reply = ledger(answer, slice(1, 7), seed=1)
-    assert (reply.cause, reply.group) == ("ledger-refused", ("member-0", "member-7"))
-
-
 def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
     sparse: Callable[..., Federation], answer: Answer
 ) -> None:
     federation = sparse()
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Freezing)
     request = federation.phase.request_for("member-00")
     assert isinstance(request, Freeze)

@@ -11,6 +11,7 @@ from protocol.member import Closed, MemberPhase, Opened, load_phase
 from protocol.messages import Disclosure, Evictions, Message, Reveal, Survivor, Upload
 from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import false_dealers, other_secrets
+from tests.protocol.questions import GRADIENTS
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -23,7 +24,7 @@ def closed(federation: Federation, member: str = "member-0") -> Closed:
 
 @pytest.fixture
 def federation() -> Federation:
-    federation = Federation(5, drop={4: After.OPENING})
+    federation = Federation(5, drop={4: After.OPENING}, question=GRADIENTS)
     federation.run_round()
     return federation
 
@@ -39,7 +40,7 @@ def test_the_reveal_is_sent_again_as_it_is(federation: Federation, answer: Answe
 
 
 def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) -> None:
-    many = tuple(Survivor(f"member-{i:04}", bytes(8), bytes(8), bytes(32)) for i in range(10_000))
+    many = tuple(Survivor(f"member-{i:04}", bytes(32)) for i in range(10_000))
     again = tuple(replace(survivor) for survivor in many[::4])  # as they are read from proofs
     phase = closed(federation)
     crowded = replace(phase, certificate=replace(phase.certificate, survivors=many), evicted=again)
@@ -54,7 +55,7 @@ def test_a_certificate_of_another_context_is_refused(federation: Federation, ans
 
 
 def test_the_next_opening_is_taken_from_here(federation: Federation, answer: Answer) -> None:
-    phase, _ = answer(federation, "member-0", federation.opening(federation.terms(8)))
+    phase, _ = answer(federation, "member-0", federation.opening(federation.terms()))
     assert isinstance(phase, Opened)
     assert phase.opening.place == (1, 0)
 
@@ -106,7 +107,7 @@ def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation, 
 def test_the_next_opening_erases_the_shares(federation: Federation, answer: Answer) -> None:
     held = closed(federation).held
     assert held
-    phase, _ = answer(federation, "member-0", federation.opening(federation.terms(8)))
+    phase, _ = answer(federation, "member-0", federation.opening(federation.terms()))
     assert not any(dealt.shares in phase.to_bytes() for dealt in held)
 
 
@@ -125,7 +126,7 @@ def evicting() -> tuple[Federation, Evictions]:
             "member-6": lambda attempt: other_secrets(attempt, attempt.secret_index("member-6", "member-3")),
         },
     )
-    outcome = federation.run_round(terms=federation.terms(8))
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.phase.evicted == ("member-3", "member-6")
     evictions = outcome.phase.evictions
@@ -237,7 +238,7 @@ def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictio
 
 def test_what_is_learned_elsewhere_is_kept(federation: Federation, answer: Answer) -> None:
     phase = closed(federation)
-    history = replace(phase.history, spent=(b"a lineag",))
+    history = replace(phase.history, length=7)
     known = phase.knowing(history)
     assert known.history == known.ready.history == history
     assert replace(known, ready=phase.ready) == phase
@@ -245,5 +246,5 @@ def test_what_is_learned_elsewhere_is_kept(federation: Federation, answer: Answe
 
 def test_an_exact_sum_is_not_recounted(federation: Federation, answer: Answer) -> None:
     disclosure = Disclosure(closed(federation).attempt.context, ())
-    with pytest.raises(PeerFault, match=r"^wrong-phase: only the sum of an indicator round is recounted"):
+    with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified indicator is recounted"):
         answer(federation, "member-0", disclosure)

@@ -7,7 +7,7 @@ import pytest
 from protocol.coordinator import Enrolling
 from protocol.errors import PeerFault
 from protocol.member import Enrolled, History, MemberPhase, Ready
-from protocol.messages import Cards, KeyCard, Message, Shown, cards_tree, cohort_id
+from protocol.messages import Cards, KeyCard, Message, Shown, cards_tree
 from protocol.simulator import Federation, SeededRandom
 from tests.protocol.forging import again
 
@@ -19,7 +19,7 @@ def federation() -> Federation:
     """Everyone has sent a card for cohort 1, and nobody has seen its manifest."""
     federation = Federation(5)
     federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol(1)
+    federation.enrol("other-1")
     return federation
 
 
@@ -70,9 +70,10 @@ def test_every_enrolment_draws_fresh_keys(federation: Federation) -> None:
         Enrolled.start(
             "member-0",
             federation.roster,
-            federation.manifest.cohort,
+            federation.study,
             federation.keys["member-0"],
-            expires_s=1,
+            counter=7,
+            period="next",
             random_bytes=random,
         )[1][0]
         for _ in range(2)
@@ -88,7 +89,9 @@ def test_whom_the_roster_does_not_hold_under_this_id_does_not_enrol(
     federation: Federation, member: str
 ) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-member: .*\[{member}\]$"):
-        Enrolled.start(member, federation.roster, bytes(32), federation.keys["member-0"], expires_s=1)
+        Enrolled.start(
+            member, federation.roster, federation.study, federation.keys["member-0"], counter=7, period="next"
+        )
 
 
 def test_a_manifest_of_another_cohort_is_refused(federation: Federation, answer: Answer) -> None:
@@ -100,9 +103,10 @@ def test_a_true_manifest_of_another_cohort_than_the_own_cards_is_refused(federat
     elsewhere, _ = Enrolled.start(
         "member-0",
         federation.roster,
-        cohort_id(federation.roster.hash, 2),
+        federation.study,
         federation.keys["member-0"],
-        expires_s=1,
+        counter=2,
+        period="other-1",
         random_bytes=SeededRandom(9),
     )
     with pytest.raises(
@@ -122,7 +126,7 @@ def test_a_manifest_with_another_card_of_ones_own_is_refused(federation: Federat
 
 
 def test_a_manifest_without_the_own_card_is_refused(federation: Federation, answer: Answer) -> None:
-    enrolling = Enrolling(federation.roster, 1, federation.cap)
+    enrolling = Enrolling(federation.roster, federation.study, 1, "other-1")
     for shown in federation.cards.shown[1:]:
         enrolling = enrolling.receive(shown.card, federation.now_s)
     cards = enrolling.cards_for(enrolling.manifest(), "member-1")
@@ -159,12 +163,12 @@ def large(sparse: Callable[..., Federation]) -> Federation:
     """Twelve on a ring have sent a card for cohort 1, and nobody has seen its manifest."""
     federation = sparse()
     federation.tamper = lambda sender, message: None if ">" in sender else message
-    federation.enrol(1)
+    federation.enrol("other-1")
     return federation
 
 
 def shown_to(federation: Federation, member: str) -> Cards:
-    enrolling = Enrolling(federation.roster, 1, federation.cap)
+    enrolling = Enrolling(federation.roster, federation.study, 1, "other-1")
     for shown in federation.cards.shown:
         enrolling = enrolling.receive(shown.card, federation.now_s)
     return enrolling.cards_for(federation.manifest, member)
@@ -252,7 +256,7 @@ def test_a_card_of_somebody_who_is_not_in_the_cohort_is_refused(
     federation = sparse()
     late = federation.cards.shown[11].card
     federation.tamper = lambda sender, m: None if ">" in sender or sender == "member-11" else m
-    federation.enrol(1)
+    federation.enrol("other-1")
     late = again(late, federation.keys["member-11"], cohort=federation.manifest.cohort)
     cards = shown_to(federation, "member-01")
     padded = replace(cards, shown=(*cards.shown, Shown(late, cards.shown[0].path)))
@@ -270,7 +274,7 @@ def test_where_all_cards_are_shown_none_has_a_path(federation: Federation, answe
 def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation, answer: Answer) -> None:
     enrolled = federation.phases["member-0"]
     assert isinstance(enrolled, Enrolled)
-    known = replace(enrolled.history, spent=(b"a lineag",))
+    known = replace(enrolled.history, length=7)
     federation.phases["member-0"] = enrolled.knowing(known)
     ready, _ = answer(federation, "member-0", federation.cards)
     assert isinstance(ready, Ready)
@@ -288,6 +292,6 @@ def test_in_a_large_cohort_whoever_needs_all_cards_is_shown_them_without_paths(
             shown.append(message)
         return message
 
-    federation = Federation(7, decryptors=(0, 1, 2), colluders=0, tamper=note)
+    federation = Federation(7, decryptors=(0, 1, 2, 3), tamper=note)
     assert isinstance(federation.phases["member-6"], Ready)
     assert shown == [federation.cards] * 7

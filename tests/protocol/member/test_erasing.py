@@ -27,7 +27,7 @@ Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, 
 
 def at(stage: type, federation: Federation) -> Federation:
     """Drive until the coordinator is in this phase; member-0 has seen the opening in any case."""
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(stage)
     if stage is Collecting:
         opening = federation.phase.attempt.opening
@@ -132,7 +132,7 @@ def test_nothing_is_erased_on_request_before_the_latest_end(answer: Answer) -> N
 
 
 def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows(answer: Answer) -> None:
-    federation = at(Freezing, Federation(5, decryptors=(1, 2, 3), colluders=0))
+    federation = at(Freezing, Federation(5, decryptors=(1, 2, 3, 4)))
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
         answer(federation, "member-0", request(federation))
     pass_end(federation)
@@ -146,7 +146,7 @@ def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows(answer: Answer
 
 
 def test_a_closed_attempt_is_asked_of_its_own_decryptors(answer: Answer) -> None:
-    federation = at(Revealing, Federation(5, decryptors=(1, 2, 3), colluders=0))
+    federation = at(Revealing, Federation(5, decryptors=(1, 2, 3, 4)))
     assert isinstance(federation.phase, Revealing)
     for member in ("member-0", "member-1"):
         federation.phases[member], _ = answer(federation, member, federation.phase.certificate)
@@ -173,28 +173,39 @@ def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence(answer: Ans
     assert isinstance(after, Ready)
     assert not set(keys(before)) & set(keys(after))
     assert report(federation, answer, "member-4").revealed == NOTHING_REVEALED
-    with pytest.raises(PeerFault, match=r"^outcome-missing:"):
+    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
         answer(federation, "member-4", opening)
 
 
-def test_an_expired_opening_is_the_coordinators_and_follows_from_the_chain(answer: Answer) -> None:
+def test_an_expired_opening_is_the_coordinators(answer: Answer) -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     opening = federation.phase.attempt.opening
     pass_end(federation)
     for false, cause in (
         (again(opening, federation.admin), Cause.BAD_SIGNATURE),
         (again(opening, federation.coordinator, cohort=bytes(32)), Cause.WRONG_COHORT),
-        (again(opening, federation.coordinator, sequence=9), Cause.CHAIN_BROKEN),
+        (again(opening, federation.coordinator, sequence=2**64 - 1), Cause.CHAIN_BROKEN),
     ):
         with pytest.raises(PeerFault, match=rf"^{cause}:"):
             answer(federation, "member-4", false)
 
 
+def test_who_revealed_does_not_enter_the_attempt_again_by_its_opening(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    federation.phases["member-0"], (reveal,) = answer(federation, "member-0", federation.phase.certificate)
+    assert isinstance(reveal, Reveal)
+    pass_end(federation)
+    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
+        answer(federation, "member-0", federation.phase.attempt.opening)
+    assert report(federation, answer).revealed == reveal.outcome
+
+
 def test_who_holds_no_shares_does_not_open_what_has_expired(answer: Answer) -> None:
-    federation = at(Checking, Federation(5, decryptors=(1, 2, 3), colluders=0, drop={4: After.CARD}))
+    federation = at(Checking, Federation(5, decryptors=(1, 2, 3, 4), drop={0: After.CARD}))
     pass_end(federation)
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
-        answer(federation, "member-4", federation.phase.attempt.opening)
+        answer(federation, "member-0", federation.phase.attempt.opening)
 
 
 # What a thief finds afterwards, and what a crash leaves
@@ -275,9 +286,7 @@ def test_an_erasure_leaves_nothing_of_a_closed_attempt(answer: Answer) -> None:
     phase, replies = answer(federation, "member-0", erasure(federation, *federation.ids[1:]))
     assert isinstance(phase, Ready)
     assert replies == ()
-    assert [link.closing for link in phase.history.settled] == [
-        erasure(federation, *federation.ids[1:]).past.closing
-    ]
+    assert [link.reason for link in phase.history.settled] == ["erased"]
 
 
 def test_documents_of_another_attempt_or_signer_close_nothing(answer: Answer) -> None:

@@ -7,9 +7,10 @@ import pytest
 from protocol.coordinator import Collecting
 from protocol.errors import Misuse, PeerFault
 from protocol.member import MemberPhase, Opened, Uploaded, load_phase
-from protocol.messages import Message, Past, Upload
+from protocol.messages import Message, Upload
 from protocol.simulator import After, Federation
 from tests.protocol.forging import again
+from tests.protocol.questions import link
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -24,17 +25,16 @@ def opened(federation: Federation, member: str) -> Opened:
 
 def uploaded(federation: Federation, phase: Opened) -> tuple[MemberPhase, tuple[Message, ...]]:
     sealing = phase.seal(federation.random)
-    sealing.chunk(np.zeros(8, np.int64))
-    upload, own = sealing.finish(
-        federation.keys[phase.member], lineage=bytes(8), records_tag=bytes(8), records=1
-    )
+    sealing.chunk(np.zeros(64, np.int64))
+    sealing.chunk(np.zeros(35, np.int64))
+    upload, own = sealing.finish(federation.keys[phase.member])
     return phase.uploaded(upload, own)
 
 
 @pytest.fixture
 def federation() -> Federation:
     federation = Federation(4)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     return federation
 
 
@@ -72,7 +72,7 @@ def test_the_same_opening_again_is_answered_by_the_same_upload(
 def test_another_opening_of_an_open_attempt_is_refused(federation: Federation, answer: Answer) -> None:
     federation.phases["member-0"] = opened(federation, "member-0")
     with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
-        answer(federation, "member-0", federation.opening(federation.terms(16)))
+        answer(federation, "member-0", federation.opening(federation.terms(latest_end_s=2_000_000)))
 
 
 def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
@@ -80,8 +80,8 @@ def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
 ) -> None:
     federation.phases["member-0"], _ = uploaded(federation, opened(federation, "member-0"))
     attempt = federation.phase.attempt
-    past = Past(attempt.context, "cancelled", ())
-    following = again(attempt.opening, federation.coordinator, attempt=1, links=(attempt.link(past),))
+    void = link(federation, reason="cancelled", context=attempt.context)
+    following = again(attempt.opening, federation.coordinator, attempt=1, links=(void,))
     with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open"):
         answer(federation, "member-0", following)
 
@@ -93,7 +93,7 @@ def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federati
     assert isinstance(replies[0], Upload)
     with pytest.raises(Misuse, match="another attempt or member"):
         mine.uploaded(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
-    later = replace(theirs, opening=federation.opening(federation.terms(16)))
+    later = replace(theirs, opening=federation.opening(federation.terms(latest_end_s=2_000_000)))
     with pytest.raises(Misuse, match="another attempt or member"):
         later.uploaded(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
 

@@ -8,16 +8,17 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import PairKey
 from protocol.member import MemberPhase, Opened, Ready
-from protocol.messages import Link, Message, Opening
+from protocol.messages import NO_CONTEXT, Message, Opening, Upload
 from protocol.simulator import After, Federation
 from tests.protocol.forging import again
+from tests.protocol.questions import GRADIENTS, link
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 def opening(federation: Federation, key: SigningKey | None = None, **changes: Any) -> Opening:
     """The federation's next opening, changed and signed."""
-    return again(federation.opening(federation.terms(8)), key or federation.coordinator, **changes)
+    return again(federation.opening(federation.terms()), key or federation.coordinator, **changes)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def federation() -> Federation:
 @pytest.fixture
 def absent() -> Federation:
     """Two rounds have been held without member-4."""
-    federation = Federation(5, drop={4: After.CARD})
+    federation = Federation(5, drop={4: After.CARD}, question=GRADIENTS)
     federation.run_round()
     federation.run_round()
     return federation
@@ -55,14 +56,14 @@ def test_an_opening_that_another_key_signed_is_refused(federation: Federation, a
 def test_an_opening_whose_terms_were_changed_on_the_way_is_refused(
     federation: Federation, answer: Answer
 ) -> None:
-    changed = replace(opening(federation), terms=federation.terms(16))
+    changed = replace(opening(federation), terms=federation.terms(latest_end_s=2_000_000))
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
         answer(federation, "member-0", changed)
 
 
 def test_an_expired_card_ends_the_cohort(answer: Answer) -> None:
     federation = Federation(4)
-    federation.now_s += 10**7 - 1
+    federation.now_s = federation.content.notes.expires - 1
     answer(federation, "member-0", opening(federation))
     federation.now_s += 1
     with pytest.raises(
@@ -73,30 +74,12 @@ def test_an_expired_card_ends_the_cohort(answer: Answer) -> None:
 
 def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> None:
     now = int(federation.now_s)
-    answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now + 1)))
-    expired = opening(federation, terms=federation.terms(8, latest_end_s=now))
+    answer(federation, "member-0", opening(federation, terms=federation.terms(latest_end_s=now + 1)))
+    expired = opening(federation, terms=federation.terms(latest_end_s=now))
     assert isinstance(answer(federation, "member-0", expired)[0], Ready)  # a decryptor has erased its keys
-    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
+    federation = Federation(5, decryptors=(1, 2, 3, 4))
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
-        answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now)))
-
-
-def test_an_extractor_that_the_admin_has_not_approved_is_refused(
-    federation: Federation, answer: Answer
-) -> None:
-    with pytest.raises(PeerFault, match=r"^terms-refused: the extractor .*\[coordinator\]$"):
-        answer(federation, "member-0", opening(federation, terms=federation.terms(8, extractor=bytes(32))))
-
-
-def test_caps_beyond_what_the_headroom_was_proved_for_are_refused(
-    federation: Federation, answer: Answer
-) -> None:
-    records = 4 * federation.cap
-    answer(federation, "member-0", opening(federation, terms=federation.terms(8, records_max=records)))
-    with pytest.raises(PeerFault, match=rf"^terms-refused: members may hold {records} records"):
-        answer(
-            federation, "member-0", opening(federation, terms=federation.terms(8, records_max=records - 1))
-        )
+        answer(federation, "member-0", opening(federation, terms=federation.terms(latest_end_s=now)))
 
 
 # Sequence and history
@@ -138,31 +121,32 @@ def test_a_history_with_a_hole_is_refused(absent: Federation, answer: Answer, ke
         answer(absent, "member-4", opening(absent, links=absent.links[kept]))
 
 
-def test_a_history_that_omits_an_attempt_the_member_uploaded_to_is_refused(answer: Answer) -> None:
-    federation = Federation(4)
+def test_a_certificate_that_the_history_omits_or_replaces_is_asked_for(answer: Answer) -> None:
+    federation = Federation(4, question=GRADIENTS)
     federation.run_round()
-    other = replace(federation.links[0], context=bytes(32))
-    with pytest.raises(PeerFault, match=r"^chain-broken: the history omits an attempt"):
-        answer(federation, "member-0", opening(federation, links=(other,)))
+    first = federation.links[0]
+    for other in (replace(first, context=bytes(32)), replace(first, reason="lost", survivors=NO_CONTEXT)):
+        with pytest.raises(PeerFault, match=r"^outcome-missing: the history omits an attempt"):
+            answer(federation, "member-0", opening(federation, links=(other,)))
 
 
-def test_a_history_that_ends_an_attempt_otherwise_than_it_was_certified_is_refused(answer: Answer) -> None:
+def test_any_other_end_that_the_history_omits_or_replaces_breaks_it(answer: Answer) -> None:
     federation = Federation(4)
+    federation.tamper = lambda _sender, message: None if isinstance(message, Upload) else message
     federation.run_round()
-    for change in ({"closing": bytes(32)}, {"family": "noisy"}, {"family": "indicator"}):
-        other = replace(federation.links[0], **change)
-        with pytest.raises(
-            PeerFault, match=r"^chain-broken: the history omits an attempt .* ends it otherwise"
-        ):
+    first = federation.links[0]
+    assert first.reason == "survivors-too-few"
+    for other in (replace(first, context=bytes(32)), replace(first, reason="cancelled")):
+        with pytest.raises(PeerFault, match=r"^chain-broken: the history omits an attempt"):
             answer(federation, "member-0", opening(federation, links=(other,)))
 
 
 def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused(answer: Answer) -> None:
-    federation = Federation(4)
+    federation = Federation(4, question=GRADIENTS)
     federation.run_round()
     federation.run_round()
     first, second = federation.links
-    for links in ((replace(first, closing=bytes(32)), second), (second, first), (second,), ()):
+    for links in ((replace(first, survivors=b"\x05" * 32), second), (second, first), (second,), ()):
         with pytest.raises(PeerFault, match=r"^chain-broken: the history does not begin with"):
             answer(federation, "member-0", opening(federation, links=links))
 
@@ -170,7 +154,7 @@ def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused(answer:
 def test_attempts_of_other_cohorts_stand_between_and_skip_nothing(answer: Answer) -> None:
     federation = Federation(4)
     federation.run_round()
-    federation.enrol(1)
+    federation.enrol("other-1")
     phase, _ = answer(federation, "member-0", opening(federation))
     assert isinstance(phase, Opened)
     assert phase.ready.history.length == 1
@@ -188,8 +172,7 @@ def test_attempts_of_other_cohorts_stand_between_and_skip_nothing(answer: Answer
 def test_every_step_is_the_next_attempt_or_the_next_round(
     federation: Federation, answer: Answer, places: list[tuple[int, int]], opened: tuple[int, int]
 ) -> None:
-    cohort = federation.manifest.cohort
-    links = tuple(Link(cohort, s, i, "exact", 3, bytes(32), bytes(32)) for s, i in places)
+    links = tuple(link(federation, place) for place in places)
     phase, _ = answer(
         federation, "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
     )
@@ -203,9 +186,8 @@ def test_every_step_is_the_next_attempt_or_the_next_round(
 def test_any_other_step_is_refused(
     federation: Federation, answer: Answer, places: list[tuple[int, int]]
 ) -> None:
-    cohort = federation.manifest.cohort
-    links = tuple(Link(cohort, s, i, "exact", 3, bytes(32), bytes(32)) for s, i in places)
-    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
+    links = tuple(link(federation, place) for place in places)
+    with pytest.raises(PeerFault, match=r"^chain-broken:"):
         answer(federation, "member-0", opening(federation, links=links, sequence=places[-1][0] + 1))
 
 
@@ -222,56 +204,14 @@ def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) 
         assert after == tuple(pair.ratcheted(cohort, 1).ratcheted(cohort, 2) for pair in before)
 
 
-# Rare classes
+# A decryptor that comes after the latest end
 
 
-def test_where_the_admin_demands_it_only_an_indicator_round_opens_without_one(answer: Answer) -> None:
-    federation = Federation(5, withhold=True)
-    for changes in ({}, {"noise": b"some"}):
-        terms = federation.terms(8, **changes)
-        with pytest.raises(PeerFault, match=r"^terms-refused: the admin demands .*\[coordinator\]$"):
-            answer(federation, "member-0", opening(federation, terms=terms))
-    phase, _ = answer(
-        federation, "member-0", opening(federation, terms=federation.terms(8, statistic="indicator"))
-    )
-    assert isinstance(phase, Opened)
-
-
-@pytest.mark.parametrize("withhold", [False, True])
-def test_an_indicator_that_the_member_has_not_recounted_is_refused(answer: Answer, withhold: bool) -> None:  # noqa: FBT001 - pytest's own
-    federation = Federation(5, withhold=withhold)
-    terms = federation.terms(8, indicator=b"\x01" * 32)
-    with pytest.raises(
-        PeerFault, match=r"^indicator-mismatch: this member has not recounted .*\[coordinator\]$"
-    ):
-        answer(federation, "member-0", opening(federation, terms=terms))
-
-
-# Exceptions
-
-
-def test_the_admins_exception_is_taken(federation: Federation, answer: Answer) -> None:
-    exceptions = (federation.excepting(("member-1",)), federation.excepting(("member-1", "member-2")))
-    phase, _ = answer(federation, "member-0", opening(federation, exceptions=exceptions))
-    assert isinstance(phase, Opened)
-
-
-@pytest.mark.parametrize(
-    "change", [{"federation": bytes(32)}, {"cohort": bytes(32)}, {"sequence": 1}], ids=str
-)
-def test_an_exception_for_another_round_is_refused(
-    federation: Federation, answer: Answer, change: dict[str, Any]
-) -> None:
-    other = again(federation.excepting(("member-1",)), federation.admin, **change)
-    with pytest.raises(
-        PeerFault, match=r"^exception-refused: an exception is for another .*\[coordinator\]$"
-    ):
-        answer(federation, "member-0", opening(federation, exceptions=(other,)))
-
-
-def test_an_exception_that_the_admin_did_not_sign_is_refused(federation: Federation, answer: Answer) -> None:
-    true = federation.excepting(("member-1",))
-    for forged in (again(true, federation.coordinator), replace(true, members=("member-2",))):
-        exceptions = (true, forged)
-        with pytest.raises(PeerFault, match=r"^(bad-signature: admin's|exception-refused).*"):
-            answer(federation, "member-0", opening(federation, exceptions=exceptions))
+def test_a_decryptor_that_comes_too_late_erases_and_others_refuse(answer: Answer) -> None:
+    federation = Federation(5, decryptors=(1, 2, 3, 4))
+    late = opening(federation, terms=federation.terms(latest_end_s=int(federation.now_s)))
+    ready, _ = answer(federation, "member-1", late)
+    assert isinstance(ready, Ready)
+    assert (ready.sequence, len(ready.history.unsettled)) == (1, 1)
+    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+        answer(federation, "member-0", late)

@@ -18,7 +18,7 @@ OTHERS = ("member-1", "member-2", "member-3", "member-4")
 
 def checking(federation: Federation) -> Deliveries:
     """Drive to the receipts and return what member-0 is shown."""
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     phase = federation.run_until(Checking)
     assert isinstance(phase, Checking)
     deliveries = phase.request_for("member-0")
@@ -84,8 +84,8 @@ def test_deliveries_of_another_context_are_refused(
 
 
 def test_a_member_that_is_no_decryptor_opens_nothing(answer: Answer) -> None:
-    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
-    federation.begin(terms=federation.terms(8))
+    federation = Federation(5, decryptors=(1, 2, 3, 4))
+    federation.begin()
     federation.run_until(Checking)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
         answer(federation, "member-0", Deliveries(federation.phase.attempt.context, ()))
@@ -113,7 +113,7 @@ def test_a_strangers_upload_is_refused(
         answer(federation, "member-0", changed(deliveries, 3, header=header))
 
 
-@pytest.mark.parametrize("field", ["lineage", "records", "salt", "chunk_root", "signature"])
+@pytest.mark.parametrize("field", ["salt", "chunk_root", "signature"])
 def test_a_header_that_its_member_did_not_sign_is_refused_without_a_complaint(
     federation: Federation, deliveries: Deliveries, answer: Answer, field: str
 ) -> None:
@@ -273,7 +273,7 @@ def test_a_receipt_binds_the_uploads_that_were_delivered(
     digests = [delivery.header.digest for delivery in deliveries.deliveries]
     assert first.uploads == deliveries_hash(deliveries.context, digests)
     # the same dealer's other upload, of the same shares
-    header = resign(federation, uploads(federation)["member-4"], records=b"R" * 8).header
+    header = resign(federation, uploads(federation)["member-4"], chunk_root=b"R" * 32).header
     other = receipt(answer, federation, changed(deliveries, 3, header=header))
     assert (other.dealers, other.complaints) == (first.dealers, first.complaints)
     assert other.uploads != first.uploads

@@ -16,7 +16,7 @@ Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, 
 def federation() -> Federation:
     """Everyone waits for the proposal."""
     federation = Federation(6)
-    federation.begin(terms=federation.terms(8))
+    federation.begin()
     federation.run_until(Freezing)
     return federation
 

@@ -4,19 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from protocol.codec import Bytes, Codec, Fixed, Float, Many, Name, Nested, Struct, Text, UInt
-from protocol.messages import Certificate, Link, Past, Terms
+from protocol.messages import Certificate, Link
 from protocol.messages.parse import MESSAGES
 
 NEEDED: dict[tuple[type[Struct], str], Any] = {
     (Certificate, "reason"): "none",
-    (Link, "family"): "exact",
-    (Past, "reason"): "none",
-    (Terms, "chunk_elements"): 8,
-    (Terms, "ring_bits"): 8,
+    (Link, "reason"): "none",
 }
 """Fields whose domain the codec alone does not show."""
 
-PAGE_NAMES = {"LedgerException": "Exception", "UploadHeader": "Header"}
+PAGE_NAMES = {"UploadHeader": "Header"}
 
 
 def named(form: type[Struct]) -> str:

@@ -42,6 +42,25 @@ def fields(form: type[Struct]) -> list[str]:
     return [shown(codec) for _, codec in form.codecs()]
 
 
+SHORT = {
+    "a_D": "decryptor_colluders",
+    "n_min": "survivors_min",
+    "t": "threshold",
+    "k": "degree",
+    "D_max": "window_dropped_max",
+    "expires": "expires_s",
+    "latest_end": "latest_end_s",
+}
+"""Names that the page writes otherwise."""
+
+
+def names(row: str) -> list[str]:
+    """The fields' names in a row of the page; "" where it gives none."""
+    written = [field.partition(" (the fields of ")[0].partition(" (")[0] for field in row.split(" · ")]
+    found = [TYPE.sub("", field.replace("2^20", "1")).strip().replace(" ", "_") for field in written]
+    return [SHORT.get(name, name) for name in found]
+
+
 def named_form(form: type[Message]) -> str:
     return named(form)
 
@@ -55,20 +74,37 @@ def test_the_page_and_the_code_know_the_same_messages() -> None:
 def test_a_message_has_the_page_s_fields(form: type[Message]) -> None:
     row = KINDS[named(form)][1]
     assert fields(form) == types(row)
+    assert all(page in {"", name} for page, (name, _) in zip(names(row), form.codecs(), strict=True))
     if tag := re.search(r'signature \(.*?"([a-z]+)"', row):
         assert form.__dict__["tag"].value == f"veilsum/3/{tag[1]}\0".encode()
 
 
 def test_the_structs_have_the_page_s_fields() -> None:
-    assert {named(form): fields(form) for form in structs() if not issubclass(form, Message)} == {
+    inner = {named(form): form for form in structs() if not issubclass(form, Message)}
+    assert {name: fields(form) for name, form in inner.items()} == {
         name: types(row) for name, row in STRUCTS.items()
     }
+    for name, form in inner.items():
+        assert names(STRUCTS[name]) == [field for field, _ in form.codecs()]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named_form)
-def test_one_of_each_decodes_to_itself(form: type[Message]) -> None:
+def test_one_of_each_decodes_to_itself_and_from_no_other_bytes(form: type[Message]) -> None:
     message = sample(form)
-    assert parse(message.to_bytes()) == message
+    wire = message.to_bytes()
+    assert wire[:2] == bytes((3, form.kind))
+    assert wire[2:] == message.encode_fields()
+    assert form.from_bytes(wire) == parse(memoryview(wire)) == message
+    for length in range(len(wire)):
+        for decode in (form.from_bytes, parse):
+            with pytest.raises(PeerFault, match=r"^truncated:"):
+                decode(wire[:length])
+    with pytest.raises(PeerFault, match=r"^left-over-bytes: 1 bytes"):
+        parse(wire + b"\0")
+    with pytest.raises(PeerFault, match=r"^unknown-version: version 4, this side speaks 3"):
+        form.from_bytes(b"\x04" + wire[1:])
+    with pytest.raises(PeerFault, match=r"^unknown-message: kind 99"):
+        form.from_bytes(wire[:1] + b"\x63" + wire[2:])
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named_form)

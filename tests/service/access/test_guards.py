@@ -11,6 +11,7 @@ from service.access.guards import (
     Anybody,
     Guard,
     GuardedRoute,
+    HeadReader,
     Machines,
     Member,
     MemberOrAnybody,
@@ -34,7 +35,7 @@ MEMBERS = {
     ("GET", rest.MATERIAL),
     ("GET", rest.DOCUMENT),
 }
-ADMINS = {("PUT", rest.ROSTER), ("POST", rest.LOST)}
+ADMINS = {("PUT", rest.ROSTER), ("PUT", rest.STUDY), ("POST", rest.LOST)}
 OPERATORS = {
     ("GET", rest.AUDIT),
     ("POST", rest.TOKENS),
@@ -56,8 +57,9 @@ PUBLIC = {
         rest.COORDINATOR,
         rest.ROSTER,
         rest.FEDERATION,
-        rest.LEDGER,
-        rest.BUDGET,
+        rest.CHAIN,
+        rest.STUDY,
+        rest.STUDIES,
         rest.MANIFEST,
         rest.ROUND,
         rest.ROUND_EVENTS,
@@ -65,14 +67,13 @@ PUBLIC = {
         rest.CLOSING,
         rest.TRANSCRIPT,
         rest.RESULT,
-        rest.WEIGHTS,
         rest.EVICTIONS,
         rest.COMBINATIONS,
         rest.COMBINATION,
-        rest.COMBINED_WEIGHTS,
     )
 }
-WAITING = {("GET", rest.COHORT)}
+WAITING = {("GET", rest.COHORT), ("GET", rest.RUNS)}
+HEADS = {("GET", rest.WEIGHTS), ("GET", rest.COMBINED_WEIGHTS)}
 MACHINES = {("GET", path) for path in (rest.HEALTH, rest.READY, rest.METRICS)}
 ROUTERS = (
     audit.router,
@@ -99,6 +100,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(AdminOrOperator) == ADMINS
     assert called(Operator) == OPERATORS
     assert called(ReaderOrOperator) == READING
+    assert called(HeadReader) == HEADS
     assert called(Anybody) == PUBLIC
     assert called(MemberOrAnybody) == WAITING
     assert called(Machines) == MACHINES
@@ -109,14 +111,14 @@ def test_every_route_has_its_callers() -> None:
         if isinstance(r, APIRoute)
         for m in r.methods or ()
     }
-    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | MACHINES
+    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | HEADS | MACHINES
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
     """As it is served: nobody in particular, and the operator with its token on members' paths."""
     ids = {
-        name: ("0" * 64 if name in {"federation", "cohort", "context"} else "0" * 16)
-        for name in ("federation", "cohort", "context", "round_id", "combination")
+        name: ("0" * 64 if name in {"federation", "study", "cohort", "context"} else "0" * 16)
+        for name in ("federation", "study", "cohort", "context", "round_id", "combination")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
         for method, path in MEMBERS | ADMINS | OPERATORS | READING:
@@ -125,7 +127,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
             assert answer.headers["www-authenticate"] == (
                 "Signature" if (method, path) in MEMBERS else "Bearer"
             )
-        for method, path in PUBLIC | WAITING | MACHINES:
+        for method, path in PUBLIC | WAITING | HEADS | MACHINES:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code in {200, 404, 503}, (method, path)
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
@@ -148,7 +150,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert spared == WAITING
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING | HEADS
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES
 
 

@@ -28,7 +28,11 @@ from tests.service.serving import Server, running
 async def status(server: Server, token: str, path: str = "cohorts") -> tuple[int, str, str]:
     """What comes of opening a cohort of a federation that is not there."""
     where = "/v1/tokens" if path == "tokens" else f"/v1/federations/{'0' * 64}/cohorts"
-    body = {"name": "x", "scopes": ["read"], "lifetime_s": 3600} if path == "tokens" else {"records_cap": 1}
+    body = (
+        {"name": "x", "scopes": ["read"], "lifetime_s": 3600}
+        if path == "tokens"
+        else {"study": "0" * 64, "period": "p"}
+    )
     async with server.anonymous() as client:
         answer = await client.post(where, json=body, headers={"authorization": f"Bearer {token}"})
     return answer.status_code, answer.json()["cause"], answer.json()["detail"]

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from service.access import tokens
 from service.access.tokens import Tokens
-from service.federations import MAX_VERSION
+from service.federations import MAX_NUMBER
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.service.driver import Party
@@ -59,7 +59,7 @@ def holding(folder: Path, needle: bytes) -> list[str]:
 async def allowed(server: Server, token: str) -> bool:
     answer = await server.client.post(
         f"/v1/federations/{'0' * 64}/cohorts",
-        json={"records_cap": 1},
+        json={"study": "0" * 64, "period": "p"},
         headers={"authorization": f"Bearer {token}"},
     )
     return answer.status_code == 404
@@ -127,20 +127,20 @@ async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
         assert await put(first.to_bytes()) == (401, "unauthorised")
         await party.found(server)
         assert await put(first.to_bytes()) == (200, None)
-        third = party.make_roster(key, version=3)
+        third = party.make_roster(key, number=3)
         assert await put(third.to_bytes()) == (201, None)
         assert await put(first.to_bytes()) == (409, "roster-rollback")
-        assert await put(party.make_roster(key, version=3, extractors=()).to_bytes()) == (409, "conflict")
-        assert await put(party.make_roster(bytes(32), version=4).to_bytes()) == (400, "malformed")
-        assert await put(party.make_roster(key, version=MAX_VERSION + 1).to_bytes()) == (400, "malformed")
+        assert await put(party.make_roster(key, number=3, name="another").to_bytes()) == (409, "conflict")
+        assert await put(party.make_roster(bytes(32), number=4).to_bytes()) == (400, "malformed")
+        assert await put(party.make_roster(key, number=MAX_NUMBER + 1).to_bytes()) == (400, "malformed")
         stranger = Party(party.ids, admin_seed=b"s" * 32)
-        assert await put(stranger.make_roster(key, version=4).to_bytes()) == (422, "wrong-federation")
-        forged = stranger.make_roster(key, version=4, federation=party.admin.public)
+        assert await put(stranger.make_roster(key, number=4).to_bytes()) == (422, "wrong-federation")
+        forged = stranger.make_roster(key, number=4, federation=party.admin.public)
         assert await put(forged.to_bytes()) == (422, "bad-signature")
         newest = await client.get(where)
         assert newest.content == third.to_bytes()
         view = (await client.get(f"/v1/federations/{party.federation}")).json()
-        assert (view["roster_version"], view["members"]) == (3, list(party.ids))
+        assert (view["roster"], view["members"]) == (3, list(party.ids))
 
 
 async def test_a_token_that_could_not_be_shown_is_not_stored(

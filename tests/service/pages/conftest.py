@@ -22,12 +22,17 @@ class Played:
     gallery: Gallery
 
 
+def public() -> Party:
+    """Six members whose head anyone may read."""
+    return Party(SIX, after={"readers": "anyone"})
+
+
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Played]:
     """The gallery on SQLite and files, played when it is first asked for: each test goes on with a copy of it."""
 
     async def play() -> Played:
-        folder, clock, party = tmp_path_factory.mktemp("gallery") / "data", Clock(), Party(SIX)
+        folder, clock, party = tmp_path_factory.mktemp("gallery") / "data", Clock(), public()
         async with running(folder, clock) as server:
             return Played(folder, clock, party, await hang(server, party))
 
@@ -42,7 +47,7 @@ def hung(request: pytest.FixtureRequest, stores: str, played: Callable[[], Playe
 
 @pytest.fixture
 def party(hung: Played | None) -> Party:
-    return Party(SIX) if hung is None else hung.party.copy()
+    return public() if hung is None else hung.party.copy()
 
 
 @pytest.fixture

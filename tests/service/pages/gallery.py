@@ -37,7 +37,7 @@ class Gallery:
             "combination": f"/combinations/{self.combination}",
             "health": "/health",
             "problems": "/problems",
-            "problem": "/problems/ledger-refused",
+            "problem": "/problems/already-summed",
             "sign-in": "/sign-in",
             "not-found": f"/rounds/{'0' * 16}",
         }
@@ -61,30 +61,21 @@ async def hang(server: Server, party: Party) -> Gallery:
     )
     party.drop = {}
     assert (await party.play(server, voided))["state"] == "voided"
-    roster = party.make_roster(
-        party.roster.coordinator,
-        2,
-        members=tuple(e for e in party.roster.members if e.member != party.ids[1]),
-    )
-    put = await server.client.put(
-        f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS
-    )
-    assert put.status_code == 201, put.text
     running = await party.open_round(server)
     for member in party.ids[:3]:
         await party.serve(server, running, member)
     party.seal(party.ids[3], await server.opening(running, party.ids[3]))
     where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
     await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
+    members = tuple(e for e in party.roster.members if e.member != party.ids[1])
+    await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, members=members))
     return Gallery(party.federation, done, voided, running, party.ids[1], winter, combination)
 
 
 async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:
-    """Another round over new records, and both combined."""
-    lineages, party.lineages = party.lineages, dict.fromkeys(party.ids, b"winter--")
+    """The next period's round, and both combined."""
     second = await party.open_round(server)
     assert (await party.play(server, second))["state"] == "done"
-    party.lineages = lineages
     made = await server.client.post(
         f"/v1/federations/{party.federation}/combinations", json={"rounds": [before, second]}
     )

@@ -102,7 +102,7 @@ async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
     assert "Waiting for 3 members" in text
     assert "m-3 0/4 later later later" in text
     assert "m-0 4/4 later later later" in text
-    assert "Version 2 of the roster leaves out m-1" in text
+    assert "Roster 2 leaves out m-1" in text
     assert "chunk-unknown 3" in text  # what members were refused
 
 
@@ -132,14 +132,14 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
     page = (await visitor.get(f"/rounds/{gallery.done}/result")).text
     text = words(page)
     assert "Without differential privacy" in text
-    assert record["weights_sha256"] in text.replace(" ", "")
+    assert record["head"] in text.replace(" ", "")
     assert f"veilsum operator round transcript {gallery.done} --output transcript.json" in text
     assert "veilsum verify transcript.json --admin-key ADMIN_KEY" in text
     assert gallery.federation not in page  # the key to check with is the admin's to give
     assert page.count("<tr") == 1 + len(record["solution"]["grid"])
     assert "In the sum 5 of 6 members" in text
     assert "only the sum can be computed against the coordinator" in text
-    assert "rare classes are published (m = 0)" in text
+    assert "the study publishes every class" in text
 
 
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
@@ -149,9 +149,7 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
     record = round_.documents.result()
     assert 'data-criterion="GCV"' in (await visitor.get(where)).text
     given = record.solution.model_copy(update={"chosen_by": "given"})
-    round_.documents.record = record.model_copy(
-        update={"solution": given, "weights_sha256": None}
-    )  # as means have it
+    round_.documents.record = record.model_copy(update={"solution": given, "head": None})  # as means have it
     page = (await visitor.get(where)).text
     assert 'data-criterion="as asked for"' in page
     assert f"/v1{where}/weights" not in page
@@ -164,8 +162,9 @@ async def test_members_show_keys_cohorts_where_last_seen_and_who_was_removed(
     text = words((await visitor.get(f"/federations/{gallery.federation}")).text)
     assert party.keys["m-0"].public.hex() in text.replace(" ", "")
     assert re.search(rf"uploaded in {gallery.running} , opened \d{{4}}-\d\d-\d\d \d\d:\d\d", text)
-    assert "m-1 removed in version 2" in text
-    assert "formed 6 of 6 2 members, 2 decryptors" in text
+    assert "m-1 removed in roster 2" in text
+    assert re.search(r"study, period period-0 \w+… formed, run over 6 of 6 2 members, 2 decryptors", text)
+    assert "Studies" in text
 
 
 async def test_rounds_are_filtered_and_paged(
@@ -213,7 +212,7 @@ async def test_an_empty_coordinator_says_how_to_begin(
     assert "veilsum admin new admin/" in (await visitor.get("/")).text
     assert "No federation yet" in (await visitor.get("/members")).text
     await party.found(server)
-    assert f"veilsum operator cohort open {party.federation}" in (await visitor.get("/")).text
+    assert "veilsum operator run STUDY" in (await visitor.get("/")).text
     assert "None yet" in (await visitor.get(f"/federations/{party.federation}")).text
 
 
@@ -285,15 +284,15 @@ async def test_a_combination_says_what_it_rests_on_and_how_to_check_it(
     record = CombinedRecord.model_validate((await server.client.get(where)).json())
     page = (await visitor.get(f"/combinations/{gallery.combination}")).text
     text = words(page)
-    assert f"Rounds 2 Vectors {record.vectors}" in text
-    assert f"Records {record.records}" in text
+    assert f"Periods 2 Vectors {record.vectors}" in text
+    assert f"Rows {record.rows}" in text
     assert "Without differential privacy" in text
     assert {f"/rounds/{part.round}/result" for part in record.parts} <= Reader(page).links
     assert {where, f"{where}/weights"} <= Reader(page).links
     assert (
         f"veilsum operator round combined {gallery.combination} --folder FOLDER --admin-key ADMIN_KEY" in text
     )
-    for digest in (record_digest(record).hex(), str(record.weights_sha256), record.sums_sha256):
+    for digest in (record_digest(record).hex(), str(record.head), record.sums):
         assert fingerprint(bytes.fromhex(digest)) in text
     verify_record(record, server.coordinator.key.public)
     assert gallery.federation not in page  # the key to check with is the admin's to give

@@ -9,6 +9,7 @@ import pytest
 
 from protocol import rest
 from protocol.causes import Cause
+from protocol.tags import PROTOCOL_VERSION
 from service.problems import status_of
 from tests.service.declared import OBSERVED, client_of
 from tests.service.driver import Party
@@ -16,6 +17,7 @@ from tests.service.serving import OCTETS, TOKEN, Server
 
 BINARY = [
     ("put", "/v1/federations/{f}/roster"),
+    ("put", "/v1/federations/{f}/studies/{s}"),
     ("put", "/v1/cohorts/{c}/cards/m-0"),
     ("put", "/v1/rounds/{r}/uploads/m-0"),
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
@@ -74,6 +76,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
     octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS]}
     assert octets == {
         ("put", rest.ROSTER),
+        ("put", rest.STUDY),
         ("put", rest.CARD),
         ("put", rest.UPLOAD),
         ("put", rest.CHUNK),
@@ -89,7 +92,7 @@ async def paths(server: Server, formed: Party) -> dict[str, str]:
     formed.seal("m-0", await server.opening(round_id, "m-0"))
     put = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-0", content=formed.upload_of("m-0"))
     assert put.status_code == 200
-    return {"f": formed.federation, "c": formed.cohort, "r": round_id}
+    return {"f": formed.federation, "c": formed.cohort, "r": round_id, "s": "0" * 64}
 
 
 async def test_random_bytes_are_refused_with_a_cause(
@@ -99,15 +102,15 @@ async def test_random_bytes_are_refused_with_a_cause(
     upload = formed.upload_of("m-0")
     genuine = {
         "/v1/federations/{f}/roster": formed.roster.to_bytes(),
+        "/v1/federations/{f}/studies/{s}": formed.study.to_bytes(),
         "/v1/cohorts/{c}/cards/m-0": formed.card_of("m-0").to_bytes(),
     }
     for method, path in BINARY:
         real = genuine.get(path, upload)
-        bodies = [b"", b"\x00", b"\x02", real[:-1], real + b"\x00", b"\x01" + real[1:], b"\x02\xff" + real]
+        own = bytes([PROTOCOL_VERSION])
+        bodies = [b"", b"\x00", own, real[:-1], real + b"\x00", b"\x01" + real[1:], own + b"\xff" + real]
         bodies += [rng.randbytes(rng.randrange(300)) for _ in range(20)]
-        bodies += [
-            b"\x02" + bytes([rng.randrange(26)]) + rng.randbytes(rng.randrange(300)) for _ in range(40)
-        ]
+        bodies += [own + bytes([rng.randrange(27)]) + rng.randbytes(rng.randrange(300)) for _ in range(40)]
         for _ in range(20):
             flipped = bytearray(real)
             flipped[rng.randrange(len(real))] ^= 1 << rng.randrange(8)
@@ -130,12 +133,12 @@ async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str
         b'{"reason":"\\ud800","dim":1}',
         b'{"\\ud800":1}',
         b'{"' + b"k" * 100_000 + b'":1}',
-        b'{"dim":1e999,"records_cap":1e999,"reason":1}',
+        b'{"dim":1e999,"lifetime_s":1e999,"reason":1}',
         b'{"dim":' + b"9" * 5000 + b"}",
-        b'{"dim":NaN,"classes":Infinity,"records_cap":NaN}',
-        json.dumps({"records_cap": 10**30, "dim": 10**30, "reason": "x" * 501}).encode(),
-        json.dumps({"records_cap": 1, "dim": 1, "reason": "x", "more": 1}).encode(),
-        json.dumps({"records_cap": 1, "colluders": -1, "reason": ""}).encode(),
+        b'{"dim":NaN,"classes":Infinity,"lifetime_s":NaN}',
+        json.dumps({"lifetime_s": 10**30, "dim": 10**30, "reason": "x" * 501}).encode(),
+        json.dumps({"period": "p", "dim": 1, "reason": "x", "more": 1}).encode(),
+        json.dumps({"period": "", "study": -1, "reason": ""}).encode(),
     ]
     for body in bodies:
         answer = await server.client.post(
@@ -238,7 +241,10 @@ async def test_strangers_find_nothing(server: Server) -> None:
     for path in (
         f"/v1/federations/{h}",
         f"/v1/federations/{h}/roster",
-        f"/v1/federations/{h}/ledger",
+        f"/v1/federations/{h}/chain",
+        f"/v1/federations/{h}/studies",
+        f"/v1/federations/{h}/studies/{h}",
+        f"/v1/federations/{h}/runs",
         f"/v1/cohorts/{h}",
         f"/v1/cohorts/{h}/manifest",
         f"/v1/cohorts/{h}/manifest/m-0",
@@ -256,8 +262,8 @@ async def test_strangers_find_nothing(server: Server) -> None:
         answer = await server.client.get(path)
         assert (answer.status_code, answer.json()["cause"]) == (404, "not-found"), path
     for path, body in (
-        (f"/v1/federations/{h}/cohorts", {"records_cap": 1}),
-        (f"/v1/cohorts/{h}/rounds", {"dim": 1, "classes": 1, "extractor": h}),
+        (f"/v1/federations/{h}/cohorts", {"study": h, "period": "p"}),
+        (f"/v1/cohorts/{h}/rounds", {}),
         (f"/v1/cohorts/{h}/close", None),
         (f"/v1/rounds/{r}/cancel", {"reason": "x"}),
         (f"/v1/federations/{h}/combinations", {"rounds": [r, r]}),

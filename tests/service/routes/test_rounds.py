@@ -17,6 +17,7 @@ from protocol.messages import Roster, Vote, parse
 from protocol.request_signature import RequestSignature, Target, content_digest
 from protocol.tags import PROTOCOL_VERSION
 from service.storage.tables import events
+from service.summing import chunk_name
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
 
@@ -75,7 +76,7 @@ async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     other = await server.client.put(where, content=chunks[2], headers=OCTETS)
     assert (other.status_code, other.json()["cause"], other.json()["parties"]) == (409, "conflict", ["m-0"])
     assert (await put_chunk(server, round_id, "m-0", 1, chunks[1])).status_code == 200
-    stored = server.coordinator.rounds[round_id].chunk_name("m-0", 1)
+    stored = chunk_name(round_id, "m-0", 1)
     assert server.coordinator.blobs.get(stored) == chunks[1]
     entries = (await server.client.get("/v1/audit")).json()["entries"]
     [entry] = [each for each in entries if each["outcome"] == "conflict"]
@@ -206,7 +207,7 @@ async def test_a_long_poll_ends_at_a_change_and_at_its_time(
     assert (await server.client.get(where, params={"wait_s": 5})).json()["version"] == 1
     started = time.monotonic()
     assert (await server.client.get(where, params={"after": 1, "wait_s": 0.2})).json()["version"] == 1
-    assert 0.15 < time.monotonic() - started < 15
+    assert 0.15 < time.monotonic() - started < 2
     waiting = [
         asyncio.create_task(server.client.get(path, params={"after": 1, "wait_s": 20}))
         for path in (where, f"{where}/requests/m-0")
@@ -229,10 +230,9 @@ async def test_the_stream_of_a_round_tells_every_change_until_the_end(
     server: Server, formed: Party, round_id: str
 ) -> None:
     stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
-    while not server.app.state.limits._streams:  # noqa: ASYNC110 - nobody is told
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
     end = await formed.play(server, round_id)
-    answer = await asyncio.wait_for(stream, 120)
+    answer = await asyncio.wait_for(stream, 10)
     assert answer.headers["content-type"].startswith("text/event-stream")
     views = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
     versions = [view["version"] for view in views]
@@ -249,20 +249,17 @@ async def test_the_stream_of_a_round_tells_every_change_until_the_end(
     assert again.text.count("data: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"extractor": "0" * 64}, "is not in roster version 1"),
-        ({"records_max": 10}, "the members' caps add up to 6000"),
-        ({"ring_bits": 16}, "do not fit 16 bits"),
-        ({"ridges": [1e-9]}, ""),
-        ({"dim": 65535, "classes": 65535}, "6442352640 elements"),
-        ({"dim": 5000, "chunk_elements": 8}, "at most 1048576 chunks"),
-    ],
-)
-async def test_terms_that_cannot_work_are_refused_with_their_numbers(
-    server: Server, formed: Party, changes: dict[str, Any], words: str
+async def test_a_lifetime_is_as_long_as_the_windows_of_the_study(server: Server, formed: Party) -> None:
+    short = await formed.try_round(server, lifetime_s=900)
+    assert (short.status_code, short.json()["cause"]) == (422, "terms-refused")
+    opened = await formed.try_round(server, lifetime_s=960)  # 600 and three times 120
+    ahead_s = opened.json()["spec"]["latest_end_s"] - server.clock()
+    assert 958 <= ahead_s <= 960
+
+
+@pytest.mark.parametrize("field", ["statistic", "dim", "parameters", "noise", "windows", "withheld"])
+async def test_nothing_about_what_is_summed_can_be_asked_for(
+    server: Server, formed: Party, field: str
 ) -> None:
-    refused = await formed.try_round(server, **changes)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused"), refused.text
-    assert words in refused.json()["detail"]
+    refused = await formed.try_round(server, **{field: 1})
+    assert (refused.status_code, refused.json()["cause"]) == (400, "malformed-request")

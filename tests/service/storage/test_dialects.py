@@ -74,9 +74,7 @@ async def test_what_a_writer_reads_holds_until_it_writes(tmp_path: Path) -> None
         async with database.transaction() as connection:
             position = (await connection.execute(select(func.count()).select_from(links))).scalar_one()
             await asyncio.sleep(0)
-            await connection.execute(
-                insert(links).values(federation="f", position=position, body=b"", past=b"")
-            )
+            await connection.execute(insert(links).values(federation="f", position=position, body=b""))
 
     await asyncio.gather(*(append() for _ in range(20)))
     async with database.reading() as connection:
@@ -90,7 +88,7 @@ async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path) -> None:
     await database.start()
     body = b"a share that nobody may find" * 500
     async with database.transaction() as connection:
-        await connection.execute(insert(links).values(federation="f", position=0, body=body, past=b""))
+        await connection.execute(insert(links).values(federation="f", position=0, body=body))
     await database.forget()
     assert holding(tmp_path, body[:28]) == ["db"]
     async with database.transaction() as connection:

@@ -37,10 +37,12 @@ async def test_a_span_names_the_route_and_holds_nothing_of_headers_or_bodies(ser
     server.app._telemetry.update(tracer_provider=provider, tracing=True)
     server.app._native_telemetry = type(native)(server.app._telemetry)
     await server.client.post(
-        f"/v1/federations/{'0' * 64}/cohorts", json={"records_cap": 1}, headers={"cookie": "canary-33"}
+        f"/v1/federations/{'0' * 64}/cohorts",
+        json={"study": "0" * 64, "period": "p"},
+        headers={"cookie": "canary-33"},
     )
     [span] = exporter.get_finished_spans()
     assert span.name == "POST /v1/federations/{federation}/cohorts"
     assert "canary-33" not in span.to_json()
     assert TOKEN not in span.to_json()
-    assert "records_cap" not in span.to_json()
+    assert "period" not in span.to_json()

@@ -26,7 +26,8 @@ def make_facts() -> Callable[..., Facts]:
             verified=("member-02", "member-04"),
             records=12,
             withheld=(),
-            rare=None,
+            holders=(),
+            floor=0,
             test_records=20,
             accuracies=Heads(0.7, 0.9, 0.9, 0.75, 0.85),
             per_class=Heads(

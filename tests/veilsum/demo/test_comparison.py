@@ -21,14 +21,13 @@ def test_the_difference_is_relative_to_the_largest_weight_or_bias() -> None:
 def compare_results(monkeypatch: pytest.MonkeyPatch, signatures: dict[str, str]) -> None:
     """Members whose results carry these signatures and λ = 0.5, beside a plain fit that chose another λ."""
 
-    def load(folder: Path) -> Any:
-        signature = signatures[folder.parent.name]
+    def result(member: str) -> Any:
+        signature = signatures[member]
         record = SimpleNamespace(signature=signature, solution=SimpleNamespace(ridge=0.5))
-        return SimpleNamespace(record=record, survivors=(), verify=lambda key: key)
+        return SimpleNamespace(record=record, survivors=())
 
-    monkeypatch.setattr(comparison, "Result", SimpleNamespace(load=load))
     monkeypatch.setattr(comparison, "fit_in_the_clear", lambda *_: SimpleNamespace(ridge=0.25))
-    held: Any = SimpleNamespace(reports=signatures, admin_key=b"admin")
+    held: Any = SimpleNamespace(living=tuple(signatures), federation=SimpleNamespace(result=result))
     learned: Any = None
     compare(learned, held, Folder(Path("/demo")))
 

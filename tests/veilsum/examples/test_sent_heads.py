@@ -16,7 +16,7 @@ RESULT = SimpleNamespace(
     bias=np.array([-3.0, 0.0, -3.0]),  # a score of 0 would win
     unanswered=(1,),
     counted=True,
-    record=SimpleNamespace(weights_sha256="ab" * 32),
+    record=SimpleNamespace(head="ab" * 32),
     save=lambda _: None,
 )
 RESULT.bias.flags.writeable = False  # as of a file
@@ -70,10 +70,8 @@ class Site:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def enrol(self, _: str) -> None: ...
-
-    def contribute(self, *_: object, **__: object) -> Any:
-        return self.told
+    def join(self, *_: object, **__: object) -> Any:
+        return iter([self.told])
 
 
 def example(path: str, monkeypatch: pytest.MonkeyPatch, **modules: dict[str, Any]) -> ModuleType:
@@ -124,9 +122,9 @@ def test_flower_s_clients_send_no_answer_for_classes_that_are_none(
         "identity": str(tmp_path),
         "admin-key": "ab" * 32,
         "url": "http://127.0.0.1:9",
-        "lineage": "x",
+        "approve": "digits",
     }
-    content = {"veilsum": {"round": "00" * 8}, "arrays": Arrays(apps.new_network(0))}
+    content = {"arrays": Arrays(apps.new_network(0))}
     answer = apps.calibrate(SimpleNamespace(content=content), SimpleNamespace(node_config=config)).content
     weights, bias = apps.one_head([answer, answer])
     np.testing.assert_array_equal(weights, told.weights)

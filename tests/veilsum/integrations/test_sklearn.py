@@ -17,8 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Result
 from protocol.errors import Misuse
-from tests.threads import later
-from tests.veilsum.cli import CLASSES, Consortium, records
+from tests.veilsum.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 
 EXEMPT = {
@@ -50,31 +49,18 @@ def test_local_fits_are_ridge_on_unit_rows() -> None:
         ours.set_params(temperature=0).predict_proba(digits[:5])
 
 
-def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> None:
+def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
     c = consortium()
     names = np.array([f"class {index}" for index in (2, 0, 1)])  # in no alphabetical order
-    joining = [c.join(member) for member in c.members[1:]]
+    run, joins = c.run(), [c.join(member) for member in c.members[1:]]
     data = np.load(c.files[0])
-    with Member(
-        c.cli.url, Identity.load(c.folder / "m0"), None, Policy(admin_key=bytes.fromhex(c.admin))
-    ) as member:
-        enrolling = later(member.enrol, c.cohort)
-        c.formed()
-        enrolling.result(120)
-        round_id = c.open("--bias")
+    policy = Policy(admin_key=c.admin, approved={c.approval})
+    with Member(c.cli.url, Identity.load(c.folder / "m0"), policy) as member:
         mine = data["labels"] < 2  # this member holds two of the three classes
-        for wrong in ([*names, "more"], names[:2]):
-            with pytest.raises(Misuse, match=rf"the round is of 3 classes, and you named {len(wrong)}$"):
-                SecureRidgeClassifier(member, round_id, "x", classes=wrong).fit(
-                    data["features"][mine], names[data["labels"][mine]]
-                )
-        with pytest.raises(Misuse, match=r"the round is of 6 features, and X has 5$"):
-            SecureRidgeClassifier(member, round_id, "x", classes=names).fit(
-                data["features"][:, :5], names[data["labels"]]
-            )
-        classifier = SecureRidgeClassifier(member, round_id, "x", classes=names, temperature=0.1)
+        classifier = SecureRidgeClassifier(member, PERIOD, classes=names, temperature=0.1)
         classifier.fit(data["features"][mine], names[data["labels"][mine]])
-        assert [future.result(120).code for future in joining] == [0, 0]
+        assert [each.result(PATIENCE_S).code for each in joins] == [0, 0]
+        assert run.result(PATIENCE_S).code == 0
     assert classifier.result_ is not None
     classifier.result_.verify(bytes.fromhex(c.admin))
     assert classifier.result_.counted
@@ -91,8 +77,8 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
     kept = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(kept.predict_proba(test["features"]), shares)
     assert (kept.member, classifier.member) == (None, member)
-    with pytest.raises(Misuse, match=r"the round is of 3 classes, and you named 4"):
-        SecureRidgeClassifier(_Again(classifier.result_), round_id, classes=[*names, "more"]).fit(
+    with pytest.raises(Misuse):
+        SecureRidgeClassifier(_Again(classifier.result_), classes=[*names, "more"]).fit(
             data["features"], names[data["labels"]]
         )
 
@@ -132,19 +118,17 @@ def test_what_fails_leaves_what_was_fitted() -> None:
     assert classifier.predict(X).shape == (30,)
 
 
-def test_copies_are_without_the_member_and_clones_take_part_in_no_round(tmp_path: Path) -> None:
+def test_copies_are_without_the_member_and_clones_take_part_in_no_run(tmp_path: Path) -> None:
     identity = Identity.create(tmp_path / "a", "a")
-    with Member("http://127.0.0.1:9", identity, None, Policy(admin_key=identity.public)) as member:
-        ours = SecureRidgeClassifier(member, "00" * 8, classes=[0, 1])
+    with Member("http://127.0.0.1:9", identity, Policy(admin_key=identity.public)) as member:
+        ours = SecureRidgeClassifier(member, PERIOD, classes=[0, 1])
         for again in (copy.copy(ours), copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-            assert (again.member, again.round_id) == (None, "00" * 8)
-            with pytest.raises(Misuse, match=r"A copy or a pickle is without its member: .*set_params"):
-                again.fit(np.eye(4), [0, 1, 0, 1])
+            assert (again.member, again.period) == (None, PERIOD)
         assert clone(ours).get_params() == ours.get_params()
         for cloned in (clone(ours), clone(clone(ours)), pickle.loads(pickle.dumps(clone(ours)))):
-            with pytest.raises(Misuse, match=r"a clone takes part in no round: .*Compare by local fits"):
+            with pytest.raises(Misuse):
                 cloned.fit(np.eye(4), [0, 1, 0, 1])
-        with pytest.raises(Misuse, match="a clone takes part in no round"):
+        with pytest.raises(Misuse):
             cross_val_score(ours, np.eye(8), np.arange(8) % 2, cv=2, error_score="raise")
     assert clone(SecureRidgeClassifier()).fit(np.eye(4), [0, 1, 0, 1]).result_ is None
 
@@ -155,8 +139,8 @@ class _Again(Member):
     def __init__(self, result: Any) -> None:
         self._result = result
 
-    def contribute(self, *_: Any, **__: Any) -> Any:
-        return self._result
+    def join(self, *_: Any, **__: Any) -> Any:
+        return iter([self._result])
 
 
 def test_a_class_that_nobody_holds_is_never_answered() -> None:
@@ -169,9 +153,7 @@ def test_a_class_that_nobody_holds_is_never_answered() -> None:
 
 def test_wrong_use_says_what_to_do() -> None:
     features, labels = np.eye(4), [0, 1, 0, 1]
-    with pytest.raises(Misuse, match="member and round_id go together"):
-        SecureRidgeClassifier(round_id="00" * 8).fit(features, labels)
-    with pytest.raises(Misuse, match="a round needs classes="):
-        SecureRidgeClassifier(_Again(None), "00" * 8).fit(features, labels)
+    with pytest.raises(Misuse):
+        SecureRidgeClassifier(_Again(None)).fit(features, labels)
     with pytest.raises(ValueError, match=r"labels \[1\] are not among classes=\[0, 7\]"):
         SecureRidgeClassifier(classes=[0, 7]).fit(features, labels)

@@ -137,7 +137,7 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
 
 def solution(features: Any, classes: int = 4) -> tuple[Solution, Any]:
     labels = np.random.default_rng(1).integers(0, 3, len(features))  # nobody holds the fourth
-    statistics = FFCStatistics(DIM, classes, bias=True, normalise=True, track_records=False)
+    statistics = FFCStatistics(DIM, classes, bias=True, normalise=True)
     statistics.update(features, labels)
     return solve_ffc(statistics), labels
 
@@ -321,7 +321,7 @@ def test_a_classifier_is_called_once_a_batch_by_position_or_by_name() -> None:
 
 
 def test_another_extractor_s_head_and_unusable_inputs_are_refused() -> None:
-    wide = FFCStatistics(DIM + 1, 2, normalise=True, track_records=False)
+    wide = FFCStatistics(DIM + 1, 2, normalise=True)
     wide.update(np.eye(DIM + 1)[:4], np.array([0, 1, 0, 1]))
     with pytest.raises(Misuse, match="fc takes features of length 6, the head of length 7"):
         replace_head(ResNetLike(), solve_ffc(wide))

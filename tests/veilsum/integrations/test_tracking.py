@@ -11,7 +11,7 @@ from veilsum.integrations.tracking import facts, figures, log_to_mlflow, log_to_
 def test_a_result_in_an_mlflow_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # its database wants the whole of mlflow
-    shown = replace(result, documents={"pooled": b"V, U and counts"}, material=b"means")
+    shown = replace(result, document_files={"pooled": b"V, U and counts"}, material_file=b"means")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own, at its import
         mlflow = pytest.importorskip("mlflow", reason="the extra veilsum[tracking] is not installed")
@@ -46,7 +46,7 @@ def test_a_result_on_a_tensorboard(result: Result, tmp_path: Path) -> None:
             log_to_tensorboard(result, writer, 7, accuracy=0.875)
         events = EventAccumulator(str(tmp_path)).Reload()
     assert {f"veilsum/{name}" for name in (*figures(result), "accuracy")} == set(events.Tags()["scalars"])
-    [event] = events.Scalars("veilsum/records")
-    assert (event.step, event.value) == (7, result.record.records)
+    [event] = events.Scalars("veilsum/rows")
+    assert (event.step, event.value) == (7, result.record.rows)
     [text] = events.Tensors("veilsum/round/text_summary")
     assert facts(result)["round"].encode() in text.tensor_proto.string_val[0]

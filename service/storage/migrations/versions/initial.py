@@ -1,17 +1,19 @@
-"""The first tables."""
+"""The first tables of a released version."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "initial"
+revision = "studies"
 down_revision = None
+
+WIDE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
     """Make the tables."""
     op.create_table(
         "audit",
-        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("number", WIDE, autoincrement=False, nullable=False),
         sa.Column("at_ms", sa.BigInteger(), nullable=False),
         sa.Column("who", sa.Text(), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
@@ -23,7 +25,7 @@ def upgrade() -> None:
     op.create_table(
         "audit_head",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", WIDE, nullable=False),
         sa.Column("head", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("id"),
     )
@@ -38,9 +40,11 @@ def upgrade() -> None:
         "cohorts",
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("federation", sa.String(length=64), nullable=False),
-        sa.Column("roster_version", sa.Integer(), nullable=False),
+        sa.Column("roster_number", WIDE, nullable=False),
+        sa.Column("study", sa.String(length=64), nullable=False),
+        sa.Column("period", sa.String(length=64), nullable=False),
+        sa.Column("repeats", sa.String(length=64), nullable=True),
         sa.Column("counter", sa.Integer(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
         sa.Column("deadline_s", sa.Float(), nullable=False),
         sa.Column("manifest", sa.LargeBinary(), nullable=True),
         sa.Column("fault", sa.Text(), nullable=True),
@@ -77,7 +81,6 @@ def upgrade() -> None:
         sa.Column("federation", sa.String(length=64), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.Column("past", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("federation", "position"),
     )
     op.create_table(
@@ -91,9 +94,9 @@ def upgrade() -> None:
     op.create_table(
         "rosters",
         sa.Column("federation", sa.String(length=64), nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("number", WIDE, nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("federation", "version"),
+        sa.PrimaryKeyConstraint("federation", "number"),
     )
     op.create_table(
         "rounds",
@@ -104,15 +107,16 @@ def upgrade() -> None:
         sa.Column("sequence", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("opening", sa.LargeBinary(), nullable=False),
-        sa.Column("windows", sa.Text(), nullable=False),
         sa.Column("opened_s", sa.Float(), nullable=False),
         sa.Column("final", sa.Text(), nullable=True),
         sa.Column("closing", sa.LargeBinary(), nullable=True),
         sa.Column("record", sa.Text(), nullable=True),
+        sa.Column("state", sa.String(length=16), nullable=True),
         sa.PrimaryKeyConstraint("number"),
         sa.UniqueConstraint("cohort", "sequence", "attempt"),
         sa.UniqueConstraint("id"),
     )
+    op.create_index("rounds_by_state", "rounds", ["state"], unique=False)
     op.create_index(op.f("ix_rounds_cohort"), "rounds", ["cohort"], unique=False)
     op.create_index(op.f("ix_rounds_federation"), "rounds", ["federation"], unique=False)
     op.create_index(
@@ -122,6 +126,17 @@ def upgrade() -> None:
         unique=True,
         sqlite_where=sa.text("final IS NULL"),
         postgresql_where=sa.text("final IS NULL"),
+    )
+    op.create_table(
+        "studies",
+        sa.Column("federation", sa.String(length=64), nullable=False),
+        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("version", WIDE, nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("published_s", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("federation", "hash"),
+        sa.UniqueConstraint("federation", "name", "version"),
     )
     op.create_table(
         "sums",
@@ -150,6 +165,7 @@ def downgrade() -> None:
     """Drop them, and all that they hold."""
     op.drop_table("tokens")
     op.drop_table("sums")
+    op.drop_table("studies")
     op.drop_index(
         "one_live_round",
         table_name="rounds",
@@ -158,6 +174,7 @@ def downgrade() -> None:
     )
     op.drop_index(op.f("ix_rounds_federation"), table_name="rounds")
     op.drop_index(op.f("ix_rounds_cohort"), table_name="rounds")
+    op.drop_index("rounds_by_state", table_name="rounds")
     op.drop_table("rounds")
     op.drop_table("rosters")
     op.drop_index(op.f("ix_nonces_expires_s"), table_name="nonces")

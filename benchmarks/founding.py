@@ -1,0 +1,85 @@
+"""No figure of its own: a federation at a coordinator, its study and its members' keys."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client_sdk import Identity, Policy, Records
+from client_sdk.operator import Operator
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Roster, Study
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import DAY_S, Question
+
+
+@dataclass(frozen=True)
+class Founded:
+    """A federation whose study is published.
+
+    Attributes:
+        federation: its id.
+        study: the study's hash.
+        question: the study's.
+        policy: of its members, who approve the study.
+    """
+
+    federation: str
+    study: str
+    question: Question
+    policy: Policy
+
+    def open_cohort(self, operator: Operator, period: str = "period-0") -> str:
+        """A cohort for the study's run of this period."""
+        return operator.open_cohort(self.federation, self.study, period).cohort
+
+
+def question_of(members: int, dim: int, classes: int, ring_bits: int = 48, **changes: Any) -> dict[str, Any]:
+    """A question to exactly so many members, with the fewest rows that the rules allow for FFC."""
+    question = simulated_question(members)
+    honest = max(3, (members - question["a"]) // 2 + 1)
+    least = -(-max(50, 2 * dim) // honest)
+    return {
+        **question,
+        "dim": dim,
+        "classes": [f"class-{label}" for label in range(classes)],
+        "ring_bits": ring_bits,
+        "records": {"least": least, "most": least, "least_per_class": 1, "rows_per_id": 1},
+        "members_min": members,
+        **changes,
+    }
+
+
+def found(operator: Operator, folder: Path, ids: Sequence[str], question: dict[str, Any]) -> Founded:
+    """Make the members' identities below a folder, and publish a roster and a study."""
+    admin = SigningKey(os.urandom(32))
+    keys = {member: Identity.create(folder / member, member).public for member in sorted(ids)}
+    roster = Roster.make(
+        admin,
+        number=1,
+        name="benchmark",
+        federation=admin.public,
+        coordinator=bytes.fromhex(operator.coordinator().public_key),
+        study_key=admin.public,
+        members=tuple(Entry(member, key) for member, key in keys.items()),
+        decryptors=(),
+        readers=(),
+        revoked=(),
+    )
+    operator.publish_roster(roster)
+    content = simulated_content(question, int(time.time()) + 80 * DAY_S)
+    study = Study.make(admin, federation=admin.public, content=content.to_bytes())
+    operator.publish_study(study)
+    policy = Policy(admin.public, approved={content.approval})
+    return Founded(admin.public.hex(), study.hash.hex(), content.question, policy)
+
+
+def random_records(question: Question, seed: int) -> Records:
+    """As many rows as a member needs."""
+    rng, rows = np.random.default_rng(seed), question.records.least
+    features = rng.standard_normal((rows, question.dim), np.float32)
+    return Records(features, rng.integers(len(question.classes), size=rows))

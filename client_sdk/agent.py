@@ -1,0 +1,210 @@
+"""A member that takes part by itself: it waits for runs of approved studies, and sees each one to its verified result.
+
+    next ──▶ enrol where a run takes cards ──▶ each cohort: its manifest, then its open round ──▶ result? ──▶ wait for news
+                       ▲                                         │                                        │
+                       └── also whenever a round lets it wait ───┘◀───────────────────────────────────────┘
+
+Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from calibration.errors import CalibrationError
+from client_sdk.contribution import take_part
+from client_sdk.effects import Flow
+from client_sdk.enrolment import form, send_card, tell_waiting
+from client_sdk.errors import Declined, Misuse, NoResult, NotEnrolled, PeerFault
+from client_sdk.evidence import Evidence
+from client_sdk.progress import Progress, Step
+from client_sdk.records import Records
+from client_sdk.result import Result
+from client_sdk.session import Session
+from client_sdk.store import Held
+from protocol.causes import Cause
+from protocol.member import Closed, Enrolled
+from protocol.member.attempting import Attempting
+from protocol.messages import NO_CONTEXT
+from protocol.rest import CohortView, RunView
+from protocol.study import SUM_STEP
+
+LOOK_S = 30.0
+"""Between two looks for runs that take cards, while a round lets a member wait."""
+
+
+class Agent:
+    """Steps through the runs of a federation.
+
+    Args:
+        session: the member.
+        records: everything it has.
+        once: end after one run.
+        period: take part in runs of this period only; None for any.
+    """
+
+    def __init__(self, session: Session, records: Records, *, once: bool, period: str | None) -> None:
+        self._session = replace(session, meanwhile=self._look_up)
+        self._alone, self._records, self._once, self._period = session, records, once, period
+        self._passed = set[str]()
+        """Cohorts that need nothing more of this member, or that it takes no part in."""
+        self._sent = set[str]()
+        """Cohorts whose card this process has handed in."""
+        self._followed = set[str]()
+        """Cohorts whose run was not over when this agent saw it."""
+        self._ended = False
+        self._runs: dict[str, RunView] = {}
+        self._revision: int | None = None
+        self._looked_s = -LOOK_S
+
+    def next(self) -> Flow[Result | None]:
+        """Go on until a run has its result; None at the end.
+
+        Raises:
+            Declined, PeerFault, Misuse, CalibrationError: with `once`, of the one run.
+            ClientError: the state is damaged, or the coordinator can't be reached.
+        """
+        while not self._ended:
+            yield from self._enrol_where_possible()
+            waiting: CohortView | None = None
+            passed = len(self._passed)
+            for cohort, held in list(self._mine()):
+                try:
+                    view, result = yield from self._follow(cohort, held)
+                except (PeerFault, NotEnrolled) as fault:
+                    self._refuse(cohort.hex(), fault)
+                    continue
+                if result is not None:
+                    self._passed.add(cohort.hex())
+                    self._ended = self._once
+                    return result
+                if cohort.hex() not in self._passed:
+                    waiting = waiting or view
+            if len(self._passed) == passed:
+                yield from self._wait(waiting)
+        return None
+
+    def _mine(self) -> Iterator[tuple[bytes, Held]]:
+        """Cohorts in which there may be something to do."""
+        for cohort, held in self._session.store.cohorts():
+            run = self._runs.get(cohort.hex())
+            over = run is None or run.over or run.state == "failed"
+            if cohort.hex() not in self._passed and not (over and self._nothing_left(held)):
+                yield cohort, held
+
+    def _nothing_left(self, held: Held) -> bool:
+        """Whether the member's last round of a run that is over is behind it: no key, no share, no result is wanted any more."""
+        if isinstance(held.phase, Attempting):
+            return False
+        if isinstance(held.phase, Closed) and not held.phase.certificate.void:
+            folder = self._session.store.results(held.round_id)
+            return not Evidence.saved_in(folder) or Result.saved_in(folder)
+        return True
+
+    # Enrolling
+
+    def _look_up(self) -> Flow[None]:
+        """Look for runs that take cards, now and then, while a round lets this member wait."""
+        if self._session.surroundings.monotonic_s() - self._looked_s >= LOOK_S:
+            yield from self._enrol_where_possible()
+
+    def _enrol_where_possible(self) -> Flow[None]:
+        """Answer every run that takes cards, and send a card after a yes."""
+        session = self._alone
+        self._looked_s = session.surroundings.monotonic_s()
+        shown = yield from session.coordinator.runs(session.policy.federation)
+        self._revision, self._runs = shown.revision, {run.cohort: run for run in shown.runs}
+        self._followed |= {run.cohort for run in shown.runs if not run.over}
+        for run in shown.runs:
+            wanted = run.state == "enrolling" and self._period in {None, run.period}
+            busy = self._once and any(True for _ in self._mine())
+            if not wanted or busy or run.cohort in self._passed | self._sent:
+                continue
+            try:
+                yield from send_card(session, bytes.fromhex(run.cohort), self._records)
+                self._sent.add(run.cohort)
+            except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
+                # Another study's records may fit, if these don't.
+                self._passed.add(run.cohort)
+                self._refuse(run.cohort, error)
+            except PeerFault as fault:
+                # A study that waits for its approval may have it next time.
+                self._refuse(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
+
+    # Following a run
+
+    def _follow(self, cohort: bytes, held: Held) -> Flow[tuple[CohortView | None, Result | None]]:
+        """Do what a cohort asks now; what it is then, and the run's result once there is one."""
+        session = self._session
+        view = yield from session.coordinator.cohort(cohort)
+        if isinstance(held.phase, Enrolled):
+            if view.state == "enrolling":
+                tell_waiting(session, view)
+                return view, None
+            try:
+                yield from form(session, held.phase, view)
+            except PeerFault:
+                self._passed.add(cohort.hex())
+                raise
+        result = None
+        if view.rounds and (yield from self._asks(view.rounds[-1])):
+            # The view stays as it was: a round that was opened meanwhile is news to wait for.
+            result = yield from self._part(view.rounds[-1])
+        elif view.step is None and view.rounds:
+            result = yield from self._part(view.rounds[-1])
+        if result is None or not _last(result):
+            return view, None
+        return view, result
+
+    def _asks(self, round_id: str) -> Flow[bool]:
+        """Whether the round has anything left for this member."""
+        if Result.saved_in(self._session.store.results(round_id)):
+            return False
+        view = yield from self._session.round(round_id)
+        if not view.ended:
+            return True
+        held = self._session.store.held(bytes.fromhex(view.cohort))
+        inside = (
+            held is not None and held.round_id == round_id and isinstance(held.phase, Attempting | Closed)
+        )
+        counted = inside and self._session.store.history().count_of(bytes.fromhex(view.context)) is not None
+        void = held is not None and isinstance(held.phase, Closed) and held.phase.certificate.void
+        return inside and not counted and not void
+
+    def _part(self, round_id: str) -> Flow[Result | None]:
+        try:
+            result = yield from take_part(self._session, round_id)
+        except NoResult as fault:
+            # The operator opens the next attempt, unless the step is spent: then the run is over.
+            view = yield from self._session.round(round_id)
+            over = (yield from self._session.coordinator.cohort(bytes.fromhex(view.cohort))).step is None
+            if self._once and over and view.cohort in self._followed:
+                raise
+            self._session.report(Progress(Step.WAITING, detail=str(fault)))
+            if over:
+                self._passed.add(view.cohort)
+            return None
+        return result if isinstance(result, Result) else None
+
+    def _wait(self, view: CohortView | None) -> Flow[None]:
+        """Until a cohort or the federation's runs have news, or a long poll ends."""
+        session, asked_s = self._alone, self._alone.surroundings.monotonic_s()
+        if view is not None:
+            later = yield from session.coordinator.cohort(bytes.fromhex(view.cohort), view.version)
+            news = later.version != view.version
+        else:
+            session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
+            runs = yield from session.coordinator.runs(session.policy.federation, self._revision)
+            news = runs.revision != self._revision
+        yield from session.waited(asked_s, news=news)
+
+    def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
+        """Raise what ends the one run; otherwise say it, and go on with the others."""
+        if self._once and final:
+            raise error
+        self._session.report(Progress(Step.WAITING, detail=f"cohort {cohort[:16]}: {error}"))
+
+
+def _last(result: Result) -> bool:
+    """Whether the run ends with this step."""
+    repeated = result.evidence.manifest.repeats != NO_CONTEXT
+    return result.record.step == (SUM_STEP if repeated else result.content.question.steps[-1])

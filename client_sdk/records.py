@@ -1,0 +1,246 @@
+"""A member's labelled records, and which of their rows a run sums (docs/protocol.md §7.1, §7.2).
+
+The selection is stateless: the same secret, data and free ids give the same rows, so that neither a crash nor a restored backup draws
+others.
+"""
+
+import hmac
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration.errors import ShapeMismatch, WrongDtype
+from calibration.rows import any_labels, as_array, as_features, usable_rows
+from client_sdk.errors import Misuse
+from protocol.study import Question
+from protocol.tags import Tag, info
+
+Array = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+_ID_BYTES_MAX = 1024
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Records:
+    """A member's labelled records.
+
+    Args:
+        features: (n, dim) float16, float32 or float64, numpy or torch, one row a record or several.
+        labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
+        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. Without ids the whole
+            data set counts as one record.
+
+    Raises:
+        WrongDtype, ShapeMismatch: features or labels have another type or shape.
+        Misuse: ids have another number or type, or one is empty.
+    """
+
+    features: Any
+    labels: Any
+    ids: Any = None
+    keys: tuple[bytes, ...] = field(init=False)
+    """The ids as bytes, one a row; one empty id for all rows without ids."""
+
+    def __post_init__(self) -> None:
+        width = np.shape(self.features)[1] if np.ndim(self.features) == 2 else 0
+        matrix = as_features(self.features, width)
+        _set(self, "features", matrix)
+        _set(self, "labels", _labels_of(self.labels, len(matrix)))
+        _set(self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix)))
+
+    def indices(self, classes: Sequence[str]) -> Integers:
+        """(n,) places of the labels among these class keys; −1 for a missing or unknown label."""
+        if self.labels.dtype.kind != "O":
+            inside = (self.labels >= 0) & (self.labels < len(classes))
+            return np.where(inside, self.labels, -1).astype(np.int64)
+        places = {key: place for place, key in enumerate(classes)}
+        return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int64)
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ShapeMismatch unless the features have the study's length."""
+        if self.features.shape[1] != dim:
+            raise ShapeMismatch(
+                f"features have {self.features.shape[1]} columns; the study's extractor gives {dim}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"<Records, {len(self)} rows>"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Selection:
+    """The rows that a run sums, and the numbers of rows skipped: for the member's eyes only.
+
+    Attributes:
+        features: (k, dim) the selected rows.
+        labels: (k,) their class indices.
+        ranks: (k, 32) uint8, the HMACs that recognise each row, under whichever extractor.
+        records: HMACs of the ids that have a row selected, sorted.
+        unusable: rows with NaN or infinity, of zeros, or with a label that is not a class of the study.
+        taken: usable rows whose records are reserved, spent or without budget.
+        beyond: usable rows of free records beyond `rows_per_id` or `most`.
+    """
+
+    features: Array
+    labels: Integers
+    ranks: Array
+    records: tuple[bytes, ...]
+    unusable: int
+    taken: int
+    beyond: int
+
+    def __repr__(self) -> str:
+        return f"<Selection of {len(self.labels)} rows, {len(self.records)} records>"
+
+
+@dataclass(frozen=True, repr=False)
+class Marks:
+    """Derives the names under which this installation knows its records in one federation.
+
+    Args:
+        secret: 32 bytes of this installation.
+        federation: its id, 32 bytes.
+    """
+
+    secret: bytes
+    federation: bytes
+
+    def record(self, identifier: bytes) -> bytes:
+        """The HMAC that stands for a record in the ledger."""
+        return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
+
+    def rows(self, records: Records) -> Iterator[bytes]:
+        """The rank of each row, in order.
+
+        Unusable rows keep their places, so that mending one row draws no other ones.
+        """
+        places = dict[bytes, int]()
+        for each in records.keys:
+            place = places[each] = places.get(each, -1) + 1
+            fields = info(Tag.ROW, self.federation, each, place.to_bytes(4, "little"))
+            yield hmac.digest(self.secret, fields, "sha256")
+
+
+def select(
+    records: Records,
+    question: Question,
+    marks: Marks,
+    free: Callable[[Sequence[bytes]], Collection[bytes]],
+) -> Selection:
+    """Select the rows of a run.
+
+    Args:
+        records: everything the member has.
+        question: of the study.
+        marks: of this installation.
+        free: returns those of the given records that the run may take.
+
+    Raises:
+        ShapeMismatch: the features are not as long as the study's.
+        Misuse: the study adds noise, and the records have no ids: its promise is for records, which ids recognise.
+    """
+    if question.noise is not None and records.ids is None:
+        raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
+    records.check_dim(question.dim)
+    labels = records.indices(question.classes)
+    usable = usable_rows(records.features, labels, len(question.classes))
+    ids = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
+    keyed = {each: marks.record(each) for each in ids}
+    allowed = set(free(tuple(keyed.values())))
+    by_id, taken = dict[bytes, list[tuple[bytes, int]]](), 0
+    for row, rank in enumerate(marks.rows(records)):
+        if not usable[row]:
+            continue
+        each = records.keys[row]
+        if keyed[each] in allowed:
+            by_id.setdefault(each, []).append((rank, row))
+        else:
+            taken += 1
+    rows_per_id = len(records) if records.ids is None else question.records.rows_per_id
+    ranked = sorted(pair for rows in by_id.values() for pair in sorted(rows)[:rows_per_id])
+    # A noisy vector is clipped instead: dropping rows would let one record decide about another one's.
+    kept = ranked if question.noise is not None else ranked[: question.records.most]
+    chosen = sorted((row, rank) for rank, row in kept)
+    rows = np.array([row for row, _ in chosen], np.int64)
+    return Selection(
+        records.features[rows],
+        labels[rows],
+        _ranks(rank for _, rank in chosen),
+        tuple(sorted({keyed[records.keys[row]] for row, _ in chosen})),
+        int(np.count_nonzero(~usable)),
+        taken,
+        int(np.count_nonzero(usable)) - taken - len(rows),
+    )
+
+
+def select_again(records: Records, dim: int, marks: Marks, ranks: Array) -> Array:
+    """(k, dim) features of the rows with these ranks, under another extractor; zeros for a row that is missing."""
+    records.check_dim(dim)
+    rows = {rank: row for row, rank in enumerate(marks.rows(records))}
+    features = np.zeros((len(ranks), dim), records.features.dtype)
+    for place, rank in enumerate(ranks):
+        if (row := rows.get(rank.tobytes())) is not None:
+            features[place] = records.features[row]
+    return features
+
+
+def _ranks(ranks: Iterator[bytes]) -> Array:
+    return np.frombuffer(b"".join(ranks), np.uint8).reshape(-1, _DIGEST_BYTES)
+
+
+def _labels_of(labels: Any, rows: int) -> Array:
+    """Class indices as integers, or class keys as an object array in which a missing label is None."""
+    found = as_array(labels)
+    if found.dtype.kind not in "UO" or not found.size:
+        return any_labels(found, rows, missing=True)
+    if found.shape != (rows,):
+        raise ShapeMismatch(f"labels have shape {found.shape} for {rows} rows, not ({rows},)")
+    keys = np.empty(rows, object)
+    for row, label in enumerate(found.tolist()):
+        missing = label is None or (
+            isinstance(label, float) and math.isnan(label)
+        )  # pandas has NaN among text
+        if not missing and not isinstance(label, str):
+            raise WrongDtype(
+                f"the label in row {row} is a {type(label).__name__}; pass class indices or class keys as text"
+            )
+        keys[row] = label if isinstance(label, str) else None
+    return keys
+
+
+def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
+    """Ids as bytes: text in UTF-8, integers in decimal digits."""
+    values = as_array(ids).tolist() if not isinstance(ids, list | tuple) else list(ids)
+    if len(values) != rows:
+        raise Misuse(f"{len(values)} ids for {rows} rows: pass one id a row")
+    found = []
+    for row, value in enumerate(values):
+        match value:
+            case str():
+                encoded = value.encode("utf-8", "surrogatepass")
+            case bytes():
+                encoded = value
+            case int() if not isinstance(value, bool):
+                encoded = str(value).encode()
+            case np.integer():
+                encoded = str(int(value)).encode()
+            case _:
+                raise Misuse(
+                    f"the id in row {row} is a {type(value).__name__}: ids are text, bytes or integers"
+                )
+        if not 0 < len(encoded) <= _ID_BYTES_MAX:
+            raise Misuse(f"the id in row {row} has {len(encoded)} bytes: an id has 1 to {_ID_BYTES_MAX}")
+        found.append(encoded)
+    return tuple(found)
+
+
+def _set(records: Records, name: str, value: object) -> None:
+    object.__setattr__(records, name, value)  # frozen: only while it is being made

@@ -1,0 +1,144 @@
+"""Which runs a federation has: what members look at who wait for one to join, and which step of a run is next (protocol §4.3)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, func, or_, select
+
+from protocol.messages import NO_CONTEXT, Link, Study
+from protocol.messages.opening import LOST_REASON
+from protocol.opening_rules import link_of
+from protocol.rest import RunsView, RunView
+from protocol.study import Content, Question, read_content
+from service.federations import Federations
+from service.storage.database import Database
+from service.storage.faults import tried
+from service.storage.tables import cohorts, links, studies
+from service.watch import Watch
+
+
+def next_step(
+    question: Question, period: str, repeats: bytes, cohort: bytes, links: Sequence[Link]
+) -> str | None:
+    """The step of a run that is opened next; None once the run is over.
+
+    A run over fresh records goes on in whatever cohort of its question and period; a repeated one is its cohort's own.
+
+    Args:
+        question: of the study.
+        period: its name.
+        repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
+        cohort: the cohort's id.
+        links: the federation's chain.
+    """
+    fresh = repeats == NO_CONTEXT
+    own = [
+        link
+        for link in links
+        if (link.question, link.period, link.repeats) == (question.digest, period, repeats)
+        and link.spends
+        and (fresh or link.cohort == cohort)
+    ]
+    if any(link.reason == LOST_REASON for link in own):
+        return None
+    steps: tuple[str, ...] = question.steps
+    if not fresh:
+        repeated = link_of(links, repeats)
+        steps = () if repeated is None else (repeated.step,)
+    spent = {link.step for link in own}
+    return next((step for step in steps if step not in spent), None)
+
+
+class Runs:
+    """Every federation's.
+
+    Args:
+        database: the truth.
+        federations: their chains.
+    """
+
+    def __init__(self, database: Database, federations: Federations) -> None:
+        self._database, self._federations = database, federations
+        self._revisions, self._watches = dict[str, int](), dict[str, Watch]()
+        self._made = dict[str, tuple[int, Sequence[tuple[int, RunView]]]]()
+        self._looks = set[asyncio.Task[None]]()
+
+    def watch(self, federation: str) -> Watch:
+        """Wakes those who wait for a change; of a federation that there is."""
+        if federation not in self._watches:
+            self._watches[federation] = Watch(lambda: self._revisions.get(federation, 0))
+        return self._watches[federation]
+
+    def watches(self) -> list[Watch]:
+        """All that somebody has waited for."""
+        return list(self._watches.values())
+
+    def changed(self, federation: str) -> None:
+        """A cohort or round of the federation has begun or ended: look, soon, if anybody waits for it."""
+        if federation in self._watches:
+            task = asyncio.get_running_loop().create_task(tried(self.look(federation)))
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+
+    async def look(self, federation: str) -> None:
+        """Bring the revision up to what storage holds: it grows with every cohort, its end of enrolment, and every attempt that ends."""
+        if federation not in self._watches:
+            return
+        opened = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
+        closed = opened.where(or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None)))
+        ended = select(func.count()).select_from(links).where(links.c.federation == federation)
+        async with self._database.reading() as connection:
+            counts = [(await connection.execute(query)).scalar_one() for query in (opened, closed, ended)]
+        self._revisions[federation] = max(self._revisions.get(federation, 0), sum(counts))
+        self._watches[federation].notify()
+
+    async def view(self, federation: str, now_s: float) -> RunsView:
+        """The runs of studies that have not expired, oldest first. Between two changes they are read once, for all who ask."""
+        self.watch(federation)
+        await self.look(federation)
+        revision, made = self._revisions[federation], self._made.get(federation)
+        if made is None or made[0] != revision:
+            made = self._made[federation] = revision, await self._read(federation)
+        return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
+
+    async def _read(self, federation: str) -> Sequence[tuple[int, RunView]]:
+        """All runs, each with when its study expires."""
+        chain = await self._federations.links(federation)
+        columns = (
+            cohorts.c.id,
+            cohorts.c.study,
+            cohorts.c.period,
+            cohorts.c.repeats,
+            cohorts.c.counter,
+            cohorts.c.manifest.is_not(None).label("formed"),
+            cohorts.c.fault.is_not(None).label("failed"),
+        )
+        own = select(*columns).where(cohorts.c.federation == federation)
+        published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(own.order_by(cohorts.c.counter))).all()
+            bodies = {row.hash: row.body for row in await connection.execute(published)}
+
+        def read() -> list[tuple[int, RunView]]:
+            contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
+            return [_run(row, contents[row.study], chain) for row in rows]
+
+        return await asyncio.to_thread(read)
+
+
+def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[int, RunView]:
+    repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
+    step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), chain)
+    view = RunView(
+        cohort=row.id,
+        study=row.study,
+        name=content.notes.name,
+        version=content.notes.version,
+        period=row.period,
+        counter=row.counter,
+        repeats=row.repeats,
+        state="formed" if row.formed else "failed" if row.failed else "enrolling",
+        over=bool(row.failed) or step is None,
+    )
+    return content.notes.expires, view

@@ -1,0 +1,246 @@
+"""Members that take part by themselves."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration.errors import ShapeMismatch
+from client_sdk.agent import LOOK_S, Agent
+from client_sdk.errors import Declined, NoResult, PeerFault
+from client_sdk.policy import Policy
+from client_sdk.records import Records
+from client_sdk.result import Result
+from protocol.causes import Cause
+from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
+
+
+def opening(federation: Federation, *periods: str) -> Callable[[], bool]:
+    """Where everybody waits, the operator opens a cohort a period, and its rounds; time passes where nothing is left to open."""
+    left, opened = list(periods), list[str]()
+
+    def stuck() -> bool:
+        for cohort in opened:
+            entry = federation.coordinator.cohorts[cohort]
+            if entry.manifest is not None and federation.leading_on(cohort)():
+                return True
+        if not left:
+            return False
+        opened.append(federation.coordinator.open_cohort(left.pop(0)))
+        return True
+
+    return stuck
+
+
+def next_of(federation: Federation, agents: dict[str, Agent], *periods: str) -> dict[str, Any]:
+    return federation.together(
+        {m: federation.open[m].joined(agent) for m, agent in agents.items()},
+        stuck=opening(federation, *periods),
+    )
+
+
+@pytest.mark.parametrize("question", [{}, WITHHOLDING, NOISY], ids=["exact", "withholding", "noisy"])
+def test_agents_see_a_run_to_its_result(tmp_path: Path, question: dict[str, Any]) -> None:
+    federation = Federation(tmp_path, question=question)
+    agents = federation.agents()
+    results = next_of(federation, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert {each.record.step for each in results.values()} == {"sum"}
+    assert all(each.counted for each in results.values())
+    ends = federation.together({m: federation.open[m].joined(agent) for m, agent in agents.items()})
+    assert ends == dict.fromkeys(federation.ids)
+    federation.close()
+
+
+def test_agents_go_on_from_run_to_run(federation: Federation) -> None:
+    features = {m: np.vstack([federation.data(m, p)[0] for p in ("p1", "p2", "p3")]) for m in federation.ids}
+    labels = {
+        m: np.concatenate([federation.data(m, p)[1] for p in ("p1", "p2", "p3")]) for m in federation.ids
+    }
+    agents = {
+        m: federation.member(m).agent(Records(features[m], labels[m], list(range(len(labels[m])))))
+        for m in federation.ids
+    }
+    for period, rows in (("p1", 40), ("p2", 20), ("p3", 0)):
+        results = next_of(federation, agents, period)
+        if rows:
+            assert {each.record.period for each in results.values()} == {period}
+            assert federation.open["member-0"].ledger()[-1].rows == rows
+    # Nobody has records left: everybody says no, and waits.
+    assert results == {}
+    said = [event.detail for member, event in federation.events if member == "member-0"]
+    assert any(
+        "study, period p3: the study needs 17 rows, and 0 are free (60 belong to" in each for each in said
+    )
+
+
+def test_an_agent_takes_no_part_in_what_is_not_approved(federation: Federation) -> None:
+    federation.policy = Policy(federation.admin.public)
+    agents = federation.agents(once=False)
+    assert next_of(federation, agents, "p1") == {}
+    assert federation.coordinator.cohorts
+    assert not any(each.enrolling.cards for each in federation.coordinator.cohorts.values())
+    approval = federation.content().approval.hex()
+    said = {event.detail for _, event in federation.events}
+    assert any(f"has not approved study study: read it, then approve {approval}" in each for each in said)
+    federation.policy = Policy(federation.admin.public, approved={approval})
+    results = federation.together(
+        {m: federation.open[m].joined(a) for m, a in federation.agents().items()},
+        stuck=federation.leading_on(next(iter(federation.coordinator.cohorts))),
+    )
+    assert {type(each) for each in results.values()} == {Result}, results
+
+
+def test_an_agent_of_one_period_leaves_others_alone(federation: Federation) -> None:
+    agents = federation.agents("p2", period="p2")
+    results = next_of(federation, agents, "p1", "p2")
+    assert {each.record.period for each in results.values()} == {"p2"}
+    assert [run.period for run in federation.open["member-0"].ledger()] == ["p2"]
+
+
+def test_once_raises_the_no(federation: Federation) -> None:
+    few = federation.member("member-0").agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
+    federation.coordinator.open_cohort()
+    with pytest.raises(Declined, match="0 are free"):
+        federation.alone(federation.open["member-0"].joined(few))
+
+
+def test_records_that_do_not_fit_one_study_do_not_end_an_agent(federation: Federation) -> None:
+    other = federation.make_study({"name": "other"}, dim=4)
+    federation.policy = Policy(federation.admin.public, approved={"study", "other"})
+    agents = federation.agents(once=False)
+    federation.coordinator.publish(other)
+    federation.coordinator.open_cohort()
+    federation.coordinator.publish(federation.study)
+    results = next_of(federation, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert any("the study's extractor gives 4" in event.detail for _, event in federation.events)
+    federation.coordinator.publish(other)
+    federation.coordinator.open_cohort("p2")
+    agent = federation.agents()["member-0"]
+    with pytest.raises(ShapeMismatch):
+        federation.alone(federation.open["member-0"].joined(agent))
+
+
+def test_a_voided_attempt_is_followed_by_the_next(federation: Federation) -> None:
+    agents = federation.agents()
+    begun = opening(federation, "p1")
+    cancelled = list[str]()
+
+    def stuck() -> bool:
+        rounds = [
+            each for each in federation.coordinator.rounds if not federation.coordinator.view(each).ended
+        ]
+        return bool(rounds) or begun()
+
+    flows = {m: federation.steps(federation.open[m].joined(a)) for m, a in agents.items()}
+    results: dict[str, Any] = {}
+    while flows:
+        waiting = 0
+        for member in list(flows):
+            try:
+                state, _ = next(flows[member])
+                waiting += state == "waits"
+            except StopIteration as end:
+                results[member] = end.value
+                del flows[member]
+        rounds = list(federation.coordinator.rounds)
+        if rounds and not cancelled:
+            cancelled.append(rounds[0])
+            federation.coordinator.cancel(rounds[0])
+        if flows and waiting == len(flows):
+            assert stuck()
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert len(federation.coordinator.rounds) == 2
+    assert any("join the next attempt" in event.detail for _, event in federation.events)
+
+
+def test_once_ends_where_the_run_has_no_result(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solve = federation.coordinator._solve
+
+    def broken(entry: Any, phase: Any) -> None:
+        solve(entry, phase)
+        entry.fault = PeerFault(Cause.SUM_CHECK_FAILED, "a trace")
+
+    monkeypatch.setattr(federation.coordinator, "_solve", broken)
+    results = next_of(federation, federation.agents(), "p1")
+    assert {type(each) for each in results.values()} == {NoResult}, results
+    # The operator repeats it, and agents go on without being told.
+    monkeypatch.setattr(federation.coordinator, "_solve", solve)
+    [round_] = federation.coordinator.rounds.values()
+    agents = federation.agents()
+    again = federation.coordinator.open_cohort("p1", round_.phase.attempt.context.hex())
+    results = federation.together(
+        {m: federation.open[m].joined(agent) for m, agent in agents.items()},
+        stuck=federation.leading_on(again),
+    )
+    assert {type(each) for each in results.values()} == {Result}, results
+
+
+@pytest.mark.parametrize(
+    "part", ["PUT /v1/cohorts", "manifest/member-0", "uploads/member-0", "answers", "result"]
+)
+def test_a_fresh_agent_goes_on_where_the_last_one_was(tmp_path: Path, part: str) -> None:
+    federation = Federation(tmp_path)
+    agents = federation.agents()
+    stuck = opening(federation, "p1")
+    flows = {m: federation.open[m].joined(agent) for m, agent in agents.items()}
+    federation.together(flows, stuck=stuck, vanish={"member-0": part})
+    fresh = federation.member("member-0").agent(Records(np.zeros((0, 3)), np.zeros(0, int)), once=True)
+    others = {m: federation.member(m).agent(federation.records(m), once=True) for m in federation.ids[1:]}
+    done = federation.coordinator.rounds and all(
+        federation.coordinator.view(each).ended for each in federation.coordinator.rounds
+    )
+    running = {"member-0": fresh} if done else {"member-0": fresh, **others}
+    results = federation.together({m: federation.open[m].joined(a) for m, a in running.items()}, stuck=stuck)
+    assert isinstance(results["member-0"], Result), results
+    federation.close()
+
+
+def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(federation: Federation) -> None:
+    data = {m: [federation.data(m, p) for p in ("p1", "p2", "p3")] for m in federation.ids}
+    agents = {}
+    for member, parts in data.items():
+        features, labels = np.vstack([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        agents[member] = federation.member(member).agent(Records(features, labels, list(range(len(labels)))))
+    federation.coordinator.open_cohort("p1")
+    flows = {m: federation.steps(federation.open[m].joined(a)) for m, a in agents.items()}
+    first = next(iter(federation.coordinator.cohorts))
+    silent = flows.pop("member-2")
+    while federation.coordinator.cohorts[first].manifest is None:
+        for steps in (*flows.values(), silent):
+            next(steps)
+    federation.coordinator.open_round(first)
+    other = federation.coordinator.open_cohort("p2")
+    for _ in range(400):
+        for steps in flows.values():
+            state, _ = next(steps)
+        if state == "waits":
+            federation.clock.now_s += LOOK_S
+            federation.coordinator.rounds[federation.coordinator.cohorts[first].rounds[0]].version += 1
+        if len(federation.coordinator.cohorts[other].enrolling.cards) == 2:
+            break
+    assert set(federation.coordinator.cohorts[other].enrolling.cards) == {"member-0", "member-1"}
+
+
+def test_agents_help_to_end_an_overdue_round(federation: Federation) -> None:
+    agents = federation.agents()
+    stuck = opening(federation, "p1")
+    flows = {m: federation.open[m].joined(agent) for m, agent in agents.items()}
+    federation.together(flows, stuck=stuck, vanish=dict.fromkeys(federation.ids, "chunks/1"))
+    [round_id] = federation.coordinator.rounds
+    federation.clock.now_s += 2 * 86_400
+    federation.coordinator.cancel(round_id)
+    federation.coordinator.expire(round_id)
+    assert federation.coordinator.view(round_id).state == "erasing"
+    again = {m: federation.member(m).agent(federation.records(m), once=False) for m in federation.ids}
+    cohort = federation.coordinator.rounds[round_id].phase.attempt.manifest.cohort.hex()
+    results = federation.together(
+        {m: federation.open[m].joined(a) for m, a in again.items()}, stuck=federation.leading_on(cohort)
+    )
+    assert federation.coordinator.view(round_id).state == "erased"
+    assert {type(each) for each in results.values()} == {Result}, results

@@ -1,0 +1,207 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration.errors import ShapeMismatch, WrongDtype
+from client_sdk.errors import Misuse
+from client_sdk.records import Marks, Records, Selection, select, select_again
+from protocol.simulator import simulated_content, simulated_question
+from protocol.study import Question
+
+SECRET, FEDERATION = b"s" * 32, b"f" * 32
+RNG = np.random.default_rng(0)
+
+
+def records(rows: int = 40, ids: Any = None, **changed: Any) -> Records:
+    features = np.random.default_rng(1).standard_normal((rows, 3))
+    labels = np.arange(rows) % 4
+    return Records(changed.get("features", features), changed.get("labels", labels), ids)
+
+
+def asked(rows_per_id: int = 1, most: int = 1000) -> Question:
+    # Limits of a handful of rows break the rules of §4.1, which this is not about.
+    whole = simulated_content(simulated_question(3), 0).question
+    limits = whole.records.model_copy(update={"least": 1, "most": most, "rows_per_id": rows_per_id})
+    return whole.model_copy(update={"dim": 3, "records": limits})
+
+
+def chosen(
+    given: Records,
+    *,
+    rows_per_id: int = 1,
+    most: int = 1000,
+    noisy: bool = False,
+    taken: frozenset[bytes] = frozenset(),
+    secret: bytes = SECRET,
+    federation: bytes = FEDERATION,
+) -> Selection:
+    question = asked(rows_per_id, most)
+    if noisy:
+        question = question.model_copy(update={"noise": object()})
+    return select(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
+
+
+def rows_of(given: Records, found: Selection) -> list[int]:
+    """Where the selected rows stand."""
+    return [int(np.flatnonzero((given.features == row).all(axis=1))[0]) for row in found.features]
+
+
+def test_every_usable_row_of_its_own_id_is_taken() -> None:
+    given = records(ids=[f"p{row}" for row in range(40)])
+    found = chosen(given)
+    assert rows_of(given, found) == list(range(40))
+    assert found.labels.tolist() == given.labels.tolist()
+    assert len({rank.tobytes() for rank in found.ranks}) == 40
+    assert len(found.records) == 40
+    assert (found.unusable, found.taken, found.beyond) == (0, 0, 0)
+    assert repr(found) == "<Selection of 40 rows, 40 records>"
+
+
+def test_unusable_rows_are_skipped_and_counted() -> None:
+    features = np.random.default_rng(1).standard_normal((6, 3))
+    features[1, 0], features[2, 2], features[3] = np.nan, np.inf, 0
+    given = records(6, list("abcdef"), features=features, labels=np.array([0, 1, 1, 1, 4, -1]))
+    found = chosen(given)
+    assert rows_of(given, found) == [0]
+    assert found.unusable == 5
+
+
+def test_a_missing_label_in_a_float_column_is_an_unusable_row() -> None:
+    given = records(3, list("abc"), labels=np.array([0.0, np.nan, 1.5]))
+    found = chosen(given)
+    assert (rows_of(given, found), found.unusable) == ([0], 2)
+
+
+def test_labels_are_class_keys_too() -> None:
+    """They are matched by key, whatever the class is called for people."""
+    given = records(5, list("abcde"), labels=["b", "a", None, "unknown", float("nan")])
+    found = chosen(given)
+    assert (found.labels.tolist(), found.unusable) == ([1, 0], 3)
+    assert records(2, list("ab"), labels=np.array(["d", "c"])).indices("abcd").tolist() == [3, 2]
+
+
+def test_at_most_so_many_rows_of_an_id_and_in_all() -> None:
+    ids = [f"p{row // 4}" for row in range(40)]
+    given = records(ids=ids)
+    two = chosen(given, rows_per_id=2)
+    assert np.bincount(np.array(rows_of(given, two)) // 4).tolist() == [2] * 10
+    assert two.beyond == 20
+    five = chosen(given, rows_per_id=2, most=5)
+    assert len(five.labels) == 5
+    assert set(rows_of(given, five)) < set(rows_of(given, two))
+    # A noisy vector is clipped instead.
+    assert len(chosen(given, rows_per_id=2, most=5, noisy=True).labels) == 20
+
+
+def test_the_selection_does_not_depend_on_other_ids_or_on_the_order_of_ids() -> None:
+    """The ranks follow from the secret, the id and the row's place among the id's rows, whatever stands around them."""
+    ids = np.array([f"p{row % 10}" for row in range(40)])
+    given = records(ids=ids)
+    first = set(rows_of(given, chosen(given, most=7)))
+    groups = RNG.permutation(10)
+    order = np.concatenate([np.flatnonzero(ids == f"p{each}") for each in groups])
+    moved = Records(given.features[order], given.labels[order], ids[order])
+    assert {int(order[row]) for row in rows_of(moved, chosen(moved, most=7))} == first
+    assert first == set(rows_of(given, chosen(given, most=7)))
+
+
+def test_a_mended_row_draws_no_other_rows_of_its_id() -> None:
+    ids = ["p"] * 8
+    whole = records(8, ids)
+    [best] = rows_of(whole, chosen(whole))
+    others = [row for row in range(8) if row != best]
+    damaged = whole.features.copy()
+    damaged[others[0]] = np.nan
+    mended = Records(damaged, whole.labels, ids)
+    assert rows_of(mended, chosen(mended)) == [best]
+
+
+def test_spent_records_are_skipped_and_counted() -> None:
+    given = records(ids=[row // 2 for row in range(40)])
+    first = chosen(given, most=5)
+    second = chosen(given, taken=frozenset(first.records))
+    assert not set(first.records) & set(second.records)
+    halves = [{row // 2 for row in rows_of(given, each)} for each in (first, second)]
+    assert not halves[0] & halves[1]
+    assert second.taken == 10
+    assert len(second.labels) == 15
+
+
+@pytest.mark.parametrize("changed", [{"secret": b"t" * 32}, {"federation": b"g" * 32}])
+def test_keys_and_ranks_are_of_one_secret_and_federation(changed: dict[str, Any]) -> None:
+    given = records(ids=[row // 4 for row in range(40)])
+    one, other = chosen(given), chosen(given, **changed)
+    assert not set(one.records) & set(other.records)
+    assert rows_of(given, one) != rows_of(given, other)
+
+
+def test_without_ids_the_data_set_is_one_record() -> None:
+    given = records()
+    found = chosen(given, rows_per_id=1, most=7)
+    assert (len(found.labels), len(found.records)) == (7, 1)
+    assert len(chosen(given, taken=frozenset(found.records)).labels) == 0
+
+
+def test_ids_are_text_bytes_or_integers() -> None:
+    keyed = [
+        chosen(records(3, ids)).records
+        for ids in (
+            ["1", "2", "3"],
+            [b"1", b"2", b"3"],
+            [1, 2, 3],
+            np.array([1, 2, 3]),
+            np.array(["1", "2", "3"]),
+        )
+    ]
+    assert len(set(keyed)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (["a"], "1 ids for 40 rows"),
+        ([1.5] * 40, "row 0 is a float"),
+        ([None] * 40, "row 0 is a NoneType"),
+        ([True] * 40, "row 0 is a bool"),
+        (["a"] * 39 + [""], "row 39 has 0 bytes"),
+        (["a" * 1025] * 40, "1025 bytes"),
+    ],
+)
+def test_ids_that_recognise_nothing_are_refused(ids: Any, said: str) -> None:
+    with pytest.raises(Misuse, match=said):
+        records(ids=ids)
+
+
+def test_wrong_shapes_and_types_raise_at_construction() -> None:
+    with pytest.raises(ShapeMismatch):
+        records(features=np.zeros(40))
+    with pytest.raises(ShapeMismatch):
+        records(labels=np.zeros(39, int))
+    with pytest.raises(WrongDtype):
+        records(features=np.zeros((40, 3), int))
+    with pytest.raises(WrongDtype):
+        records(labels=[b"a"] * 40)
+    with pytest.raises(WrongDtype, match="the label in row 1 is a int"):
+        records(labels=np.array(["a", 1] * 20, object))
+    with pytest.raises(ShapeMismatch, match="features have 3 columns; the study's extractor gives 10"):
+        records().check_dim(10)
+    assert repr(records()) == "<Records, 40 rows>"
+    assert len(records()) == 40
+
+
+def test_the_same_rows_are_found_under_another_extractor() -> None:
+    ids = [f"p{row // 2}" for row in range(40)]
+    given = records(ids=ids)
+    found = chosen(given, most=9)
+    order = RNG.permutation(20)
+    kept = np.concatenate(
+        [np.arange(2 * each, 2 * each + 2) for each in order if each != rows_of(given, found)[0] // 2]
+    )
+    other = Records(np.arange(200.0).reshape(40, 5)[kept], given.labels[kept], [ids[row] for row in kept])
+    features = select_again(other, 5, Marks(SECRET, FEDERATION), found.ranks)
+    expected = np.arange(200.0).reshape(40, 5)[rows_of(given, found)]
+    expected[0] = 0  # its record is missing from the other features
+    assert np.array_equal(features, expected)
+    with pytest.raises(ShapeMismatch):
+        select_again(other, 6, Marks(SECRET, FEDERATION), found.ranks)

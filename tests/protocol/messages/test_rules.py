@@ -1,0 +1,213 @@
+"""What a message refuses by itself when it is decoded (protocol §3, §4.1)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey
+from protocol.merkle import Tree
+from protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    Certificate,
+    Chain,
+    Entry,
+    Freeze,
+    KeyCard,
+    Link,
+    Manifest,
+    Message,
+    Opening,
+    Roster,
+    Shown,
+    SurvivorSet,
+    Terms,
+    VoidRequest,
+    cards_tree,
+)
+from tests.protocol.forging import again
+from tests.protocol.messages.forms import sample
+
+KEY = SigningKey(b"\xad" * 32)
+LINK: Link = sample(Link)
+TERMS: Terms = sample(Terms)
+ROSTER: Roster = sample(Roster)
+CERTIFICATE: Certificate = sample(Certificate)
+OPENING: Opening = sample(Opening)
+VOID = replace(CERTIFICATE, survivors=(), reason="cancelled")
+MISMATCH = r"^manifest-mismatch: .*\[coordinator\]$"
+
+
+def opening(**changes: Any) -> Opening:
+    return replace(OPENING, **changes)
+
+
+def terms(**changes: Any) -> Opening:
+    return opening(terms=replace(TERMS, **changes))
+
+
+def links(**changes: Any) -> Opening:
+    return opening(links=(replace(LINK, **changes),))
+
+
+def members(*entries: tuple[str, bytes], **changes: Any) -> Roster:
+    return replace(ROSTER, members=tuple(Entry(name, key * 32) for name, key in entries), **changes)
+
+
+REFUSED: list[tuple[str, Message]] = [
+    # Roster
+    ("duplicate: .*admin", members(("a", b"\x01"), ("b", b"\x01"))),
+    *(
+        (f"malformed: no member can be called {name}", members(("a", b"\x01"), (name, b"\x02")))
+        for name in ("admin", "coordinator", "operator")
+    ),
+    ("unknown-member: .*eve", replace(ROSTER, decryptors=("eve",))),
+    ("unknown-member: .*eve", replace(ROSTER, readers=("eve",))),
+    # Manifest
+    ("malformed: a decryptor", replace(sample(Manifest), decryptors=("eve",))),
+    (
+        "malformed: a decryptor",
+        replace(sample(Cards), manifest=replace(sample(Manifest), decryptors=("eve",))),
+    ),
+    # Opening
+    ("wrong-sequence: attempt 8", opening(attempt=8)),
+    ("wrong-sequence: attempt 8", links(attempt=8)),
+    ("wrong-sequence: attempt 8", Chain(b"\x01" * 32, (replace(LINK, attempt=8),))),
+    ("malformed: survivors do not go", links(survivors=NO_CONTEXT)),
+    *(("malformed: survivors do not go", links(reason=reason)) for reason in ("cancelled", "erased", "lost")),
+    ("terms-refused: .* without an indicator", terms(indicator=NO_CONTEXT, evicted=())),
+    ("terms-refused: .* without an indicator", terms(indicator=NO_CONTEXT, withheld=())),
+    # Freeze, void requests and certificates
+    ("malformed: a set of survivors has none", replace(sample(Freeze), earlier=(SurvivorSet(()),))),
+    *(("malformed: a request to void", VoidRequest(NO_CONTEXT, r)) for r in ("none", "erased", "lost")),
+    *(
+        ("malformed: a certificate has survivors, or a reason", replace(CERTIFICATE, reason=reason))
+        for reason in ("cancelled", "erased", "lost")
+    ),
+    *(
+        ("malformed: a certificate has survivors, or a reason", replace(VOID, reason=reason))
+        for reason in ("none", "erased", "lost")
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED)
+def test_what_breaks_a_rule_is_not_decoded(words: str, message: Message) -> None:
+    with pytest.raises(PeerFault, match=rf"^{words}"):
+        type(message).from_bytes(message.to_bytes())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        members(("a", b"\x01"), ("b", b"\x02")),
+        opening(attempt=7),
+        links(reason="lost", survivors=NO_CONTEXT),
+        terms(indicator=NO_CONTEXT, withheld=(), evicted=()),
+        terms(withheld=(0, (1 << 32) - 1)),
+        replace(sample(Freeze), earlier=()),
+        VOID,
+    ],
+)
+def test_what_keeps_the_rules_is(message: Message) -> None:
+    assert type(message).from_bytes(message.to_bytes()) == message
+
+
+def test_what_is_out_of_order_is_not_encoded() -> None:
+    with pytest.raises(Misuse, match="ascending"):
+        members(("b", b"\x02"), ("a", b"\x01")).to_bytes()
+
+
+@pytest.mark.parametrize(("reason", "spends"), [("none", True), ("lost", True), ("erased", False)])
+def test_certified_and_lost_attempts_spend_their_records(reason: str, *, spends: bool) -> None:
+    assert replace(LINK, reason=reason).spends is spends
+
+
+# The admin's word
+
+
+def signed(**changes: Any) -> Roster:
+    return again(ROSTER, KEY, **{"federation": KEY.public, "number": 7, **changes})
+
+
+def test_a_member_checks_federation_then_signature_then_number() -> None:
+    seen = signed()
+    signed().verify_admin(KEY.public)
+    signed().verify_admin(KEY.public, seen=seen)
+    signed(number=8).verify_admin(KEY.public, seen=seen)
+    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
+        replace(seen, number=6).verify_admin(bytes(32), seen=seen)
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
+        replace(seen, number=6).verify_admin(KEY.public, seen=seen)
+    for rolled_back in ({"number": 6}, {"name": "another"}):
+        with pytest.raises(PeerFault, match=r"^roster-rollback:"):
+            signed(**rolled_back).verify_admin(KEY.public, seen=seen)
+
+
+def test_a_members_key_is_found_and_a_strangers_is_not() -> None:
+    assert ROSTER.key_of("a") == ROSTER.members[0].key
+    with pytest.raises(PeerFault, match=r"^unknown-member: eve is not in roster 1 \[eve\]$"):
+        ROSTER.key_of("eve")
+
+
+# Cards and the root that binds them
+
+NAMES = ("ann", "bob", "cat", "dan", "eve")
+CARDS = {name: replace(sample(KeyCard), member=name) for name in NAMES}
+TREE = cards_tree(CARDS.values())
+BOUND = replace(sample(Manifest), members=NAMES, decryptors=(), cards_root=TREE.root)
+
+
+def show(*names: str, paths: bool = True, **changes: Any) -> Cards:
+    """Those members' cards with their paths, or all cards without."""
+    return Cards(
+        replace(BOUND, **changes),
+        tuple(Shown(CARDS[name], tuple(TREE.path(BOUND.place[name])) if paths else ()) for name in names),
+    )
+
+
+@pytest.mark.parametrize("cards", [show(*NAMES, paths=False), show("bob", "eve"), show("cat"), show()])
+def test_cards_shown_all_without_paths_or_some_with_theirs_are_bound(cards: Cards) -> None:
+    cards.check_bound()
+    assert cards.by_member == {shown.member: CARDS[shown.member] for shown in cards.shown}
+
+
+@pytest.mark.parametrize(
+    "cards",
+    [
+        show(*NAMES, paths=False, cards_root=bytes(32)),
+        show(*NAMES),
+        show("bob", "eve", paths=False),
+        show("bob", cards_root=bytes(32)),
+        show("bob", members=NAMES[:4]),
+        show("eve", members=NAMES[:4]),
+        show("bob", members=NAMES[1:]),
+        show(paths=False, members=(), cards_root=TREE.root),
+    ],
+    ids=["root", "paths-beside-all", "no-paths", "other-root", "count", "stranger", "place", "nobody"],
+)
+def test_cards_that_the_root_does_not_bind_are_the_coordinators_fault(cards: Cards) -> None:
+    with pytest.raises(PeerFault, match=MISMATCH):
+        cards.check_bound()
+
+
+@pytest.mark.parametrize("field", ["mask_key", "box_key", "nonce", "signature"])
+def test_one_changed_card_is_seen_however_it_is_shown(field: str) -> None:
+    for cards in (show(*NAMES, paths=False), show("ann", "cat")):
+        first = cards.shown[0]
+        changed: dict[str, Any] = {field: bytes(len(getattr(first.card, field)))}
+        shown = (replace(first, card=replace(first.card, **changed)), *cards.shown[1:])
+        with pytest.raises(PeerFault, match=MISMATCH):
+            replace(cards, shown=shown).check_bound()
+
+
+def test_a_cohort_of_nobody_is_bound_by_the_root_over_nothing() -> None:
+    show(paths=False, members=(), cards_root=Tree.of([b""]).root).check_bound()
+
+
+def test_links_that_many_messages_name_are_one_object_each() -> None:
+    first, second = (Chain.from_bytes(Chain(b"\x01" * 32, (LINK,)).to_bytes()) for _ in range(2))
+    assert first.links[0] is second.links[0]
+    assert first.links[0] is not LINK  # made, not decoded

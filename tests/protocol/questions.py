@@ -1,0 +1,33 @@
+"""Fields of questions that tests give the simulator: `Federation(5, question=GRADIENTS)`."""
+
+from typing import Any
+
+from protocol.messages import NO_CONTEXT, Link
+from protocol.simulator import Federation
+
+GRADIENTS: dict[str, Any] = {
+    "ring_bits": 48,
+    "noise": {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+gradients"},
+}
+"""31 steps in one cohort."""
+MEAN_SUM: dict[str, Any] = {**GRADIENTS, "noise": {**GRADIENTS["noise"], "recipe": "mean+sum"}}
+
+
+def link(federation: Federation, place: tuple[int, int] = (0, 0), **changes: Any) -> Link:
+    """A VOID of another step in the federation's cohort, or what the changes make of it."""
+    values: dict[str, Any] = {
+        "cohort": federation.manifest.cohort,
+        "sequence": place[0],
+        "attempt": place[1],
+        "question": federation.content.question.digest,
+        "period": federation.manifest.period,
+        "step": "sum",
+        "repeats": federation.manifest.repeats,
+        "context": bytes([1, *place]) + bytes(29),
+        "reason": "cancelled",
+        "survivors": NO_CONTEXT,
+        **changes,
+    }
+    if values["reason"] == "none" and "survivors" not in changes:
+        values["survivors"] = b"\x05" * 32
+    return Link(**values)

@@ -1,0 +1,59 @@
+"""Masked sums over REST are, to the last integer, what the page says a member's rows add up to (docs/protocol.md §8.1)."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from safetensors.numpy import load
+
+from protocol.simulator import After
+from tests.service.driver import SIX, Party
+from tests.service.serving import Server
+
+Rows = npt.NDArray[np.float64]
+
+
+def moments(rows: Rows, labels: npt.NDArray[np.int64], classes: int, scale: int) -> Any:
+    """V's upper triangle, U and counts."""
+    upper = np.triu_indices(rows.shape[1])
+    V = rows.T @ rows
+    U = np.stack([rows[labels == label].sum(axis=0) for label in range(classes)], axis=1)
+    counts = np.bincount(labels, minlength=classes)
+    return np.rint(np.ldexp(np.concatenate([V[upper], U.ravel(), counts]), scale)).astype(np.int64)
+
+
+def ccvr(rows: Rows, labels: npt.NDArray[np.int64], classes: int, scale: int) -> Any:
+    """Counts, sums and second moments by class."""
+    upper = np.triu_indices(rows.shape[1])
+    own = [rows[labels == label] for label in range(classes)]
+    sums = np.stack([each.sum(axis=0) for each in own])
+    squares = np.concatenate([(each.T @ each)[upper] for each in own])
+    counts = np.bincount(labels, minlength=classes)
+    return np.rint(np.ldexp(np.concatenate([counts, sums.ravel(), squares]), scale)).astype(np.int64)
+
+
+PLAINLY: dict[str, tuple[dict[str, Any], Any]] = {
+    "ffc": ({"kind": "ffc", "bias": False}, moments),
+    "ccvr": ({"kind": "ccvr"}, ccvr),
+}
+
+
+@pytest.mark.parametrize("ring_bits", [32, 48])
+@pytest.mark.parametrize("kind", PLAINLY)
+async def test_the_sum_is_the_plain_one_whoever_drops_out(server: Server, kind: str, ring_bits: int) -> None:
+    statistic, plainly = PLAINLY[kind]
+    after = {"ccvr": {"samples_per_class": 20, "power": 0.5}} if kind == "ccvr" else {}
+    party = Party(SIX, question={"statistics": [statistic], "ring_bits": ring_bits}, after=after)
+    await party.begin(server)
+    party.drop = {"m-1": After.ANNOUNCEMENT, "m-4": After.RECEIPT}
+    round_id = await party.open_round(server)
+    view = await party.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", [m for m in party.ids if m != "m-1"])
+    total = load((await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content)["sum"]
+    expected = np.zeros_like(total)
+    for member in view["survivors"]:
+        features, labels = party.records(member)
+        unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+        expected += plainly(unit, labels, party.classes, party.content.question.scale)
+    np.testing.assert_array_equal(total, expected)

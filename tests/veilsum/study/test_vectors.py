@@ -1,0 +1,190 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.rare_classes import check_enough_rows, class_floor, withheld_classes
+from protocol.study import Question
+from tests.veilsum.study.specs import spec_of
+from veilsum.study.answers import pooled
+from veilsum.study.vectors import vector
+
+THREE = [
+    {"kind": "ffc", "bias": True},
+    {"kind": "random-features", "size": 8, "bandwidth": 0.7},
+    {"kind": "ccvr"},
+]
+
+
+def asked(step: str = "sum", *, withheld: tuple[int, ...] = (), **more: Any) -> Any:
+    """A step of a question over 4 features and 3 classes."""
+    return spec_of(step, withheld=withheld, **{"dim": 4, "classes": ["a", "b", "c"], **more})
+
+
+def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, 4)).astype(np.float32), rng.integers(0, 3, rows)
+
+
+def by_the_page(question: Question, features: Any, labels: Any, withheld: tuple[int, ...] = ()) -> list[int]:
+    """The vector as docs/protocol.md §8.1 words it, an element at a time."""
+    kept = [(f.astype(float), c) for f, c in zip(features, labels.tolist(), strict=True) if c not in withheld]
+    units = [(f / math.sqrt(math.fsum(f * f)), c) for f, c in kept]
+    classes = len(question.classes)
+    values: list[float] = []
+
+    def moments(rows: list[tuple[Any, int]]) -> None:
+        width = len(rows[0][0])
+        values.extend(math.fsum(r[i] * r[j] for r, _ in rows) for i in range(width) for j in range(i, width))
+        values.extend(
+            math.fsum(r[i] for r, c in rows if c == k) for i in range(width) for k in range(classes)
+        )
+        values.extend(sum(c == k for _, c in rows) for k in range(classes))
+
+    for block in question.statistics:
+        if block.kind == "ffc":
+            root = math.sqrt(0.5)
+            moments([(np.append(z * root, root) if block.bias else z, c) for z, c in units])
+        elif block.kind == "random-features":
+            omega = RandomFeatures(question.dim, block.size, block.bandwidth, question.digest).directions
+            scale = math.sqrt(2 / block.size)
+            moments(
+                [
+                    (
+                        np.array([f(w @ z) * scale for w in omega for f in (math.cos, math.sin)]),
+                        c,
+                    )
+                    for z, c in units
+                ]
+            )
+        else:
+            values.extend(sum(c == k for _, c in units) for k in range(classes))
+            values.extend(
+                math.fsum(z[i] for z, c in units if c == k) for k in range(classes) for i in range(4)
+            )
+            values.extend(
+                math.fsum(z[i] * z[j] for z, c in units if c == k)
+                for k in range(classes)
+                for i in range(4)
+                for j in range(i, 4)
+            )
+    return [round(value * 2**question.scale) for value in values]
+
+
+def test_the_example_of_the_page() -> None:
+    records = {"least": 17, "most": 20, "least_per_class": 1, "rows_per_id": 1}
+    spec = spec_of(
+        dim=2, ring_bits=32, members_min=3, members_max=3, a=0, withhold={"margin": 0}, records=records
+    )
+    found = vector(spec, np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([0, 1]))
+    assert found.tolist() == [
+        12079596,
+        16106127,
+        55029268,
+        20132659,
+        0,
+        26843546,
+        33554432,
+        33554432,
+        33554432,
+    ]
+
+
+@pytest.mark.parametrize("withheld", [(), (1,), (0, 2)])
+@pytest.mark.parametrize("statistics", [THREE[:1], THREE[1:2], THREE[2:], THREE])
+def test_a_vector_is_what_the_page_says(statistics: Any, withheld: tuple[int, ...]) -> None:
+    spec = asked(statistics=statistics, ring_bits=32, withheld=withheld)
+    features, labels = member(0)
+    found = vector(spec, features, labels)
+    assert found.shape == (spec.elements,)
+    assert np.abs(found - by_the_page(spec.question, features, labels, withheld)).max() <= 1
+
+
+def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
+    spec = asked(statistics=THREE)
+    members = [member(seed) for seed in range(12)]
+    total = np.sum([vector(spec, *each) for each in members], axis=0)
+    features, labels = (np.concatenate(parts) for parts in zip(*members, strict=True))
+    found: Any = pooled(spec, total, 12)
+    assert list(found) == ["ffc", "random-features", "ccvr"]
+    plain = FFCStatistics(4, 3, bias=True, normalise=True)
+    plain.update(features, labels)
+    ffc = found["ffc"]
+    assert isinstance(ffc, FFCStatistics)
+    np.testing.assert_allclose(ffc.V, plain.V, atol=12 * 2.0**-spec.question.scale)
+    np.testing.assert_allclose(ffc.U, plain.U, atol=12 * 2.0**-spec.question.scale)
+    assert ffc.counts.tolist() == plain.counts.tolist()
+    np.testing.assert_allclose(
+        solve_ffc(ffc, ridge=0.1).weights, solve_ffc(plain, ridge=0.1).weights, atol=1e-6
+    )
+    ccvr = found["ccvr"]
+    assert isinstance(ccvr, CCVRStatistics)
+    assert ccvr.counts.tolist() == plain.counts.tolist()
+    scaled = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(ccvr.mean(1), scaled[labels == 1].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(ccvr.covariance(1), np.cov(scaled[labels == 1].T), atol=1e-6)
+
+
+def test_a_sum_that_no_honest_members_have_is_refused() -> None:
+    spec = asked(statistics=THREE)
+    total = np.sum([vector(spec, *member(seed)) for seed in range(12)], axis=0)
+    for element in (0, len(total) // 2, len(total) - 1):
+        spoiled = total.copy()
+        spoiled[element] += 1 << spec.ring_bits - 3
+        with pytest.raises(PeerFault, match=r"identity broken: [a-z ]+$") as refused:
+            pooled(spec, spoiled, 12)
+        assert refused.value.cause is Cause.SUM_CHECK_FAILED
+
+
+def test_a_member_without_rows_sends_zeros() -> None:
+    features, labels = member(0)
+    assert not vector(asked(statistics=THREE), features[:0], labels[:0]).any()
+    assert not vector(asked(statistics=THREE, withheld=(0, 1, 2)), features, labels).any()
+    assert not vector(asked("indicator"), features[:0], labels[:0]).any()
+
+
+def test_a_row_that_can_t_be_used_adds_nothing() -> None:
+    features, labels = member(0)
+    spoiled = features.copy()
+    spoiled[3], spoiled[5, 1] = 0, np.nan
+    named = labels.copy()
+    named[7], named[8] = 3, -1
+    kept = np.setdiff1d(np.arange(len(labels)), [3, 5, 7, 8])
+    spec = asked(statistics=THREE)
+    assert (vector(spec, spoiled, named) == vector(spec, features[kept], labels[kept])).all()
+
+
+def test_a_class_is_held_from_so_many_rows_on() -> None:
+    labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
+    assert vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
+
+
+def test_rare_classes_and_thin_ones_are_withheld() -> None:
+    def rare(holders: tuple[int, ...], **more: Any) -> tuple[int, ...]:
+        return withheld_classes(asked(**more).question, holders)
+
+    assert rare((8, 9, 12)) == (0,)
+    assert rare((5, 6, 12), withhold={"margin": 0}) == (0,)
+    # ⌈2·4/5⌉ + a + r = 8: the floor of 9 holders stands; with one row a class it is 8 + 6.
+    assert rare((8, 9, 12), statistics=THREE) == (0,)
+    one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
+    assert rare((13, 14, 15), statistics=THREE, records=one_each) == (0,)
+    assert rare((13, 9, 8), statistics=THREE, records=one_each, thin_classes=True) == (2,)
+    assert rare((0, 1, 2), withhold=None, thin_classes=True) == ()
+    assert class_floor(asked().question) == 9
+
+
+def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
+    question = asked().question
+    check_enough_rows(question, (12, 0, 0))
+    with pytest.raises(PeerFault) as refused:
+        check_enough_rows(question, (8, 8, 8))
+    assert refused.value.cause is Cause.INDICATOR_MISMATCH
+    assert "as few as 0 rows" in refused.value.detail
+    one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
+    with pytest.raises(PeerFault, match="as few as 6 rows"):
+        check_enough_rows(asked(records=one_each).question, (12, 0, 0))

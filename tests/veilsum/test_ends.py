@@ -1,0 +1,91 @@
+"""Rounds that end without a sum, by commands: past their latest end, and closed by the admin."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from client_sdk import Identity, Member, Policy
+from protocol.messages import Roster
+from tests.veilsum.cli import PATIENCE_S, PERIOD, Cli, Consortium, threaded, until
+from veilsum.commands.member import _load
+
+Make = Callable[..., Consortium]
+QUICK = {"upload = 600": "upload = 1", "answer = 60": "answer = 1"}
+"""The least that an attempt may last is upload + 3 · answer."""
+
+
+def enrolled(c: Consortium) -> str:
+    """A formed cohort whose members are away."""
+    cohort = c.cli.operate("operator", "cohort", "open", c.study, "--period", PERIOD)["cohort"]
+
+    def one(member: str) -> None:
+        policy = Policy(admin_key=c.admin, approved={c.approval})
+        with Member(c.cli.url, Identity.load(c.folder / member), policy) as joined:
+            joined.enrol(cohort, _load(c.files[c.members.index(member)], None, None, ()))
+
+    for each in [threaded(partial(one, member)) for member in c.members]:
+        each.result(PATIENCE_S)
+    return str(cohort)
+
+
+def overdue(c: Consortium) -> str:
+    """A round whose latest end has passed, with nothing uploaded."""
+    cohort = enrolled(c)
+    view = c.cli.operate("operator", "round", "open", cohort, "--lifetime-s", 5)
+    watched = c.cli(*c.cli.at("operator", "round", "watch", view["round"], "--json"))
+    assert watched.code == 1
+    assert watched.values["state"] == "erasing"
+    return str(view["round"])
+
+
+def test_an_overdue_round_ends_by_reports(consortium: Make, remote: Cli) -> None:
+    c = consortium(edits=QUICK)
+    round_id = overdue(c)
+    shown = remote(*remote.at("admin", "close", round_id, "--json")).values
+    assert (shown["reported"], sorted(shown["silent"])) == ([], list(c.members))
+    # Members that come back report; the run then goes on to its result by itself.
+    run, joins = c.run("--json"), [c.join(member) for member in c.members]
+    assert [each.result(PATIENCE_S).code for each in joins] == [0, 0, 0]
+    done = run.result(PATIENCE_S)
+    assert done.code == 0, done
+    assert done.values["rows"] == 120
+    status = remote.json(*remote.at("operator", "round", "status", round_id))
+    assert status["state"] == "erased"
+
+
+def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote: Cli) -> None:
+    c = consortium(edits=QUICK)
+    cohort = enrolled(c)
+    round_id = remote.operate("operator", "round", "open", cohort, "--lifetime-s", 6)["round"]
+    lost = remote.at("admin", "close", round_id, "--folder", c.folder / "admin")
+    assert remote(*lost).code == 1  # before its latest end
+    until(remote.url, c.admin, lambda _, rounds: rounds[-1].state == "erasing")
+    remote("admin", "new", "other")
+    assert remote(*remote.at("admin", "close", round_id, "--folder", "other")).code == 1
+    first = c.roster.read_bytes()
+    remote.json("admin", "roster", c.draft, "--remove", "m2", "--folder", c.folder / "admin")
+    remote.operate("admin", "publish", c.roster)
+    assert remote(*lost).code == 1  # the newest roster is another one
+    (c.folder / "first.bin").write_bytes(first)
+    assert Roster.from_bytes(first).number == 1
+    assert remote.json(*lost, "--roster", c.folder / "first.bin")["state"] == "lost"
+
+
+def test_rare_classes_are_withheld(consortium: Make, remote: Cli) -> None:
+    c = consortium(withhold=True)
+    for index in (0, 1):  # only m2 keeps rows of the last class
+        features, labels = _rows(c, index)
+        kept = labels < 2
+        c.files[index] = c.write(f"common-{index}", features[kept], labels[kept])
+    record, _ = c.held()
+    assert record["holders"] == [3, 3, 1]
+    assert record["withheld"] == [2]
+    checked = remote.json("verify", c.result("m0"), "--admin-key", c.admin)
+    assert checked["record"]["withheld"] == [2]
+
+
+def _rows(c: Consortium, index: int) -> tuple[Any, Any]:
+    with np.load(c.files[index]) as data:
+        return data["features"], data["labels"]

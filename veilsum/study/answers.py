@@ -1,0 +1,364 @@
+"""What follows from the sums of a study: pooled statistics, heads, documents, and what the next step of a noisy chain takes."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration import (
+    CalibrationError,
+    CCVRStatistics,
+    FFCStatistics,
+    Head,
+    RandomFeatures,
+    Solution,
+    SumsLattice,
+    check_sums,
+    nearest_class_mean,
+    ridge_posterior,
+    solve_ccvr,
+    solve_ffc,
+    solve_lda,
+)
+from calibration.answer import REFUSED, Answer, Document, Rounding, ridge_answer
+from calibration.errors import SumCheckFailed
+from calibration.gradient import logistic_start, stepped
+from calibration.noisy_ccvr import NoisyGaussians
+from calibration.noisy_sums import NoisyMean, NoisySums
+from calibration.random_features import choose_random_features
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.round_spec import RoundSpec
+from protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, Statistic
+from veilsum.study.materials import head_in
+from veilsum.study.promise import mechanism_of
+from veilsum.study.vectors import Material, Statistics, accumulators, random_features
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Exact: TypeAlias = Mapping[str, Statistics]
+Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | Floats
+Pooled: TypeAlias = Mapping[str, Statistics] | Mapping[str, Noisy]
+"""What a sum holds, by the kind of the statistic; under noise also by "mean" and "gradient"."""
+
+PROMISED_BITS = 48
+"""From this ring width on λ is kept so large that the weights are within 1e-6 of unrounded ones."""
+_UNPOOLED = CalibrationError("a noisy sum publishes no pooled sums: a member's own are mixed with exact ones")
+_UNCOUNTED = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
+_RATE = 4.0
+"""Steps of 2·4/N never overshoot while no eigenvalue of V exceeds N/2; 2 to 16 did about as well on digits at ε from 1 to 8."""
+_DRAWS = b"veilsum calibration virtual features 1 "
+
+
+def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
+    """What a sum holds, once the identities of honest sums hold; noise leaves none to check.
+
+    Sums of several periods of one question add up: pass their sum, and the vectors in all of them.
+
+    Args:
+        spec: of the round, of a step that is not the indicator.
+        total: (spec.elements,) centred sum.
+        members: how many vectors were added.
+
+    Raises:
+        PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number.
+    """
+    if spec.noisy:
+        return _noisy(spec, total, members)
+    try:
+        return _exact(spec, total, members)
+    except SumCheckFailed as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"identity broken: {error.identity}") from error
+
+
+def answer(
+    spec: RoundSpec,
+    found: Pooled,
+    members: int,
+    material: Material | None = None,
+    *,
+    ridge: float | None = None,
+) -> Answer:
+    """The heads, the documents and the next step's material.
+
+    Args:
+        spec: of the round.
+        found: as `pooled` returned it; a large V may be worked on in place.
+        members: how many vectors were added.
+        material: of this step, as `read_material` returned it.
+        ridge: λ of the first head of an exact sum, instead of choosing it once more.
+
+    Raises:
+        PeerFault: sum-check-failed where no head follows.
+    """
+    question, after = spec.question, spec.content.after
+    try:
+        if spec.noisy:
+            (each,) = found.values()
+            return _noisy_answer(spec, each, material or {})  # type: ignore[arg-type]  # `pooled` of a noisy step
+        rounding = Rounding(question.scale, members, question.ring_bits >= PROMISED_BITS)
+        exact: Exact = found  # type: ignore[assignment]  # as above
+        phi, seed = random_features(question), question.digest
+        return solved(exact, question.statistics, after, phi, seed, rounding, ridge)
+    except (CalibrationError, np.linalg.LinAlgError) as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
+
+
+def solved(
+    statistics: Exact,
+    blocks: Sequence[Statistic],
+    after: After,
+    phi: RandomFeatures | None,
+    seed: bytes,
+    rounding: Rounding | None = None,
+    ridge: float | None = None,
+) -> Answer:
+    """The heads of exact sums: the first statistic's, further ones by their kinds, and what is published.
+
+    Args:
+        statistics: by kind.
+        blocks: of the study.
+        after: of the study.
+        phi: the random features, if there are any.
+        seed: the question's digest; draws follow from it.
+        rounding: how coarse the sums are; None for float64.
+        ridge: λ of the first head; None to find it as the study says.
+
+    Raises:
+        CalibrationError: nothing follows from these sums.
+    """
+    chosen = after if ridge is None else after.model_copy(update={"ridge": ridge})
+    answers: dict[str, Answer] = {}
+    for block in blocks:
+        how = after if answers else chosen
+        answers[block.kind] = _exact_answer(block, statistics[block.kind], how, phi, seed, rounding)
+    first, *others = answers
+    heads = {kind: head for kind in others if (head := answers[kind].head) is not None}
+    published, documents = _published(statistics, answers, after, phi, rounding)
+    return replace(answers[first], heads={**heads, **published}, documents=documents)
+
+
+def _exact(spec: RoundSpec, total: Integers, members: int) -> Exact:
+    question = spec.question
+    lattice, found = SumsLattice(question.scale), dict[str, Statistics]()
+    for kind, place, statistics, _ in accumulators(question):
+        part = total[place]
+        if isinstance(statistics, CCVRStatistics):
+            statistics.add_sums(lattice, part)
+            statistics.check(lattice, members)
+            found[kind] = statistics
+            continue
+        layout, bias = statistics.layout, statistics.bias
+        check_sums(layout, lattice, part, members=members, bias=bias)
+        found[kind] = FFCStatistics.from_sums(layout, lattice, part.copy(), bias=bias, members=members)
+    return found
+
+
+def _exact_answer(
+    block: Statistic,
+    statistics: Statistics,
+    after: After,
+    phi: RandomFeatures | None,
+    seed: bytes,
+    rounding: Rounding | None,
+) -> Answer:
+    if isinstance(statistics, CCVRStatistics):
+        return Answer(statistics.records, _virtual(statistics, after, seed), chosen_by="virtual features")
+    if not isinstance(block, FFC):
+        assert phi is not None
+        return _kernel_answer(statistics, phi, after, rounding)
+    solution = solve_ffc(statistics, _ridges(after, rounding, statistics), in_place=True)
+    return ridge_answer(solution, solution, None if rounding is None else rounding.error_bound(solution))
+
+
+def _kernel_answer(
+    statistics: FFCStatistics, phi: RandomFeatures, after: After, rounding: Rounding | None
+) -> Answer:
+    def ridges(part: FFCStatistics) -> Sequence[float] | None:
+        # Sums of fewer features are scaled to rows of length 1, and their rounding with them.
+        return _ridges(after, rounding, part, roundings=phi.size / part.dim)
+
+    chosen, solution = choose_random_features(statistics, phi, ridge=ridges)
+    bound = None if rounding is None else rounding.error_bound(solution, roundings=phi.size / chosen.size)
+    return ridge_answer(solution, chosen.head(solution), bound)
+
+
+def _virtual(
+    statistics: CCVRStatistics | NoisyGaussians, after: After, seed: bytes, centre: Floats | None = None
+) -> Head:
+    """The head of CCVR, retrained. Centred features are of both signs, which Tukey's power would cut: it is left out then."""
+    assert after.ccvr is not None
+    draws = int.from_bytes(hashlib.sha256(_DRAWS + seed).digest(), "little")
+    return solve_ccvr(
+        statistics,
+        np.random.default_rng(draws),
+        per_class=after.ccvr.samples_per_class,
+        power=after.ccvr.power if centre is None else None,
+        unit=True,
+        centre=centre,
+    )
+
+
+def _ridges(
+    after: After, rounding: Rounding | None, statistics: FFCStatistics, *, roundings: float = 1.0
+) -> Sequence[float] | None:
+    if after.ridge != "gcv":
+        return (after.ridge,)
+    return None if rounding is None else rounding.ridges(statistics, roundings=roundings)
+
+
+def _published(
+    statistics: Exact,
+    answers: Mapping[str, Answer],
+    after: After,
+    phi: RandomFeatures | None,
+    rounding: Rounding | None,
+) -> tuple[dict[str, Head], dict[str, Document]]:
+    """What the study publishes beside its heads, from its first statistic."""
+    heads, documents = dict[str, Head](), dict[str, Document]()
+    if not after.publish:
+        return heads, documents
+    kind, first = next(iter(statistics.items()))
+    sums = first.pooled if isinstance(first, CCVRStatistics) else first
+    mapped = phi.head if phi is not None and kind == "random-features" else _same
+    for name in after.publish:
+        try:
+            match name:
+                case "lda":
+                    heads[name] = mapped(_plain(solve_lda(sums)))
+                case "ncm":
+                    heads[name] = mapped(_plain(nearest_class_mean(sums)))
+                case "pooled":
+                    documents[name] = _pooled_document(sums)
+                case "posterior":
+                    solution = answers[kind].solution if kind == "ffc" else None
+                    if solution is None:
+                        solution = solve_ffc(sums, _ridges(after, rounding, sums))
+                    documents[name] = _posterior_document(sums, solution)
+        except CalibrationError as error:
+            documents[name] = refusal(error)
+    return heads, documents
+
+
+def _pooled_document(sums: FFCStatistics) -> Document:
+    arrays = {"V": np.array(sums.V), "U": np.ascontiguousarray(sums.U), "counts": np.array(sums.counts)}
+    return Document(arrays, {"bias": sums.bias})
+
+
+def _posterior_document(sums: FFCStatistics, solution: Solution) -> Document:
+    found = ridge_posterior(sums, solution)
+    constant = {} if found.constant is None else {"constant": found.constant}
+    return Document({"whitening": found.whitening, "variances": found.variances}, constant)
+
+
+def refusal(error: Exception) -> Document:
+    """A document that does not follow from the sums: the study has its head all the same."""
+    return Document({}, {REFUSED: f"{type(error).__name__}: {error}"})
+
+
+def _noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy]:
+    mechanism, after = mechanism_of(spec), spec.content.after
+    lattice, blocks = mechanism.lattice, mechanism.release.layout.unflatten(total)
+    (statistic,) = spec.question.statistics
+    deviation = partial(mechanism.deviation, survivors=members)
+    if spec.step == MEAN_STEP:
+        return {"mean": NoisyMean(lattice.decode(blocks["z"], 1), lattice.constant / lattice.unit(1))}
+    if spec.step != SUM_STEP:
+        return {"gradient": lattice.decode(blocks["G"], 2)}
+    if isinstance(statistic, CCVR):
+        moments = [lattice.decode(blocks[f"M.{label}"], 2) for label in range(len(blocks) - 2)]
+        counts, sums = lattice.decode(blocks["N"], 2), lattice.decode(blocks["S"], 1)
+        return {"ccvr": NoisyGaussians(counts, sums, np.array(moments), deviation("N"), deviation("M.0"))}
+    V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
+    bias = isinstance(statistic, FFC) and statistic.bias
+    ridge = None if after.ridge == "gcv" else after.ridge
+    return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), bias, ridge)}
+
+
+def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
+    if isinstance(found, NoisyMean):
+        return _mean_answer(spec, found)
+    if isinstance(found, NoisyGaussians):
+        head = _virtual(found, spec.content.after, spec.question.digest, material.get("centre"))
+        refused: dict[str, Document] = {name: refusal(_UNCOUNTED) for name in spec.content.after.publish}
+        return Answer(found.records, head, chosen_by="virtual features", documents=refused)
+    if isinstance(found, NoisySums):
+        return _shrunk_answer(spec, found, material)
+    head = stepped(head_in(spec, material), found, material["inverse"])
+    more = {} if _last(spec) else {**head.tensors, "inverse": material["inverse"]}
+    return Answer(0, head, chosen_by="gradient", material=more)
+
+
+def _mean_answer(spec: RoundSpec, found: NoisyMean) -> Answer:
+    centre = np.ascontiguousarray(found.mean)
+    material = {"centre": centre}
+    if spec.question.steps[1] != SUM_STEP:
+        material |= _blank(spec, max(1, found.records))
+    return Answer(found.records, None, documents={"mean": Document({"mean": centre})}, material=material)
+
+
+def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Answer:
+    solution, phi = found.solution, random_features(spec.question)
+    head = Head(solution.weights, solution.bias, (), centre=material.get("centre"))
+    head = head if phi is None else phi.head(head)
+    spectrum = Document(
+        {"eigenvalues": solution.observed, "shrunk": solution.eigenvalues},
+        {"edge": solution.edge, "above": solution.above},
+    )
+    heads, documents = _noisy_published(found, spec.content.after, material.get("centre"))
+    return Answer(
+        found.records,
+        head,
+        chosen_by="shrinkage",
+        ridge=found.ridge,
+        heads=heads,
+        documents={"spectrum": spectrum, **documents},
+        material={} if _last(spec) else {**logistic_start(head).tensors, "inverse": solution.inverse},
+    )
+
+
+def _noisy_published(
+    found: NoisySums, after: After, centre: Floats | None
+) -> tuple[dict[str, Head], dict[str, Document]]:
+    heads, documents = dict[str, Head](), dict[str, Document]()
+    for name in after.publish:
+        try:
+            match name:
+                case "lda":
+                    heads[name] = replace(found.moments.lda(), centre=centre)
+                case "ncm":
+                    heads[name] = replace(found.moments.nearest_mean(), centre=centre)
+                case "posterior":
+                    whitening, variances = found.posterior
+                    constant = {"constant": float(np.sqrt(0.5))} if found.bias else {}
+                    documents[name] = Document({"whitening": whitening, "variances": variances}, constant)
+                case "pooled":
+                    documents[name] = refusal(_UNPOOLED)
+        except CalibrationError as error:
+            documents[name] = refusal(error)
+    return heads, documents
+
+
+def _last(spec: RoundSpec) -> bool:
+    return spec.step == spec.question.steps[-1]
+
+
+def _blank(spec: RoundSpec, records: int) -> dict[str, Floats]:
+    """Where gradients start without a sum before them: weights of zeros, and V⁻¹ = 4/N."""
+    (statistic,) = spec.question.statistics
+    width, classes = statistic.width(spec.question.dim), len(spec.question.classes)
+    bias = isinstance(statistic, FFC) and statistic.bias
+    blank = {"weights": np.zeros((width - bias, classes)), "inverse": np.eye(width) * (_RATE / records)}
+    return blank | ({"bias": np.zeros(classes)} if bias else {})
+
+
+def _plain(head: Head) -> Head:
+    return Head(head.weights, head.bias, head.empty_classes)
+
+
+def _same(head: Head) -> Head:
+    return head

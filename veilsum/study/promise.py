@@ -1,0 +1,122 @@
+"""The noise of a study: how much each member adds at each step, and what that promises (docs/protocol.md §9)."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from calibration.errors import CalibrationError
+from calibration.privacy import Mechanism, gdp_epsilon, gdp_mu
+from calibration.privacy.release import (
+    Release,
+    ccvr_release,
+    ffc_release,
+    gradient_release,
+    mean_release,
+)
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.round_spec import RoundSpec
+from protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the noise of a step promises for one unit: μ-Gaussian differential privacy, and ε at δ.
+
+    Attributes:
+        mu: of the step.
+        epsilon: of the step.
+        spent_epsilon: of the chain up to this step.
+        study_epsilon: of the whole chain.
+        delta: δ.
+    """
+
+    mu: float
+    epsilon: float
+    spent_epsilon: float
+    study_epsilon: float
+    delta: float
+
+
+@lru_cache(maxsize=64)
+def study_mu(noise: Noise) -> float:
+    """μ of the whole chain: what a noisy reservation charges to each of its records."""
+    return gdp_mu(noise.epsilon, noise.delta)
+
+
+def step_mu(spec: RoundSpec) -> float:
+    """μ of a step; 0 without noise."""
+    noise = spec.question.noise
+    return 0.0 if noise is None else _step_mu(spec.question, noise, spec.step)
+
+
+def promise(spec: RoundSpec) -> Promise:
+    """What the noise of a noisy step promises, and that of the chain around it."""
+    question, noise = spec.question, spec.question.noise
+    assert noise is not None
+    mu, past = study_mu(noise), question.steps[: question.steps.index(spec.step) + 1]
+    spent = mu * math.sqrt(min(1.0, math.fsum(question.share_of(step) for step in past)))
+    own = step_mu(spec)
+    step, chain, study = (gdp_epsilon(each, noise.delta) for each in (own, spent, mu))
+    return Promise(own, step, chain, study, noise.delta)
+
+
+def check_cohort(spec: RoundSpec) -> None:
+    """Refuse a cohort that the study's noise does not fit (weak-parameters): see `check_noise`."""
+    check_noise(spec.question, spec.members, spec.survivors_min)
+
+
+def check_noise(question: Question, members: int, survivors_min: int) -> None:
+    """Refuse a study whose noise, at any step, is too coarse, too large to draw, or too large for the ring, in a cohort of this size.
+
+    Raises:
+        PeerFault: weak-parameters.
+    """
+    if question.noise is None:
+        return
+    for step in question.steps:
+        try:
+            mechanism = _mechanism(question, question.noise, step, members, survivors_min)
+        except CalibrationError as error:
+            raise _weak(f"step {step}: {error}") from error
+        bound = mechanism.lattice.bound(question.records_max, mechanism.noise_tail)
+        if bound >= 1 << question.ring_bits - 1:
+            raise _weak(
+                f"step {step}: rows and noise reach 2^{math.log2(bound):.1f} steps, and the ring holds sums below "
+                f"2^{question.ring_bits - 1}: take a larger ε, or fewer rows of a unit"
+            )
+
+
+def mechanism_of(spec: RoundSpec) -> Mechanism:
+    """The noise of a noisy step, as `check_cohort` has passed it."""
+    assert spec.question.noise is not None
+    return _mechanism(spec.question, spec.question.noise, spec.step, spec.members, spec.survivors_min)
+
+
+def rows_per_unit(question: Question, noise: Noise) -> int:
+    """How many rows a record, or a member, has at most: Δ counts so many."""
+    return question.records.rows_per_id if noise.unit == "record" else question.records.most
+
+
+def release_of(question: Question, step: str) -> Release:
+    """The blocks of a noisy step's vector."""
+    (statistic,) = question.statistics
+    width, classes = statistic.width(question.dim), len(question.classes)
+    if step == MEAN_STEP:
+        return mean_release(question.dim)
+    if step != SUM_STEP:
+        return gradient_release(width, classes)
+    return (ccvr_release if isinstance(statistic, CCVR) else ffc_release)(width, classes)
+
+
+def _mechanism(question: Question, noise: Noise, step: str, members: int, survivors_min: int) -> Mechanism:
+    rows, mu = rows_per_unit(question, noise), _step_mu(question, noise, step)
+    return Mechanism(release_of(question, step), rows, mu, members, survivors_min, question.a)
+
+
+def _step_mu(question: Question, noise: Noise, step: str) -> float:
+    return study_mu(noise) * math.sqrt(question.share_of(step))
+
+
+def _weak(detail: str) -> PeerFault:
+    return PeerFault(Cause.WEAK_PARAMETERS, detail, ["coordinator"])

@@ -1,0 +1,233 @@
+"""The files of a result: what the coordinator publishes, and how who reads them checks that they follow from the sums."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from calibration import CalibrationError, FFCStatistics, Head, check_solution
+from calibration.answer import Answer, Document
+from calibration.head_file import Calibrated, form_of, notes_in
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.rest import HEAD
+from protocol.round_spec import RoundSpec
+from protocol.study import FFC, MEAN_STEP
+from veilsum.study.answers import Pooled, answer, pooled
+from veilsum.study.materials import material_file
+from veilsum.study.promise import promise
+from veilsum.study.vectors import Material, random_features
+
+Integers = npt.NDArray[np.int64]
+
+_TOLERANCE = 1e-9
+"""Of the largest weight: what another machine's linear algebra may round apart."""
+_REALS = 1e-9
+
+
+@dataclass(frozen=True, repr=False)
+class Files:
+    """What is published of a result, each a safetensors file.
+
+    Attributes:
+        head: None after a mean.
+        documents: by name, further heads among them.
+        material: what the next step of the chain takes; None at its end.
+    """
+
+    head: bytes | None
+    documents: Mapping[str, bytes]
+    material: bytes | None
+
+
+def files(spec: RoundSpec, found: Answer) -> Files:
+    """The files of an answer: the same bytes for the same answer."""
+    documents = {name: document_file(each) for name, each in found.documents.items()}
+    documents |= {name: head_file(spec, each) for name, each in found.heads.items()}
+    head = None if found.head is None else head_file(spec, found.head)
+    return Files(head, documents, material_file(found.material) if found.material else None)
+
+
+def head_file(spec: RoundSpec, head: Head) -> bytes:
+    """A head's file, which names the classes withheld and what noise promises."""
+    calibrated = Calibrated(head, spec.withheld, noise=_noise(spec))
+    return document_file(Document(calibrated.arrays, calibrated.notes))
+
+
+def document_file(document: Document) -> bytes:
+    """Arrays, and what they do not say in one entry of the metadata: the library writes several in any order."""
+    metadata = {HEAD: json.dumps(dict(document.notes), sort_keys=True)} if document.notes else None
+    arrays = {name: np.ascontiguousarray(document.arrays[name]) for name in sorted(document.arrays)}
+    return save(arrays, metadata)
+
+
+def document_in(content: bytes) -> Document:
+    """Read any document; PeerFault(result-mismatch) where the bytes are none."""
+    try:
+        return Document(load(content), notes_in(content, HEAD))
+    except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
+        raise _mismatch(f"no safetensors file: {error}") from error
+
+
+def calibrated_in(content: bytes) -> Calibrated:
+    """Read a head's file; PeerFault(result-mismatch) where it holds none."""
+    document = document_in(content)
+    try:
+        return Calibrated.of(document.arrays, document.notes)
+    except CalibrationError as error:
+        raise _mismatch(f"no head: {error}") from error
+
+
+def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | None = None) -> None:
+    """Refuse a step's head that the study does not have: of another kind, size or map, or that names other classes or noise.
+
+    Raises:
+        PeerFault: result-mismatch.
+    """
+    question, head = spec.question, calibrated.head
+    first = question.statistics[0]
+    if spec.step == MEAN_STEP:
+        raise _mismatch("a mean ends in no head")
+    if (head.dim, head.classes) != (question.dim, len(question.classes)):
+        raise _mismatch(
+            f"the head takes {head.dim} features to {head.classes} classes, the study has {question.dim} and {len(question.classes)}"
+        )
+    expected = {"ffc": "linear", "ccvr": "tukey"}.get(first.kind, first.kind)
+    form = form_of(head)
+    if form["kind"] != expected or (isinstance(first, FFC) and (head.bias is not None) != first.bias):
+        raise _mismatch(f"the head is {form['kind']}, the study's is {first}")
+    phi = random_features(question)
+    if expected == "random-features" and phi is not None:
+        applied = (form["seed"], form["bandwidth"])
+        if applied != (phi.seed.hex(), phi.bandwidth):
+            raise _mismatch("the head does not apply the study's random features")
+    centre = (material or {}).get("centre")
+    if (head.centre is None) != (centre is None) or not np.array_equal(head.centre, centre):  # type: ignore[arg-type]
+        raise _mismatch("the head does not take off the mean that this step did")
+    if calibrated.withheld != spec.withheld or not _alike(calibrated.noise, _noise(spec)):
+        raise _mismatch("the head names other classes withheld, or other noise, than study and terms")
+
+
+def check_answer(
+    spec: RoundSpec,
+    total: Integers,
+    members: int,
+    found: Files,
+    *,
+    rows: int,
+    ridge: float | None,
+    material: Material | None = None,
+    rng: np.random.Generator | None = None,
+) -> Pooled:
+    """Check that a result follows from its sums: the identities, the rows, the heads, and the next step's material.
+
+    A single exact ridge head without random features is checked by Freivalds' method at the record's λ; others are solved again.
+
+    Args:
+        spec: of the round.
+        total: (spec.elements,) the sum.
+        members: how many vectors were added.
+        found: the published files.
+        rows: that the record states.
+        ridge: λ that the record states; None where the head has none.
+        material: of this step.
+        rng: the verifier's own randomness; fresh where None.
+
+    Returns:
+        What the sum holds.
+
+    Raises:
+        PeerFault: result-mismatch.
+    """
+    if total.shape != (spec.elements,) or total.dtype != np.int64:
+        raise _mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
+    with _mismatch_where_refused():
+        held = pooled(spec, total, members)
+    first = next(iter(held.values()))
+    if len(held) == 1 and isinstance(spec.question.statistics[0], FFC) and isinstance(first, FFCStatistics):
+        _check_solves(first, found, rows, ridge, rng or np.random.default_rng())
+        return held
+    with _mismatch_where_refused():
+        again = answer(spec, held, members, material, ridge=None if spec.noisy else ridge)
+    _check_rows(again.records, rows)
+    _check_same("head", again.head, found.head)
+    for statistic in spec.question.statistics:
+        if head := again.heads.get(statistic.kind):
+            _check_same(statistic.kind, head, found.documents.get(statistic.kind))
+    if again.material:
+        seen = {} if found.material is None else document_in(found.material).arrays
+        _check_arrays("material", again.material, seen)
+    return held
+
+
+def _check_solves(
+    sums: FFCStatistics, found: Files, rows: int, ridge: float | None, rng: np.random.Generator
+) -> None:
+    _check_rows(sums.records, rows)
+    if ridge is None or found.head is None:
+        raise _mismatch("the record names no λ, or no head, and the study's head has one")
+    head = calibrated_in(found.head).head
+    weights = head.weights
+    if head.bias is not None:  # the head's scales features and constant apart
+        weights = np.vstack([head.weights / np.sqrt(0.5), head.bias / sums.constant])
+    with _mismatch_where_refused():
+        check_solution(sums.V, sums.U, ridge, weights, rng)
+
+
+def _check_rows(seen: int, rows: int) -> None:
+    if seen != rows:
+        raise _mismatch(f"the sums hold {seen} rows, the record says {rows}")
+
+
+def _check_same(name: str, head: Head | None, content: bytes | None) -> None:
+    if (head is None) != (content is None):
+        raise _mismatch(f"{name}: published and solved heads are not both there")
+    if head is not None and content is not None:
+        published = calibrated_in(content).head
+        if form_of(published) != form_of(head):
+            raise _mismatch(f"{name}: the head is of another form than its sums give")
+        _check_arrays(name, head.tensors, published.tensors)
+
+
+def _check_arrays(name: str, expected: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+    if {key: array.shape for key, array in seen.items()} != {
+        key: array.shape for key, array in expected.items()
+    }:
+        raise _mismatch(f"{name} has other arrays than follow from the sums")
+    for key, array in expected.items():
+        most = _TOLERANCE * float(np.abs(array).max(initial=1e-300))
+        if not np.abs(seen[key] - array).max(initial=0.0) <= most:
+            raise _mismatch(f"{name}: {key} does not follow from the sums")
+
+
+def _noise(spec: RoundSpec) -> dict[str, float] | None:
+    return asdict(promise(spec)) if spec.noisy else None
+
+
+def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None) -> bool:
+    """The same numbers under the same names, but for the last digits, in which libraries differ."""
+    if seen is None or expected is None:
+        return seen is expected
+    return seen.keys() == expected.keys() and all(
+        isinstance(seen[name], float) and abs(seen[name] - value) <= _REALS * abs(value)
+        for name, value in expected.items()
+    )
+
+
+@contextmanager
+def _mismatch_where_refused() -> Iterator[None]:
+    """Sums that are refused, or nothing follows from, are not those of the result."""
+    try:
+        yield
+    except (CalibrationError, PeerFault) as error:
+        raise _mismatch(f"{type(error).__name__}: {error}") from error
+
+
+def _mismatch(detail: str) -> PeerFault:
+    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

@@ -1,0 +1,155 @@
+"""The vectors of a study, to the last integer: what a member sends at each step (docs/protocol.md §8, §9).
+
+A vector depends on the study, the step's terms and material, the rows, and noise where there is some; on nothing else. Nothing about a
+row is ever refused: a row that can't be used adds nothing.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration import CCVRStatistics, FFCStatistics, RandomFeatures, SumsLattice
+from calibration.moments import ClassMoments, GradientSums, IntegerMean, IntegerMoments, IntegerSums
+from calibration.privacy import ByteSource
+from calibration.privacy.release import Release, clip_member
+from calibration.rows import any_labels, as_features, directions, row_blocks, usable_rows
+from protocol import study as content
+from protocol.round_spec import RoundSpec
+from protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
+from veilsum.study.promise import mechanism_of
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Material: TypeAlias = Mapping[str, Floats]
+Statistics: TypeAlias = FFCStatistics | CCVRStatistics
+RowMap: TypeAlias = Callable[[Array], Floats]
+
+
+def vector(
+    spec: RoundSpec,
+    features: Any,
+    labels: Any,
+    material: Material | None = None,
+    random_bytes: ByteSource = os.urandom,
+) -> Integers:
+    """A member's vector of a step, (spec.elements,).
+
+    Args:
+        spec: of the round.
+        features: (n, dim) float16, float32 or float64 rows; those that are zeros or not finite add nothing.
+        labels: (n,) class indices; rows of no class add nothing.
+        material: as `read_material` returned it; None where the step takes none.
+        random_bytes: where noise is drawn from.
+
+    Raises:
+        WrongDtype, ShapeMismatch: features or labels of another type or shape.
+    """
+    question = spec.question
+    matrix = as_features(features, question.dim)
+    indices = any_labels(labels, len(matrix))
+    if spec.indicator:
+        return _indicator(question, indices)
+    usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
+    rows, classes = matrix[usable], indices[usable].astype(np.int64)
+    if spec.noisy:
+        return _noisy(spec, rows, classes, material or {}, random_bytes)
+    return _exact(question, rows, classes)
+
+
+def accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, RowMap]]:
+    """For each statistic its kind, its place in an exact vector, empty statistics, and the map that unit rows go through first."""
+    start, classes = 0, len(question.classes)
+    for block in question.statistics:
+        place = slice(start, start + block.elements(question.dim, classes))
+        yield block.kind, place, *accumulator(block, question.dim, classes, question.digest)
+        start = place.stop
+
+
+def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -> tuple[Statistics, RowMap]:
+    """Empty statistics, and the map that unit rows go through first."""
+    match block:
+        case FFC():
+            return FFCStatistics(dim, classes, bias=block.bias), _same
+        case content.RandomFeatures():
+            phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
+            return FFCStatistics(block.size, classes), phi.of_units
+        case CCVR():
+            return CCVRStatistics(dim, classes), _same
+
+
+def random_features(question: Question) -> RandomFeatures | None:
+    """φ of the study's random features; None without them."""
+    for block in question.statistics:
+        if isinstance(block, content.RandomFeatures):
+            return RandomFeatures(question.dim, block.size, block.bandwidth, question.digest)
+    return None
+
+
+def _indicator(question: Question, labels: Integers) -> Integers:
+    """1 for each class with at least `least_per_class` of these rows, else 0; (C,)."""
+    classes = len(question.classes)
+    known = labels[(labels >= 0) & (labels < classes)].astype(np.int64)
+    held = np.bincount(known, minlength=classes) >= question.records.least_per_class
+    return held.astype(np.int64)
+
+
+def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
+    """The statistics one after the other, rounded to multiples of 2^−s."""
+    lattice = SumsLattice(question.scale)
+    flat = np.empty(question.elements, np.int64)
+    for _, place, statistics, mapped in accumulators(question):
+        for block in row_blocks(len(matrix), max(question.dim, statistics.dim)):
+            statistics.update(mapped(directions(matrix[block])), labels[block])
+        statistics.vector(lattice, flat[place])
+    return flat
+
+
+def _noisy(
+    spec: RoundSpec, matrix: Array, labels: Integers, material: Material, random_bytes: ByteSource
+) -> Integers:
+    """Whole-number sums, clipped, with noise added."""
+    mechanism = mechanism_of(spec)
+    sums, mapped = _integer_sums(spec, mechanism.release, material), _row_map(spec, material)
+    for block in row_blocks(len(matrix), max(spec.question.dim, spec.question.width)):
+        sums.update(mapped(matrix[block]), labels[block])
+    flat, most = sums.flat, spec.question.records.most
+    noise = spec.question.noise
+    assert noise is not None
+    if noise.unit == "member":
+        flat = clip_member(flat, mechanism.release.weights(mechanism.lattice), mechanism.sensitivity)
+    else:
+        bound = most * mechanism.lattice.unit(2)
+        np.clip(flat, -bound, bound, out=flat)
+    mechanism.add_noise(flat, random_bytes)
+    return flat
+
+
+def _integer_sums(spec: RoundSpec, release: Release, material: Material) -> IntegerSums:
+    (statistic,) = spec.question.statistics
+    if spec.step == MEAN_STEP:
+        return IntegerMean(release)
+    if spec.step != SUM_STEP:
+        return GradientSums(release, material["weights"], material.get("bias"))
+    if isinstance(statistic, CCVR):
+        return ClassMoments(release)
+    return IntegerMoments(release, constant=isinstance(statistic, FFC) and statistic.bias)
+
+
+def _row_map(spec: RoundSpec, material: Material) -> RowMap:
+    """From features to the rows that a noisy step sums, each row by itself."""
+    centre = material.get("centre")
+    phi = None if spec.step == MEAN_STEP else random_features(spec.question)
+
+    def mapped(matrix: Array) -> Floats:
+        rows = directions(matrix, centre, total=True)
+        return rows if phi is None else phi.of_units(rows, apart=True)
+
+    return mapped
+
+
+def _same(rows: Array) -> Array:
+    return rows
