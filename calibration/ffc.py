@@ -163,26 +163,6 @@ class FFCStatistics:
         self._counts = left
         self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
 
-    def add_classes(self, classes: int) -> None:
-        """Make room for more classes, the new ones last and empty, to merge sums of a later period that knows them.
-
-        V does not depend on classes; U and the counts gain columns of zeros.
-
-        Args:
-            classes: how many there are then.
-
-        Raises:
-            ConfigMismatch: fewer than there are.
-        """
-        more = classes - self.classes
-        if more < 0:
-            raise ConfigMismatch(
-                f"{self.classes} classes grow but do not become {classes}; pass as many or more"
-            )
-        self.layout, self.classes = ffc_layout(self.dim, classes, bias=self.bias), classes
-        self._U = np.asfortranarray(np.pad(self._U, ((0, 0), (0, more))))
-        self._counts = np.pad(self._counts, (0, more))
-
     def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
         """The (layout.elements,) int64 vector that goes into the secure sum; `out`, if it is given.
 

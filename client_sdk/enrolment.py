@@ -107,7 +107,7 @@ def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhas
 
 
 def tell_waiting(session: Session, view: CohortView) -> None:
-    """Report for whom a cohort waits, and until when."""
+    """Report which members a cohort waits for, and until when."""
     if view.state != "enrolling":
         return
     session.report(

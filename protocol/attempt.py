@@ -48,11 +48,6 @@ Closing: TypeAlias = Certificate | Erasure | Lost
 """What closes an attempt for everybody."""
 
 
-def group_floor(question: Question) -> int:
-    """Compute g = a + h_min: the fewest members that a sum may hide among."""
-    return question.a + question.h_min
-
-
 def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, repeats: bool) -> Sizes:
     """Quorum, graph and committee that follow from who came (protocol §5).
 

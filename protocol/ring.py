@@ -16,10 +16,6 @@ from protocol.errors import Misuse
 Words: TypeAlias = npt.NDArray[np.unsignedinteger]
 
 
-class HeadroomError(Misuse):
-    """A round's terms admit sums that its ring can't tell apart; the numbers are in the message."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ring:
     """The integers mod 2^`bits`, read as the centred range −2^(bits−1) … 2^(bits−1) − 1.
@@ -61,24 +57,6 @@ class Ring:
         if elements < 0:
             raise Misuse(f"a vector has no {elements} elements")
         return -(-elements * self.bits // 8)
-
-    def prove_headroom(self, bound: int) -> None:
-        """Show that no sum of magnitude `bound` or less wraps around.
-
-        Args:
-            bound: the largest magnitude that any element of the sum can reach, computed from the terms.
-
-        Raises:
-            HeadroomError: unless 2^(bits−1) > bound.
-        """
-        # protocol "Ring": proved from the terms before a round opens, refused with its numbers
-        half = 1 << (self.bits - 1)
-        if bound >= half:
-            needed = bound.bit_length() + 1
-            raise HeadroomError(
-                f"sums may reach {bound}, but a ring of {self.bits} bits holds less than 2^{self.bits - 1} = {half}: "
-                f"it takes {needed} bits"
-            )
 
     def to_ring(self, vector: npt.NDArray[np.int64], out: Words | None = None) -> Words:
         """Embed signed integers in the ring.

@@ -410,7 +410,7 @@ class Federation:
         return self.phase
 
     def finish(self) -> Outcome:
-        """Tell everybody how the attempt ended, and add up; the admin closes what too few report on."""
+        """Tell all members how the attempt ended, and add up; the admin closes it if too few report."""
         if isinstance(self.phase, Erasing):
             self.phase = self._lose(self.phase)
         for member in self.phase.attempt.members:

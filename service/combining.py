@@ -49,7 +49,7 @@ def combine(
             sum-check-failed.
     """
     name = combination_id(request)
-    with suppress(PeerFault):  # of what nobody has come to the end of
+    with suppress(PeerFault):  # an earlier combination that was never finished
         return stored_record(name, blobs)
     records = [round_.documents.result() for round_ in rounds]
     _check_alike(rounds, records)

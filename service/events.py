@@ -136,7 +136,7 @@ def _decided(
 
 
 def asks_anew(before: CoordinatorPhase, after: CoordinatorPhase) -> bool:
-    """Whether somebody is asked in the second phase, which follows on the first, what it was not asked before.
+    """Whether the second phase, which follows the first, asks any member something new.
 
     That is another phase, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
     Not that the seeds are rebuilt: whoever reveals was shown the certificate, and hears of the round's end.

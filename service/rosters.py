@@ -158,7 +158,7 @@ class Rosters:
             return sorted((await connection.execute(query)).scalars())
 
     async def former(self, federation: str) -> Former:
-        """Who was a member; nobody for no federation. Each roster is looked at once, after the one before it."""
+        """Every id that a roster of the federation has listed; none for an unknown federation. Each roster is read once."""
         known = self._former.get(federation, Former())
         if not await self.numbers(federation, known.number):
             return known

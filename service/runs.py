@@ -1,4 +1,4 @@
-"""Which runs a federation has: what members look at who wait for one to join, and which step of a run is next (protocol §4.3)."""
+"""A federation's runs, which waiting members look at, and the next step of each run (protocol §4.3)."""
 
 import asyncio
 from collections.abc import Sequence

@@ -264,7 +264,7 @@ def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int])
 
 
 def _check_counted(cohort: Cohort, counted: Round) -> None:
-    """Refuse a sum for which too few of those whom the indicator counted have come (protocol §8.3)."""
+    """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
     manifest, question = cohort.formed(), cohort.content.question
     assert question.withhold is not None
     evicted = set(counted.view().evicted)

@@ -81,7 +81,7 @@ class Studies:
         return Study.from_bytes(await self.body(federation, study))
 
     async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
-        """Refuse what members would refuse to enrol for: a study that was revoked or has expired, or of which a later version is published.
+        """Refuse a study that members would refuse: revoked, expired, or superseded by a published version.
 
         Raises:
             PeerFault: study-refused.

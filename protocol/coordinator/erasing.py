@@ -75,7 +75,7 @@ class Erasing(CoordinatorPhase):
         return Lost(self.setting, None, lost, self.fault)
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
-        """Close a certified attempt without a sum; any other waits on: nobody but decryptors and admin can end it."""
+        """Close a certified attempt without a sum. Any other goes on waiting: only decryptors or the admin can end it."""
         del now_s
         if self.certificate is None:
             return self

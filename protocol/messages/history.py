@@ -1,4 +1,4 @@
-"""A federation's chain, for whoever reads it (protocol §4.3)."""
+"""A federation's chain of ended attempts (protocol §4.3)."""
 
 from typing import Annotated, ClassVar
 

@@ -50,30 +50,6 @@ def test_what_can_not_be_removed(clouds: Any) -> None:
     assert caught.value.identity == "counts"
 
 
-def test_a_class_that_comes_later_is_as_if_it_always_was(clouds: Any) -> None:
-    rows, labels = clouds(200, 6, 4)
-    early = labels < 3
-    first = FFCStatistics(6, 3, bias=True)
-    first.update(rows[early], labels[early])
-    first.add_classes(4)
-    second = FFCStatistics(6, 4, bias=True)
-    second.update(rows[~early], labels[~early])
-    first.merge(second)
-    whole = FFCStatistics(6, 4, bias=True)
-    whole.update(rows, labels)
-    np.testing.assert_allclose(first.V, whole.V, atol=1e-12)
-    np.testing.assert_allclose(first.U, whole.U, atol=1e-12)
-    assert first.counts.tolist() == whole.counts.tolist()
-    assert first.layout == whole.layout
-    first.update(rows, labels)
-    assert first.records == 2 * whole.records
-
-
-def test_classes_do_not_go() -> None:
-    with pytest.raises(ConfigMismatch, match="do not become 2"):
-        FFCStatistics(4, 3).add_classes(2)
-
-
 def test_afl_s_merge_law_is_these_sums_in_disguise(clouds: Any) -> None:
     """Members send W_k = (V_k + γI)⁻¹U_k and C_k = V_k + γI (AFL: Zhuang et al. 2025); K·γ is removed last."""
     rows, labels = clouds(400, 10, 4)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt, Closing, group_floor
+from protocol.attempt import Attempt, Closing
 from protocol.errors import PeerFault
 from protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, cards_tree
 from protocol.simulator import Federation
@@ -166,10 +166,6 @@ def test_chunks_are_alike_but_for_a_shorter_last(
     )
     assert [attempt.chunk_elements(index) for index in range(attempt.chunks)] == lengths
     assert attempt.ring.bits == 32
-
-
-def test_g_is_what_colludes_and_what_must_be_honest(attempt: Attempt) -> None:
-    assert group_floor(attempt.question) == 1 + 3
 
 
 def test_a_member_deals_its_own_seed_then_its_neighbours_in_order(attempt: Attempt) -> None:

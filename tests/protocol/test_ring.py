@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import Misuse
-from protocol.ring import HeadroomError, Ring, Words
+from protocol.ring import Ring, Words
 
 WIDTHS = range(8, 65)
 
@@ -39,23 +39,6 @@ def test_packed_size_is_rounded_up_to_a_byte(bits: int, elements: int, size: int
 def test_refuses_a_negative_number_of_elements() -> None:
     with pytest.raises(Misuse, match="no -1 elements"):
         Ring(8).packed_bytes(-1)
-
-
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_headroom_ends_exactly_where_the_sign_bit_begins(bits: int) -> None:
-    ring = Ring(bits)
-    ring.prove_headroom(2 ** (bits - 1) - 1)
-    with pytest.raises(HeadroomError):
-        ring.prove_headroom(2 ** (bits - 1))
-
-
-def test_headroom_is_refused_with_its_numbers() -> None:
-    # protocol "Ring", lattice "sums": N_max·2^s + ⌈n/2⌉ with N_max = 65,535, s = 31, n = 50 fits 48 bits, not 47
-    bound = 65_535 * 2**31 + 25
-    Ring(48).prove_headroom(bound)
-    with pytest.raises(HeadroomError, match=rf"{bound}.*47 bits.*2\^46 = {2**46}.*takes 48 bits") as refusal:
-        Ring(47).prove_headroom(bound)
-    assert isinstance(refusal.value, Misuse)
 
 
 @pytest.mark.parametrize("bits", WIDTHS)

@@ -1,4 +1,4 @@
-"""The files of a result: what the coordinator publishes, and how who reads them checks that they follow from the sums."""
+"""The files of a result: what the coordinator publishes, and how a reader checks that they follow from the sums."""
 
 import json
 from collections.abc import Iterator, Mapping
