@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,7 @@ setup: $(READY)  ## make the virtual environment with pinned versions
 demo: $(READY)  ## a coordinator and 12 member processes calibrate a head on real digits
 	$(BIN)/veilsum demo --output runs/demo
 
-SUITE = $(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 15 --durations-min 5 tests
+SUITE = $(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 15 --durations-min 5 tests assurance
 
 # To count branches takes two fifths more time on a Python that has no cheap way to it.
 ifdef COVERAGE
@@ -44,8 +44,8 @@ endif
 coverage: $(READY)  ## the same with branch coverage: 100 % of protocol, 90 % of each other package
 	$(BIN)/coverage erase
 	$(SUITE) --cov --cov-branch --cov-report=
-	$(BIN)/coverage report --include='protocol/*' --fail-under=100
-	@for package in calibration client_sdk service training veilsum; do \
+	$(BIN)/coverage report --include='veilsum/protocol/*' --fail-under=100
+	@for package in client_sdk service training veilsum; do \
 	  $(BIN)/coverage report --include="$$package/*" --fail-under=90 || exit 1; done
 
 lint: $(READY)  ## ruff, mypy --strict, the import contracts
@@ -67,46 +67,48 @@ format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff check --fix
 
 fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
-	$(BIN)/python -m tests.fuzz.run --output runs/fuzz.json
+	$(BIN)/python -m assurance.fuzz.run --output runs/fuzz.json
 
 model-check: $(READY)  ## Spin searches the protocol's models, then takes each rule away (needs spin, gcc)
-	$(BIN)/python -m tests.model.check --output runs/model-check.json
+	$(BIN)/python -m assurance.model.check --output runs/model-check.json
 
 mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
-	$(BIN)/python -m tests.mutation.run --output runs/mutation.json
+	$(BIN)/python -m assurance.mutation.run --output runs/mutation.json
 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
-	$(BIN)/python -m tests.audit.run --output runs/audit.json
+	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
 .PHONY: audit-canaries
 audit-canaries: $(READY)  ## full-size noisy sums with 512 canaries each: is μ as promised, are five bugs flagged
-	$(BIN)/python -m tests.audit.run_canaries --output runs/audit-canaries.json
+	$(BIN)/python -m assurance.audit.run_canaries --output runs/audit-canaries.json
 
-slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
-	$(BIN)/python -m tests.machines.run --output runs/slow.json
-	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov --timeout 0 tests/reference/test_agreement.py
+slow: $(READY)  ## a million steps of hostile state machines and 10,000 rounds with faults
+	$(BIN)/python -m assurance.machines.run --output runs/slow.json
+
+agreement: $(READY)  ## 1,000 federations, five attempts each, beside the second implementation: every message, sum and transcript
+	REFERENCE_ROUNDS=5000 $(BIN)/python -m pytest --no-cov --timeout 0 assurance/reference/test_agreement.py
 
 slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pages in Chromium, the start page's commands, kills
-	$(BIN)/python -m pytest --no-cov --timeout 900 -m slow tests
+	$(BIN)/python -m pytest --no-cov --timeout 900 -m slow tests assurance
 
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
-	$(BIN)/python -m tests.kill.run --output runs/kill.json
+	$(BIN)/python -m assurance.kill.run --output runs/kill.json
 
 .PHONY: both-stores
 both-stores: $(READY)  ## the coordinator's tests on SQLite and files, and again on PostgreSQL and S3 (needs PostgreSQL, chromium)
 	$(BIN)/python -m tests.service.both_stores --output runs/both-stores.json
 
 chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
-	$(BIN)/python -m tests.chaos.run --output runs/chaos.json
+	$(BIN)/python -m assurance.chaos.run --output runs/chaos.json
 
 durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
-	$(BIN)/python -m tests.durability.run --output runs/durability.json
+	$(BIN)/python -m assurance.durability.run --output runs/durability.json
 
 outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone, back or silent, two replicas after one lease (needs PostgreSQL, and root to mount a small disk)
-	$(BIN)/python -m tests.outages.run --output runs/outages.json
+	$(BIN)/python -m assurance.outages.run --output runs/outages.json
 
 api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
-	$(BIN)/python -m tests.apifuzz.run --output runs/api-fuzz.json
+	$(BIN)/python -m assurance.apifuzz.run --output runs/api-fuzz.json
 
 load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
 	$(BIN)/python -m benchmarks.load --output runs/load.json
@@ -174,28 +176,28 @@ bench-models: $(READY)  ## images a second of each model on one thread, where th
 	$(BIN)/python -m benchmarks.models --output runs/models.json
 
 keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short, into the repository
-	$(BIN)/python -m benchmarks.keep $(RESULTS) benchmarks/figures/results/$(notdir $(RESULTS))
+	$(BIN)/python -m research.keep $(RESULTS) research/results/$(notdir $(RESULTS))
 
 reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
-	$(BIN)/python -m training.report benchmarks/figures/results --output docs/reproduction.md
+	$(BIN)/python -m research.report research/results --output docs/reproduction.md
 
 .PHONY: pictures
 pictures: $(READY)  ## docs/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
 	for method in ccvr-fedavg ccvr-spherefed; do \
-	  $(BIN)/veilsum train $$method --variant small --seed 0 --keep analyses --workers 2 --output runs/analysed/$$method || exit 1; done
-	$(BIN)/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
+	  $(BIN)/python -m research.analyse research/experiments/$$method.toml --variant small --workers 2 --output runs/analysed/$$method || exit 1; done
+	$(BIN)/python -m research.pictured runs/analysed --page docs/analyses.md
 
 reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours
-	$(BIN)/python -m benchmarks.reproduce_small --output runs/reproduce-small
+	$(BIN)/python -m research.reproduce_small --output runs/reproduce-small
 
 bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's simulation and a plain loop, the same local update
 	$(BIN)/python -m benchmarks.training_speed --output runs/bench-training.json
 
 reproduce-ccvr: $(READY)  ## CCVR's row in full, from VEILSUM_DATA: hours on two cores; the same command goes on after any kill
-	$(BIN)/python -m benchmarks.reproduce_row ccvr --output runs/reproduce-ccvr
+	$(BIN)/python -m research.reproduce_row ccvr --output runs/reproduce-ccvr
 
 reproduce-hundred: $(READY)  ## the 100-class row, DEVICE=cuda or days; FORM=--shortened for minutes, FORM=--estimate for the time alone
-	$(BIN)/python -m benchmarks.reproduce_row hundred-classes --device $(DEVICE) $(FORM) --output runs/reproduce-hundred
+	$(BIN)/python -m research.reproduce_row hundred-classes --device $(DEVICE) $(FORM) --output runs/reproduce-hundred
 
 bench-peers: benchmarks/peers/.venv/.ready
 

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.metered_round import CLASSES, DIM, Case, Encode, Round, study_of
 from benchmarks.secure_sum import ROOT
-from calibration import (
+from veilsum.calibration import (
     FFCStatistics,
     Solution,
     SumsLattice,
@@ -31,7 +31,7 @@ from calibration import (
     solve_ffc,
     weights_error_bound,
 )
-from protocol.study import Content
+from veilsum.protocol.study import Content
 
 MEMBERS = 10
 MEMBER_ROWS = 2_000

@@ -17,15 +17,25 @@ from pathlib import Path
 
 from benchmarks.disk import Folder
 from benchmarks.scale import resident_bytes
-from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling
-from protocol.identity import SigningKey
-from protocol.keys import AgreementKey
-from protocol.merkle import Tree
-from protocol.messages import NO_CONTEXT, Entry, KeyCard, Opening, Roster, Study, Terms, Upload, UploadHeader
-from protocol.sealing import commitment_tree
-from protocol.simulator import simulated_content, simulated_question
-from protocol.study import DAY_S, SUM_STEP
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Enrolling
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import AgreementKey
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Entry,
+    KeyCard,
+    Opening,
+    Roster,
+    Study,
+    Terms,
+    Upload,
+    UploadHeader,
+)
+from veilsum.protocol.sealing import commitment_tree
+from veilsum.protocol.study import DAY_S, SUM_STEP
 
 BYTES_A_MEMBER = 4096
 NOMINATED, NOW_S = 50, 1_800_000_000

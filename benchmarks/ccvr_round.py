@@ -30,9 +30,9 @@ from benchmarks.founding import Founded, question_of
 from benchmarks.http_round import PATIENCE_S, Plan, federation
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import Served, coordinator
-from calibration.layouts import ccvr_layout
 from client_sdk import AsyncMember, Identity, Records
-from protocol.study import CCVR, CCVRHead
+from veilsum.calibration import ccvr_layout
+from veilsum.protocol.study import CCVR, CCVRHead
 from veilsum.study.alone import alone
 
 TESTED = 2_000

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.numpy import load
 
+from assurance.kill.harness import Replica
 from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
-from tests.kill.harness import Replica
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Clock, Server
 from tests.service.signing import Everybody

@@ -9,17 +9,17 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from protocol.codec import Reader, Struct
-from protocol.member import MemberPhase
-from protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Study, Upload
-from protocol.shelf import Committed, Trees
-from protocol.storage import Chunks, Phases
+from tests.support.storage import Chunks, Phases
+from veilsum.protocol.codec import Reader, Struct
+from veilsum.protocol.member import MemberPhase
+from veilsum.protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Study, Upload
+from veilsum.protocol.shelf import Committed, Trees
 
 SHARED = (Roster, Study, Manifest, Opening, Certificate)
 
 
 class Folder:
-    """`protocol.storage.Storage` in an empty folder."""
+    """`tests.support.storage.Storage` in an empty folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -25,16 +25,15 @@ from benchmarks.secure_sum import ROOT
 
 INSTALLED_MB, IMPORT_S, HELP_S = 130, 0.4, 0.3
 RUNS = 9
-SUITE = ("tests/client_sdk", "tests/vectors", "tests/calibration", "tests/protocol/member")
+SUITE = ("tests/client_sdk", "assurance/vectors", "tests/calibration", "tests/protocol/member")
 NOT_A_MEMBER_S = {
     "tests/client_sdk/test_crowd.py": "the coordinator plays along",
     "tests/client_sdk/test_member.py": "the coordinator plays along",
     "tests/calibration/test_ffc.py": "torch's tensors go in too",
     "tests/calibration/test_rows.py": "torch's tensors go in too",
-    "tests/calibration/test_solution.py": "torch's layers come out",
+    "tests/calibration/test_head.py": "torch's tensors go in too",
     "tests/calibration/privacy/oracle.py": "no test: it made the values that tests hold, by another library",
-    "tests/calibration/privacy/opendp_oracle.py": "no test: it made the values that tests hold, by another library",
-    "tests/calibration/privacy/test_rounds.py": "the repository's own measurements are compared",
+    "tests/calibration/privacy/test_plan.py": "the repository's own measurements are compared",
 }
 SUITE_NEEDS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-cov", "pytest-timeout", "scikit-learn")
 NOT_INSTALLED = ("torch", "fastapi", "starlette", "sqlalchemy", "pyarrow", "matplotlib")
@@ -205,7 +204,8 @@ def member_suite(python: Path) -> str:
     install(python, *SUITE_NEEDS)
     with tempfile.TemporaryDirectory() as folder:
         alone = Path(folder)
-        shutil.copytree(ROOT / "tests", alone / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for tests in ("tests", "assurance"):
+            shutil.copytree(ROOT / tests, alone / tests, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(ROOT / "docs", alone / "docs")  # tests hold pages against the code
         shutil.copy(ROOT / "pyproject.toml", alone)
         run = subprocess.run(

@@ -11,10 +11,10 @@ import numpy as np
 
 from client_sdk import Identity, Policy, Records
 from client_sdk.operator import Operator
-from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster, Study
-from protocol.simulator import simulated_content, simulated_question
-from protocol.study import DAY_S, Question
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.study import DAY_S, Question
 
 
 @dataclass(frozen=True)

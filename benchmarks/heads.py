@@ -21,7 +21,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from benchmarks.accuracy import Claim
-from calibration import (
+from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
     Head,

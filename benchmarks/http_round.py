@@ -29,7 +29,6 @@ from benchmarks.crews import crew, hear, tell
 from benchmarks.founding import Founded, found, question_of, random_records
 from benchmarks.plain_sums import CHUNK, ELEMENT, RESULT, SUM, PlainRequest
 from benchmarks.serving import TOKEN, Served, coordinator
-from calibration import FFCStatistics
 from client_sdk import AsyncMember, Identity, Records
 from client_sdk.effects import Flow, Request, Response, together
 from client_sdk.operator import Operator
@@ -38,8 +37,9 @@ from client_sdk.retry import Caller
 from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE
 from client_sdk.transport import AsyncDriver
-from protocol import rest
-from protocol.round_spec import CHUNK_ELEMENTS
+from veilsum.calibration import FFCStatistics
+from veilsum.protocol import rest
+from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
 BOUNDS = {48: 2.0, 32: 1.4}
 """Most that a round may take of what the same sums take in the clear, by the ring's bits."""

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered
-from protocol.identity import SigningKey
-from protocol.member import Enrolled, MemberPhase, Opened, Step
-from protocol.messages import (
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Step
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Entry,
     KeyCard,
@@ -29,9 +30,8 @@ from protocol.messages import (
     Terms,
     parse,
 )
-from protocol.simulator import simulated_content, simulated_question
-from protocol.sizing import Assumptions, Sizes, size
-from protocol.study import DAY_S, SUM_STEP, Content
+from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 
 RECORDS_MAX = 65_535
 DIM, CLASSES = 1280, 100

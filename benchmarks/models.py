@@ -20,8 +20,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from training.data import Dataset, batches
 from training.heads import Classifier, LearnedHead
-from training.losses import cross_entropy
 from training.models import ARCHITECTURES, ExtractorConfig
+from training.recipe import cross_entropy
 from training.results import Environment
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
 
-from calibration.answer import Answer
-from calibration.rows import unit_rows
-from protocol.keystream import Keystream
-from protocol.round_spec import RoundSpec
-from protocol.simulator import simulated_content, simulated_question
-from protocol.study import SUM_STEP
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.calibration.answer import Answer
+from veilsum.calibration.rows import unit_rows
+from veilsum.protocol.keystream import Keystream
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import SUM_STEP
 from veilsum.study import answers, vectors
 
 ROOT = Path(__file__).parents[1]

@@ -12,18 +12,18 @@ from unittest.mock import patch
 import numpy as np
 from fastapi import APIRouter, FastAPI, Response
 
-from calibration import FFCStatistics, solve_ffc
-from calibration.answer import Document
-from calibration.layout import DenseBlock, Layout, SymmetricBlock
-from protocol import rest
-from protocol.rest import Model
-from protocol.round_spec import CHUNK_ELEMENTS
-from service.access.guards import GuardedRoute
+from service.access.guards import ANYBODY, MEMBER, ROUNDS, GuardedRoute
 from service.app import create_app
-from service.routes.common import ANYBODY, MEMBER, ROUNDS, Here, Hex32Path, IndexPath, MemberPath, Octets
+from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets
 from service.settings import Settings
 from service.storage.blobs import Blobs
 from veilsum import cli, serving
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration.answer import Document
+from veilsum.calibration.layout import DenseBlock, Layout, SymmetricBlock
+from veilsum.protocol import rest
+from veilsum.protocol.rest import Model
+from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 from veilsum.study.result_files import document_file
 
 ELEMENT = np.dtype("<f4")

@@ -2,7 +2,7 @@
 
 Digits as they are and through rectified random features; clustered features made here; and, where a folder has
 them, MNIST and Fashion-MNIST (`x_train`, `y_train`, `x_test`, `y_test` in NAME.npz) through random features. The
-losses are set against the two ratios of `calibration.privacy.plan`, whose tables are the last that this prints. Gaussian noise stands in for the discrete one, which at its grid nothing
+losses are set against the two ratios of `veilsum.calibration.privacy.plan`, whose tables are the last that this prints. Gaussian noise stands in for the discrete one, which at its grid nothing
 here can tell apart.
 
     .venv/bin/python -m benchmarks.private_heads --data FOLDER --output runs/private_heads.json
@@ -23,13 +23,11 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from benchmarks.secure_sum import ROOT
-from calibration.privacy import (
+from veilsum.calibration.privacy import (
     default_weight,
     ffc_release,
     gdp_mu,
     noise_edge,
-    solve_adassp,
-    solve_mean_ridge,
     solve_noisy,
 )
 
@@ -40,7 +38,6 @@ DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DRAWS = 3
 LATENT = 16
-RULES = {"shrinkage": solve_noisy, "adassp": solve_adassp, "mean_ridge": solve_mean_ridge}
 RATIOS = {
     "eigenvalue_ratio": (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     "class_ratio": (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
@@ -139,7 +136,7 @@ def measured(problem: Problem) -> Iterator[Figure]:
             noise = upper + upper.T + np.diag(rng.standard_normal(dim) * deviation)
             noisy_U = U + rng.standard_normal(U.shape) * deviation / weight
             for rule, solve in RULES.items():
-                predicted = solve(V + noise, noisy_U, deviation).predict(problem.test)
+                predicted = (problem.test @ solve(V + noise, noisy_U, deviation)).argmax(axis=1)
                 hits[rule].append(float((predicted == problem.test_labels).mean()))
         yield Figure(
             problem.name,
@@ -149,6 +146,34 @@ def measured(problem: Problem) -> Iterator[Figure]:
             float(((problem.test @ exact).argmax(axis=1) == problem.test_labels).mean()),
             **{rule: float(np.mean(rates)) for rule, rates in hits.items()},
         )
+
+
+def shrinkage(V: Floats, U: Floats, deviation: float) -> Floats:
+    return solve_noisy(V, U, deviation).weights
+
+
+def adassp(V: Floats, U: Floats, deviation: float) -> Floats:
+    """AdaSSP (Wang 2018, algorithm 2), its smallest eigenvalue read off V̂ instead of bought.
+
+    λ = max(0, σ·√(l·ln(2l²/0.05)) − max(0, d_min)), σ = σ_V/√2 as it stands off the diagonal: the paper's noise has one deviation
+    everywhere, and the elements off the diagonal decide the noise's norm.
+    """
+    dim, smallest = len(V), float(np.linalg.eigvalsh(V)[0])
+    ridge = deviation * math.sqrt(dim * math.log(2 * dim**2 / 0.05) / 2)
+    return ridged(V, U, max(0.0, ridge - max(0.0, smallest)))
+
+
+def mean_ridge(V: Floats, U: Floats, deviation: float) -> Floats:
+    """λ = tr V̂/l, which ignores the noise."""
+    del deviation
+    return ridged(V, U, float(np.trace(V)) / len(V))
+
+
+def ridged(V: Floats, U: Floats, ridge: float) -> Floats:
+    return np.asarray(np.linalg.lstsq(V + ridge * np.eye(len(V)), U)[0], np.float64)
+
+
+RULES = {"shrinkage": shrinkage, "adassp": adassp, "mean_ridge": mean_ridge}
 
 
 def means(figures: list[Figure]) -> Table:

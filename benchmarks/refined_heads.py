@@ -3,7 +3,7 @@
 The problems are those of `benchmarks.private_heads` up to 10,000 records, and MNIST and Fashion-MNIST whole. Half of μ² goes to
 (V, U), the other half to the rounds alike; where features are centred, a tenth of all goes to the mean first. Heads and gradients are
 the code that rounds run; Gaussian noise stands in for the discrete one, which at its grid nothing here can tell apart. The table of
-`calibration.privacy.rounds` is the last that this prints, and docs/privacy.md has some rows of the first.
+`veilsum.calibration.privacy.plan` is the last that this prints, and docs/privacy.md has some rows of the first.
 
     .venv/bin/python -m benchmarks.refined_heads --data FOLDER --output benchmarks/figures/refined_heads.json
 """
@@ -23,10 +23,10 @@ from rich.table import Table
 
 from benchmarks.private_heads import DELTA, Problem, clouds, digits, images, unit
 from benchmarks.secure_sum import ROOT
-from calibration import FeaturesLattice, Head
-from calibration.gradient import logistic_start, stepped
-from calibration.moments import GradientSums
-from calibration.privacy import (
+from veilsum.calibration import FeaturesLattice, Head
+from veilsum.calibration.logistic import logistic_start, stepped
+from veilsum.calibration.privacy import (
+    GradientSums,
     default_weight,
     ffc_release,
     gdp_mu,

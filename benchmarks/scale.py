@@ -29,10 +29,10 @@ from rich.table import Table
 from benchmarks.disk import Folder
 from benchmarks.metered_round import BenchError
 from benchmarks.secure_sum import ROOT
-from protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
-from protocol.ring import Ring
-from protocol.simulator import After, Federation, Vector
-from protocol.study import FFC
+from tests.support.simulator import After, Federation, Vector
+from veilsum.protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
+from veilsum.protocol.ring import Ring
+from veilsum.protocol.study import FFC
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from benchmarks.metered_round import (
     Round,
     study_of,
 )
-from calibration import SumsLattice
-from protocol.parameters import Quorum
+from veilsum.calibration import SumsLattice
+from veilsum.protocol.quorum import Quorum
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / "benchmarks/peers/.venv/bin/python"

@@ -22,7 +22,10 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
-from calibration import (
+from training.data import batches
+from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
+from training.results import Environment
+from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
     fit_logistic_sgd,
@@ -30,10 +33,7 @@ from calibration import (
     tukey,
     virtual_features,
 )
-from calibration.layout import Layout
-from training.data import batches
-from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
-from training.results import Environment
+from veilsum.calibration.layout import Layout
 
 ROOT = Path(__file__).parents[1]
 DIM, CLASSES, RECORDS = 1280, 100, 50_000

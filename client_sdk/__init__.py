@@ -1,7 +1,7 @@
-"""A member's side of veilsum: who it is, what it insists on, and how it takes part.
+"""The member's SDK: its identity, its policy, and taking part in runs.
 
 >>> identity = Identity.create("~/.veilsum", "hospital-3")
->>> policy = Policy(admin_key="…64 hexadecimal digits, from the admin…", approved={"ct-2026"})
+>>> policy = Policy(admin_key="…64 hexadecimal digits, from the admin…", approved={"…the study's approval digest…"})
 >>> with Member("https://sum.example.org", identity, policy) as member:
 ...     for result in member.join(Records(features, labels, ids=exam_ids)):
 ...         print(result.evaluate(test_features, test_labels))

@@ -4,29 +4,38 @@
                        ▲                                         │                                        │
                        └── also whenever a round lets it wait ───┘◀───────────────────────────────────────┘
 
-Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
+A coordinator that is out of reach ends an agent only with `once`: it is tried again for as long as it takes. Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
-from calibration.errors import CalibrationError
 from client_sdk.contribution import take_part
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import form, send_card, tell_waiting
-from client_sdk.errors import Declined, Misuse, NoResult, NotEnrolled, PeerFault
+from client_sdk.errors import (
+    Declined,
+    Misuse,
+    NoResult,
+    NotEnrolled,
+    PeerFault,
+    UnexpectedAnswer,
+    Unreachable,
+)
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.result import Result
 from client_sdk.session import Session
 from client_sdk.store import Held
-from protocol.causes import Cause
-from protocol.member import Closed, Enrolled
-from protocol.member.attempting import Attempting
-from protocol.messages import NO_CONTEXT
-from protocol.rest import CohortView, RunView
-from protocol.study import SUM_STEP
+from veilsum.calibration.errors import CalibrationError
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed, Enrolled
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.rest import RunView
+from veilsum.protocol.study import SUM_STEP
 
 LOOK_S = 30.0
 """Between two looks for runs that take cards, while a round lets a member wait."""
@@ -60,27 +69,40 @@ class Agent:
         """Go on until a run has its result; None at the end.
 
         Raises:
-            Declined, PeerFault, Misuse, CalibrationError: with `once`, of the one run.
-            ClientError: the state is damaged, or the coordinator can't be reached.
+            Declined, PeerFault, Misuse, CalibrationError, Unreachable: with `once`, of the one run.
+            ClientError: the state is damaged.
         """
         while not self._ended:
-            yield from self._enrol_where_possible()
-            waiting: CohortView | None = None
-            passed = len(self._passed)
-            for cohort, held in list(self._mine()):
-                try:
-                    view, result = yield from self._follow(cohort, held)
-                except (PeerFault, NotEnrolled) as fault:
-                    self._refuse(cohort.hex(), fault)
-                    continue
-                if result is not None:
-                    self._passed.add(cohort.hex())
-                    self._ended = self._once
-                    return result
-                if cohort.hex() not in self._passed:
-                    waiting = waiting or view
-            if len(self._passed) == passed:
-                yield from self._wait(waiting)
+            try:
+                result = yield from self._look()
+            except (Unreachable, UnexpectedAnswer):
+                if self._once:
+                    raise
+                detail = "the coordinator is out of reach; check the address and the network. Still trying"
+                self._session.report(Progress(Step.WAITING, detail=detail))
+                yield Pause(LOOK_S)
+                continue
+            if result is not None:
+                self._ended = self._once
+                return result
+        return None
+
+    def _look(self) -> Flow[Result | None]:
+        """Do what there is to do now, then wait for news; a run's result once there is one."""
+        yield from self._enrol_where_possible()
+        passed, idle = len(self._passed), True
+        for cohort, held in list(self._mine()):
+            idle = False
+            try:
+                result = yield from self._follow(cohort, held)
+            except (PeerFault, NotEnrolled) as fault:
+                self._refuse(cohort.hex(), fault)
+                continue
+            if result is not None:
+                self._passed.add(cohort.hex())
+                return result
+        if len(self._passed) == passed:
+            yield from self._wait(idle=idle)
         return None
 
     def _mine(self) -> Iterator[tuple[bytes, Held]]:
@@ -91,13 +113,20 @@ class Agent:
             if cohort.hex() not in self._passed and not (over and self._nothing_left(held)):
                 yield cohort, held
 
+    def _busy_beside(self, run: RunView) -> bool:
+        """Whether this member is in another run; one run may take several cohorts: after a new roster, or to repeat a step."""
+        mine = (self._runs.get(cohort.hex()) for cohort, _ in self._mine())
+        return any(each is None or (each.name, each.period) != (run.name, run.period) for each in mine)
+
     def _nothing_left(self, held: Held) -> bool:
         """Whether the member's last round of a run that is over is behind it: no key, no share, no result is wanted any more."""
         if isinstance(held.phase, Attempting):
             return False
         if isinstance(held.phase, Closed) and not held.phase.certificate.void:
-            folder = self._session.store.results(held.round_id)
-            return not Evidence.saved_in(folder) or Result.saved_in(folder)
+            store = self._session.store
+            folder = store.results(held.round_id)
+            counted = store.history().count_of(held.phase.attempt.context) is not None
+            return counted or not Evidence.saved_in(folder) or Result.saved_in(folder)
         return True
 
     # Enrolling
@@ -116,10 +145,14 @@ class Agent:
         self._followed |= {run.cohort for run in shown.runs if not run.over}
         for run in shown.runs:
             wanted = run.state == "enrolling" and self._period in {None, run.period}
-            busy = self._once and any(True for _ in self._mine())
-            if not wanted or busy or run.cohort in self._passed | self._sent:
+            if not wanted or run.cohort in self._passed | self._sent:
+                continue
+            if self._once and self._busy_beside(run):
                 continue
             try:
+                if run.repeats is not None:
+                    with suppress(PeerFault):  # of another round, which has not ended
+                        yield from session.settle()  # missing the end does not undo taking part
                 yield from send_card(session, bytes.fromhex(run.cohort), self._records)
                 self._sent.add(run.cohort)
             except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
@@ -132,28 +165,23 @@ class Agent:
 
     # Following a run
 
-    def _follow(self, cohort: bytes, held: Held) -> Flow[tuple[CohortView | None, Result | None]]:
-        """Do what a cohort asks now; what it is then, and the run's result once there is one."""
+    def _follow(self, cohort: bytes, held: Held) -> Flow[Result | None]:
+        """Do what a cohort asks now; the run's result once there is one."""
         session = self._session
         view = yield from session.coordinator.cohort(cohort)
         if isinstance(held.phase, Enrolled):
             if view.state == "enrolling":
                 tell_waiting(session, view)
-                return view, None
+                return None
             try:
                 yield from form(session, held.phase, view)
             except PeerFault:
                 self._passed.add(cohort.hex())
                 raise
         result = None
-        if view.rounds and (yield from self._asks(view.rounds[-1])):
-            # The view stays as it was: a round that was opened meanwhile is news to wait for.
+        if view.rounds and (view.step is None or (yield from self._asks(view.rounds[-1]))):
             result = yield from self._part(view.rounds[-1])
-        elif view.step is None and view.rounds:
-            result = yield from self._part(view.rounds[-1])
-        if result is None or not _last(result):
-            return view, None
-        return view, result
+        return None if result is None or not _last(result) else result
 
     def _asks(self, round_id: str) -> Flow[bool]:
         """Whether the round has anything left for this member."""
@@ -174,28 +202,36 @@ class Agent:
         try:
             result = yield from take_part(self._session, round_id)
         except NoResult as fault:
-            # The operator opens the next attempt, unless the step is spent: then the run is over.
+            # The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
             view = yield from self._session.round(round_id)
             over = (yield from self._session.coordinator.cohort(bytes.fromhex(view.cohort))).step is None
-            if self._once and over and view.cohort in self._followed:
+            repeatable = fault.state == "failed" and view.spec.noise is None
+            if self._once and over and not repeatable and view.cohort in self._followed:
                 raise
             self._session.report(Progress(Step.WAITING, detail=str(fault)))
             if over:
                 self._passed.add(view.cohort)
             return None
-        return result if isinstance(result, Result) else None
+        if isinstance(result, Result):
+            return result
+        run = self._runs.get(result.hex())
+        if run is not None and run.repeats is not None:
+            # An indicator was repeated: the sum follows in a cohort over fresh records, unless it was certified before.
+            self._passed.add(result.hex())
+            fresh = (run.name, run.period, None)
+            self._ended = self._once and not any(
+                (each.name, each.period, each.repeats) == fresh and not each.over
+                for each in self._runs.values()
+            )
+        return None
 
-    def _wait(self, view: CohortView | None) -> Flow[None]:
-        """Until a cohort or the federation's runs have news, or a long poll ends."""
+    def _wait(self, *, idle: bool) -> Flow[None]:
+        """Until a cohort or round of the federation begins or ends, or a long poll ends."""
         session, asked_s = self._alone, self._alone.surroundings.monotonic_s()
-        if view is not None:
-            later = yield from session.coordinator.cohort(bytes.fromhex(view.cohort), view.version)
-            news = later.version != view.version
-        else:
+        if idle:
             session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
-            runs = yield from session.coordinator.runs(session.policy.federation, self._revision)
-            news = runs.revision != self._revision
-        yield from session.waited(asked_s, news=news)
+        runs = yield from session.coordinator.runs(session.policy.federation, self._revision)
+        yield from session.waited(asked_s, news=runs.revision != self._revision)
 
     def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
         """Raise what ends the one run; otherwise say it, and go on with the others."""

@@ -7,10 +7,10 @@ from pydantic import BaseModel, RootModel, ValidationError
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault, first_fault
 from client_sdk.retry import Caller
-from protocol import published, rest
-from protocol.attempt import Closing
-from protocol.causes import Cause
-from protocol.messages import (
+from veilsum.protocol import rest
+from veilsum.protocol.attempt import Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import (
     Cards,
     Disclosure,
     Evictions,
@@ -22,6 +22,7 @@ from protocol.messages import (
     Upload,
     parse,
 )
+from veilsum.protocol.record import ResultRecord
 
 LONG_POLL_S = 30.0
 
@@ -120,9 +121,9 @@ class Coordinator:
         path = rest.ANSWERS.format(round_id=round_id)
         return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
 
-    def result(self, round_id: str) -> Flow[published.ResultRecord]:
+    def result(self, round_id: str) -> Flow[ResultRecord]:
         """The signed record, not yet verified."""
-        return model_of(published.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+        return model_of(ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
 
     def weights(self, round_id: str) -> Flow[bytes]:
         """The head's file, not yet verified."""

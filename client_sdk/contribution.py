@@ -22,17 +22,16 @@ from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
 from client_sdk.progress import Progress, Step
-from client_sdk.replaying import FETCHED_UP_TO
-from client_sdk.result import TRANSCRIPT, Result
+from client_sdk.result import FETCHED_UP_TO, TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.upload import mask, send
-from protocol.attempt import Attempt, Closing
-from protocol.causes import Cause
-from protocol.member import Closed, Enrolled, MemberPhase, Opened
-from protocol.member.attempting import Attempting
-from protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
-from protocol.record import verify_record
-from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
+from veilsum.protocol.record import verify_record
+from veilsum.protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 from veilsum.study.materials import read_material
 from veilsum.study.vectors import Material
 
@@ -129,7 +128,7 @@ class Attendance:
     Attributes:
         phase: as it is stored.
         phase_round: the round that `phase` is in or was in last.
-        material_file: what the step takes of earlier ones, once it is fetched: nobody can withhold it later.
+        material_file: the step's input from earlier steps, kept once fetched so that it cannot be withheld later.
     """
 
     session: Session
@@ -157,7 +156,7 @@ class Attendance:
             if self._lapsed() and view.state != "erasing":
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
                 raise NoResult(self.round_id, "lapsed", fault)
-            erasing = view.state == "erasing"  # others may take days: nobody waits for them here
+            erasing = view.state == "erasing"  # other reports may take days, so do not wait for them
             asked_s, before = self.session.surroundings.monotonic_s(), after
             message, after = yield from self.session.coordinator.request(
                 self.round_id, self.session.member, None if erasing else after
@@ -199,7 +198,7 @@ class Attendance:
             raise NoResult(self.round_id, "missed", fault)
 
     def collect(self, view: RoundView) -> Flow[Result]:
-        """Fetch the result, verify it, and keep it; the shares are erased then: nobody may ask for them any more."""
+        """Fetch, verify and keep the result, then erase the shares."""
         session = self.session
         session.report(Progress(Step.VERIFYING, phase=view.state))
         folder = session.store.results(view.round)
@@ -309,7 +308,7 @@ class Attendance:
             return
 
     def erase_shares(self) -> None:
-        """Nobody may ask any more for the shares of a round that is over."""
+        """Erase the shares of a round that is over."""
         if self.taking_part and isinstance(self.phase, Closed):
             following = self.phase.settled()
             if following is not self.phase:
@@ -441,6 +440,7 @@ class Attendance:
     def _lapsed(self) -> bool:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
         now_s = self.session.surroundings.now_s()
+        self.phase = self._knowing()
         before, following = self.phase, self.phase.lapse(now_s)
         if following is not self.phase:
             self.session.hold(self.cohort, self.phase, following, self.phase_round)

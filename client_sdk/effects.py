@@ -1,4 +1,4 @@
-"""What a flow asks its driver to do: the whole vocabulary between the conversation and the world.
+"""The effects that a flow can ask of its driver.
 
 A flow is a generator: it yields effects, is sent their outcomes, and returns its result. It opens no socket
 and never sleeps, so the blocking and the asynchronous driver share every line of the conversation, and a test
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from client_sdk.signing import Signer
-from protocol.rest import MAX_MESSAGE_BYTES
+from veilsum.protocol.rest import MAX_MESSAGE_BYTES
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Request:
         path: below the coordinator's address, with a leading slash.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body that is read.
-        signer: signs it as it is sent; None for what anybody may ask.
+        signer: signs the request as it is sent; None for public resources.
         shown_in: of what creates something at each call, where to look for it; "" for what may be asked again.
     """
 

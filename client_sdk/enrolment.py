@@ -2,20 +2,23 @@
 
 from functools import partial
 
+import numpy as np
+
 from client_sdk.effects import Flow, compute
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Marks, Records, Selection, select, select_again
 from client_sdk.reservations import Run, State
 from client_sdk.session import Session, ready_of
-from protocol.causes import Cause
-from protocol.member import Enrolled, MemberPhase
-from protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
-from protocol.parameters import Quorum
-from protocol.rest import CohortView
-from protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
-from protocol.study import Content, read_content
-from veilsum.study.promise import check_cohort, study_mu
+from veilsum.calibration.rows import usable_rows
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Enrolled, MemberPhase
+from veilsum.protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
+from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.rest import CohortView
+from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
+from veilsum.protocol.study import Content, read_content
+from veilsum.study.promise import check_cohort
 
 
 def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quorum]:
@@ -151,15 +154,33 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
         if records is None:
             raise Misuse(f"{content.notes.name}, period {period}: pass your records to decide on taking part")
         base = None if view.repeats is None else _base(session, content, view)
+        if base is None:
+            yield from _leave_others(session, question.digest)
         found = yield from compute(partial(_select, session, content, records, base))
-        mu = 0.0 if question.noise is None else study_mu(question.noise)
-        run = ledger.answer(content, period, found, mu=mu, base=base)
+        run = ledger.answer(content, period, found, mu_budget=session.policy.mu_budget, base=base)
         _tell(session, run)
     elif view.repeats is not None and not _held_by(session, run, view):
         raise Declined(f"{run.name}: this member was not in the attempt that the run repeats")
+    elif view.repeats is None and run.base is not None:
+        raise Declined(
+            f"{run.name}: this member answered for the records of an earlier run; join the next period"
+        )
     if run.state is State.DECLINED or run.given_up:
         raise Declined(_no(run))
     ledger.renew(run, content.notes.expires)
+
+
+def _leave_others(session: Session, question: bytes) -> Flow[None]:
+    """Give up what other periods of a question reserve, once all attempts have ended (docs/protocol.md §7.2).
+
+    Otherwise a party that names periods could have every record reserved, and count records by the answers.
+    """
+    ledger = session.store.ledger
+    if ledger.idle(question):
+        yield from session.settle()
+    for run in ledger.idle(question):
+        ledger.give_up(run)
+        session.report(Progress(Step.ENROLLING, detail=f"{run.name}: given up for the newer period"))
 
 
 def _select(session: Session, content: Content, records: Records, base: Run | None) -> Selection:
@@ -169,18 +190,21 @@ def _select(session: Session, content: Content, records: Records, base: Run | No
     if base is not None:
         _, labels, ranks = ledger.rows(base)
         features = select_again(records, question.dim, marks, ranks)
-        return Selection(features, labels, ranks, (), 0, 0, 0)
-    noisy, mu = question.noise is not None, 0.0 if question.noise is None else study_mu(question.noise)
-    free = partial(ledger.free, noisy=noisy, mu=mu, mu_budget=session.policy.mu_budget)
+        there = usable_rows(features, labels, len(question.classes))
+        missing = int(np.count_nonzero(~there))
+        return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0)
+    free = partial(ledger.free, question=question, mu_budget=session.policy.mu_budget)
     return select(records, question, marks, free)
 
 
 def _base(session: Session, content: Content, view: CohortView) -> Run:
-    """The reservation of the attempt that a run repeats under another extractor."""
+    """The reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
     base = session.store.ledger.under(_repeats(view))
-    if base is None or base.period != view.period:
+    noisy = content.question.noise is not None or (base is not None and base.noisy)
+    if base is None or base.period != view.period or noisy:
         raise Declined(
-            f"{content.notes.name}, period {view.period}: this member was not in the attempt that the run repeats"
+            f"{content.notes.name}, period {view.period}: this member was not in the attempt that the run repeats, or one of the two "
+            "has noise"
         )
     return base
 

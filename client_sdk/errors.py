@@ -2,7 +2,7 @@
 
 Exception
 ├── Misuse                 the calling code broke the API's contract               (protocol)
-├── PeerFault              somebody broke a rule: carries its Cause                (protocol)
+├── PeerFault              a peer broke a rule: carries its Cause                  (protocol)
 │   └── NoResult           the round ended, and not with a result for this member
 └── ClientError            this member's own machine, or the way to the coordinator
     ├── IdentityError      the identity's folder: missing, exists, loose modes, in use
@@ -15,9 +15,9 @@ Exception
 
 from pydantic import ValidationError
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.rest import Problem, RoundView
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.rest import Problem, RoundView
 
 
 class NoResult(PeerFault):

@@ -1,4 +1,4 @@
-"""What a member keeps of a closed attempt: enough for anybody to check its result, and nothing secret."""
+"""A member's record of a closed attempt: enough to check its result, and no secrets."""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +8,20 @@ from pathlib import Path
 from client_sdk.errors import PeerFault
 from client_sdk.files import make_folder, read_part, whole, write_together
 from client_sdk.policy import check_admin
-from protocol.attempt import Attempt, check_manifest, check_study
-from protocol.causes import Cause
-from protocol.member import Closed
-from protocol.messages import Certificate, Manifest, Opening, Roster, Study, Survivor, Upload, UploadHeader
-from protocol.opening_rules import check_opening
+from veilsum.protocol.attempt import Attempt, check_manifest, check_study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed
+from veilsum.protocol.messages import (
+    Certificate,
+    Manifest,
+    Opening,
+    Roster,
+    Study,
+    Survivor,
+    Upload,
+    UploadHeader,
+)
+from veilsum.protocol.opening_rules import check_opening
 
 _PARTS: dict[str, type[Roster | Study | Manifest | Opening | Certificate]] = {
     "roster": Roster,
@@ -29,7 +38,7 @@ class Evidence:
     """The signed history of one attempt, as this member saw it.
 
     Attributes:
-        member: who kept it.
+        member: the member that kept it.
         own: this member as the certificate should name it, if it uploaded; at most one.
         header: its upload's header as it signed it: beside the certificate it shows others whether the upload was counted.
     """
@@ -121,7 +130,7 @@ class Evidence:
 
 
 def _own(content: bytes) -> tuple[str, tuple[Survivor, ...]]:
-    """Who kept the evidence, and its upload as a certificate names it."""
+    """Parse the member and its upload as a certificate names it."""
     kept = json.loads(content)
     member = str(kept["member"])
     return member, tuple(Survivor(member, bytes.fromhex(digest)) for digest in kept["uploads"])

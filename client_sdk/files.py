@@ -1,4 +1,4 @@
-"""Files that outlive a crash and that nobody else may read."""
+"""Private files that survive a crash."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from client_sdk.errors import Misuse, PeerFault, StateError, first_fault
-from protocol.codec import Reader
+from veilsum.protocol.codec import Reader
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path, load: Callable[[bytes], T]) -> T:
-    """What `write_sealed` wrote, parsed by `load`: never guessed at, and nobody else's fault.
+    """Read a file that `write_sealed` wrote, and parse it with `load`.
 
     Raises:
         StateError: the file is missing, damaged or another release's.

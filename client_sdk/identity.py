@@ -10,15 +10,15 @@ from typing import Self
 
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.files import make_private, sync_folder, write_durably
-from protocol.codec import NAME_PATTERN
-from protocol.identity import SigningKey, fingerprint
+from veilsum.protocol.codec import NAME_PATTERN
+from veilsum.protocol.identity import SigningKey, fingerprint
 
 _FORMAT = "veilsum-identity/1"
 _KEY, _CARD, _LOCK = "identity.key", "identity.json", "lock"
 
 
 class Identity:
-    """Who a member is, and where its state is kept.
+    """A member's id, key and state folder.
 
     Attributes:
         folder: of mode 0700; holds the key (0600), the id, and all state under `state/`.
@@ -38,12 +38,12 @@ class Identity:
         Args:
             folder: is made, with mode 0700; may exist, without an identity in it.
             member: 1 to 64 of a-z, 0-9 and "-".
-            ledger: folder of the identity that this one takes the place of: its ledger is carried over, so that no record is
-                summed twice.
+            ledger: folder of the identity that this one takes the place of: its ledger moves here, so that no record is summed
+                twice, and that identity takes part in nothing more.
 
         Raises:
             Misuse: `member` is not an id, or there is no ledger to carry over.
-            IdentityError: the folder holds an identity already; it is never overwritten.
+            IdentityError: the folder holds an identity already, which is never overwritten; or a member uses the other one now.
         """
         if not re.fullmatch(NAME_PATTERN, member):
             raise Misuse(f"invalid member id {member!r}: use 1 to 64 of a-z, 0-9 and '-'")
@@ -141,6 +141,12 @@ class FolderLock:
                 "speaks with one voice"
             ) from error
         sync_folder(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give the folder back; again is harmless."""

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from client_sdk.errors import Misuse, StateError
-from client_sdk.files import LOSS, make_private, write_durably
+from client_sdk.files import LOSS, make_private, sync_folder, write_durably
+from client_sdk.identity import FolderLock
 
 _FORMAT = 2
-_DATABASE = "ledger.sqlite"
+DATABASE = "ledger.sqlite"
 _TABLES = """
 CREATE TABLE kept (name TEXT PRIMARY KEY, value BLOB NOT NULL, sha256 BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE run (
@@ -60,8 +61,8 @@ class Database:
         StateError: from every method, if the database is damaged or of another release.
     """
 
-    synchronous: ClassVar[str] = "FULL"
-    """SQLite's; tests that pull no plug turn it off."""
+    synchronous: ClassVar[str] = "EXTRA"
+    """SQLite's: with less a power cut may undo what was committed. Tests that pull no plug turn it off."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,7 +77,7 @@ class Database:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         make_private(self._folder)
-        path = self._folder / _DATABASE
+        path = self._folder / DATABASE
         try:
             with closing(sqlite3.connect(path, isolation_level="DEFERRED")) as ledger:
                 path.chmod(0o600)
@@ -123,20 +124,29 @@ def verified(path: Path, digest: bytes) -> bytes:
 
 
 def carry_over(old: Path, new: Path) -> None:
-    """Copy the ledger of an identity whose other state is lost into a new one's folder, so that no record is summed twice.
+    """Move the ledger of an identity whose other state is lost into a new one's folder, so that no record is summed twice.
 
     Args:
-        old: the identity's folder, which is not to be used any more. Its ledger must not be older than the last attempt it took
+        old: the identity's folder, unusable afterwards. Its ledger must not be older than the last attempt it took
             part in (docs/protocol.md §4).
         new: a folder without a ledger.
 
     Raises:
         Misuse: `old` has no ledger, or `new` has one.
         StateError: the ledger is damaged.
+        IdentityError: a member uses `old` now.
     """
     source, target = old / "state/ledger", new / "state/ledger"
     if target.exists() or not source.exists():
         raise Misuse(f"{target} exists already" if target.exists() else f"{source} does not exist")
+    with FolderLock(old):
+        _copy(source, target)
+        # Two identities with one ledger could sum the same records twice.
+        source.rename(source.with_name("ledger-carried-over"))
+        sync_folder(source.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
     with Database(source)._open() as ledger:  # noqa: SLF001 - its own class
         named = ledger.execute(
             "SELECT id, rows_sha256 FROM run WHERE rows_sha256 IS NOT NULL AND yes"
@@ -148,6 +158,6 @@ def carry_over(old: Path, new: Path) -> None:
         fresh = make_private(target / folder.relative_to(source))
         for path in folder.iterdir():
             # The database last: without it there is no ledger yet.
-            if path.is_file() and path.name != _DATABASE:
+            if path.is_file() and path.name != DATABASE:
                 write_durably(fresh / path.name, path.read_bytes())
-    write_durably(target / _DATABASE, (source / _DATABASE).read_bytes())
+    write_durably(target / DATABASE, (source / DATABASE).read_bytes())

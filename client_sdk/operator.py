@@ -14,13 +14,14 @@ from client_sdk.retry import Caller
 from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
-from protocol import published, rest
-from protocol.access import NewToken, TokenList, TokenRequest, TokenView
-from protocol.audit import AuditPage
-from protocol.identity import SigningKey
-from protocol.messages import Chain, Lost, Manifest, Opening, Roster, Study
-from protocol.preflight import PreflightView
-from protocol.request_signature import ADMIN
+from veilsum.protocol import rest
+from veilsum.protocol.access import NewToken, TokenList, TokenRequest, TokenView
+from veilsum.protocol.audit import AuditPage
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Chain, Lost, Manifest, Opening, Roster, Study
+from veilsum.protocol.preflight import PreflightView
+from veilsum.protocol.record import CombinedRecord, CombineRequest, ResultRecord
+from veilsum.protocol.request_signature import ADMIN
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -35,7 +36,7 @@ class Operator:
 
     Args:
         url: the coordinator's address.
-        token: the operator's token; None for what everybody may read, and for an admin.
+        token: the operator's token; None for public resources, and for an admin.
         admin: the federation's admin key, which signs what needs no operator: later rosters, and the end of a lost round.
         member: a member's identity, which signs requests for what members may read.
         progress: is told when the coordinator is out of reach and tried again.
@@ -173,19 +174,19 @@ class Operator:
             rest.RoundView, _octets("POST", rest.LOST.format(round_id=round_id), lost.to_bytes())
         )
 
-    def combine(self, federation: str, rounds: Sequence[str]) -> published.CombinedRecord:
+    def combine(self, federation: str, rounds: Sequence[str]) -> CombinedRecord:
         """Add up the sums of finished rounds of several periods, and solve again."""
-        request = published.CombineRequest(rounds=tuple(rounds))
-        return self._post(published.CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
+        request = CombineRequest(rounds=tuple(rounds))
+        return self._post(CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
 
-    def combination(self, combination: str) -> tuple[published.CombinedRecord, bytes]:
+    def combination(self, combination: str) -> tuple[CombinedRecord, bytes]:
         """A combination's signed record and its head's file, not verified."""
         path = rest.COMBINATION.format(combination=combination)
-        record = self._model(published.CombinedRecord, Request("GET", path))
+        record = self._model(CombinedRecord, Request("GET", path))
         return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
-        """Give a round up; `reason` is shown to everybody."""
+        """Cancel a round; `reason` is public."""
         request = rest.CancelRequest(reason=reason)
         return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
 
@@ -210,9 +211,9 @@ class Operator:
         """A page of the audit log after an entry's number, not checked."""
         return self._model(AuditPage, Request("GET", rest.AUDIT, params={"after": str(after)}))
 
-    def result(self, round_id: str) -> published.ResultRecord:
+    def result(self, round_id: str) -> ResultRecord:
         """The signed record, not verified."""
-        return self._model(published.ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
+        return self._model(ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
 
     def transcript(self, round_id: str) -> bytes:
         """The file of an ended round's transcript, not replayed."""

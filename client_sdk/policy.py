@@ -1,16 +1,14 @@
 """What a member insists on, whatever the coordinator says: a policy refuses, it never changes a value."""
 
 import math
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from client_sdk.errors import Misuse, PeerFault
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.codec import NAME_PATTERN
-from protocol.messages import Manifest, Roster
-from protocol.study import END_MAX_S, Content, refused
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Manifest, Roster
+from veilsum.protocol.study import END_MAX_S, Content, refused
 from veilsum.study.promise import study_mu
 
 
@@ -21,8 +19,8 @@ class Policy:
     Attributes:
         admin_key: the admin's Ed25519 public key, 32 bytes or hexadecimal: pins the federation. Get it from the
             admin, not from the coordinator.
-        approved: the studies that this member takes part in: approval digests, 32 bytes or hexadecimal, as `veilsum member` shows
-            them; or names, which approve whatever the study key signs under them. Empty: none.
+        approved: the studies that this member takes part in: their approval digests, 32 bytes or hexadecimal, as `veilsum member join`
+            shows them. Empty: none.
         mu_budget: most μ (Gaussian differential privacy) that all noisy studies may take of one record together, √Σμ².
         epsilon_max: most ε of a study; exact studies are refused too. None for any.
         members_min: fewest members in a cohort.
@@ -31,7 +29,7 @@ class Policy:
         lifetime_max_s: longest time from opening to an attempt's latest end, in seconds.
 
     Raises:
-        Misuse: a key, digest or name is not one, or a limit is out of its domain.
+        Misuse: a key or digest is not one, or a limit is out of its domain.
     """
 
     admin_key: bytes | str
@@ -45,7 +43,7 @@ class Policy:
     def __post_init__(self) -> None:
         _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
         if isinstance(self.approved, str | bytes):
-            raise Misuse(f"approved is a set of digests or names: write {{{self.approved!r}}}")
+            raise Misuse(f"approved is a set of digests: write {{{self.approved!r}}}")
         _set(self, "approved", frozenset(_approval(each) for each in self.approved))
         if self.members_min < 3 or self.decryptor_colluders_min < 0:
             raise Misuse("members_min is at least 3, decryptor_colluders_min at least 0")
@@ -65,8 +63,8 @@ class Policy:
         roster.verify_admin(self.federation)
 
     def approves(self, content: Content) -> bool:
-        """Whether the study is approved, by its digest or its name."""
-        return content.approval in self.approved or content.notes.name in self.approved
+        """Whether the study is approved."""
+        return content.approval in self.approved
 
     def check_study(self, content: Content) -> None:
         """Refuse a study, in this order.
@@ -118,15 +116,14 @@ def check_admin(roster: Roster, admin_key: bytes | str | None) -> None:
     roster.verify_admin(roster.federation if admin_key is None else bytes_of(admin_key, "admin_key"))
 
 
-def _approval(value: bytes | str) -> bytes | str:
-    """A digest as 32 bytes, or a study's name."""
-    if isinstance(value, str) and not re.fullmatch("[0-9a-fA-F]{64}", value):
-        if not re.fullmatch(NAME_PATTERN, value):
-            raise Misuse(
-                f"approved: {value!r} is neither a digest of 64 hexadecimal digits nor a study's name"
-            )
-        return value
-    return bytes_of(value, "approved")
+def _approval(value: bytes | str) -> bytes:
+    """An approval digest as 32 bytes."""
+    try:
+        return bytes_of(value, "approved")
+    except Misuse as error:
+        raise Misuse(
+            f"approved: got {value!r}, expected an approval digest, 64 hexadecimal digits; `veilsum member join` shows each study's"
+        ) from error
 
 
 def _refused(field: str, wanted: str, seen: object) -> PeerFault:

@@ -1,4 +1,4 @@
-"""Progress events: every wait says for whom, how many are there, and until when."""
+"""Progress events: each wait reports the awaited members, a count and a deadline."""
 
 import threading
 from collections.abc import Callable

@@ -6,6 +6,7 @@ others.
 
 import hmac
 import math
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,16 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibration.errors import ShapeMismatch, WrongDtype
-from calibration.rows import any_labels, as_array, as_features, usable_rows
 from client_sdk.errors import Misuse
-from protocol.study import Question
-from protocol.tags import Tag, info
+from veilsum.calibration.errors import ShapeMismatch, WrongDtype
+from veilsum.calibration.rows import any_labels, as_array, as_features, usable_rows
+from veilsum.protocol.study import Question
+from veilsum.protocol.tags import Tag, info
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 _ID_BYTES_MAX = 1024
 _DIGEST_BYTES = 32
+WHOLE = bytes(_DIGEST_BYTES)
+"""The mark of data without ids: any record may stand in it."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -30,10 +33,11 @@ class Records:
     """A member's labelled records.
 
     Args:
-        features: (n, dim) float16, float32 or float64, numpy or torch, one row a record or several.
+        features: (n, dim) numbers, one row a record or several: numpy, torch, pandas, or lists. Floats keep their type (float16,
+            float32 or float64); integers become float64.
         labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
-        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. Without ids the whole
-            data set counts as one record.
+        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", "7" and 7 are one
+            id. Without ids the whole data set counts as one record.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have another type or shape.
@@ -47,8 +51,12 @@ class Records:
     """The ids as bytes, one a row; one empty id for all rows without ids."""
 
     def __post_init__(self) -> None:
-        width = np.shape(self.features)[1] if np.ndim(self.features) == 2 else 0
-        matrix = as_features(self.features, width)
+        given = as_array(self.features)
+        if given.dtype.kind in "biu" and given.size:
+            given = given.astype(np.float64)
+        if given.ndim != 2 or not given.shape[1]:
+            raise ShapeMismatch(f"features have shape {given.shape}, expected (n, dim), one row a record")
+        matrix = as_features(given, given.shape[1])
         _set(self, "features", matrix)
         _set(self, "labels", _labels_of(self.labels, len(matrix)))
         _set(self, "keys", (b"",) * len(matrix) if self.ids is None else _bytes_of(self.ids, len(matrix)))
@@ -114,7 +122,9 @@ class Marks:
     federation: bytes
 
     def record(self, identifier: bytes) -> bytes:
-        """The HMAC that stands for a record in the ledger."""
+        """What stands for a record in the ledger: an HMAC, or `WHOLE` for data without ids."""
+        if not identifier:
+            return WHOLE
         return hmac.digest(self.secret, info(Tag.RECORD, self.federation, identifier), "sha256")
 
     def rows(self, records: Records) -> Iterator[bytes]:
@@ -199,6 +209,10 @@ def _ranks(ranks: Iterator[bytes]) -> Array:
 def _labels_of(labels: Any, rows: int) -> Array:
     """Class indices as integers, or class keys as an object array in which a missing label is None."""
     found = as_array(labels)
+    if found.ndim == 2 and len(found) == rows and found.shape[1] > 1:
+        raise ShapeMismatch(
+            f"labels have shape {found.shape}: one-hot labels become indices by labels.argmax(axis=1)"
+        )
     if found.dtype.kind not in "UO" or not found.size:
         return any_labels(found, rows, missing=True)
     if found.shape != (rows,):
@@ -217,7 +231,7 @@ def _labels_of(labels: Any, rows: int) -> Array:
 
 
 def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
-    """Ids as bytes: text in UTF-8, integers in decimal digits."""
+    """Ids as bytes, alike however a file's format or a program writes them (docs/protocol.md §7.1)."""
     values = as_array(ids).tolist() if not isinstance(ids, list | tuple) else list(ids)
     if len(values) != rows:
         raise Misuse(f"{len(values)} ids for {rows} rows: pass one id a row")
@@ -225,7 +239,7 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
     for row, value in enumerate(values):
         match value:
             case str():
-                encoded = value.encode("utf-8", "surrogatepass")
+                encoded = _one_spelling(value).encode("utf-8", "surrogatepass")
             case bytes():
                 encoded = value
             case int() if not isinstance(value, bool):
@@ -240,6 +254,12 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
             raise Misuse(f"the id in row {row} has {len(encoded)} bytes: an id has 1 to {_ID_BYTES_MAX}")
         found.append(encoded)
     return tuple(found)
+
+
+def _one_spelling(text: str) -> str:
+    """Text without space around it, composed (NFC); digits alone as the integer they write."""
+    plain = unicodedata.normalize("NFC", text.strip())
+    return plain.lstrip("0") or "0" if plain.isascii() and plain.isdecimal() else plain
 
 
 def _set(records: Records, name: str, value: object) -> None:

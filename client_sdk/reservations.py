@@ -12,7 +12,7 @@ import hashlib
 import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -26,19 +26,22 @@ import numpy.typing as npt
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOSS, make_private, remove_durably, whole, write_durably
 from client_sdk.ledger import Database, keep_in, kept_in, verified
-from client_sdk.records import Selection
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.codec import SecretBytes
-from protocol.member import History
-from protocol.messages import NO_REASON
-from protocol.messages.opening import LOST_REASON
-from protocol.study import SUM_STEP, Content
+from client_sdk.records import WHOLE, Selection
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.member import History
+from veilsum.protocol.messages import NO_REASON
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.study import SUM_STEP, Content, Question
+from veilsum.study.promise import study_mu
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 
 SECRET_BYTES = 32
+_LEFT_OUT = "left-out"
+"""How an attempt ended for a member whose upload is not in the certified sum."""
 _BY_QUESTION = "SELECT * FROM answered WHERE question = ? AND period = ?"
 _BY_NUMBER = "SELECT * FROM answered WHERE id = ?"
 _BY_CONTEXT = (
@@ -127,7 +130,7 @@ class Reservations(Database):
         with self._open() as ledger:
             return _history(ledger)
 
-    def remember(self, history: History, since: History) -> None:
+    def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
         """Store what was learned before the phase that learned it, and with it what it means for reservations.
 
         Attempts that the member takes part in from now on are noted under their run. Attempts that have ended spend its records, or
@@ -136,6 +139,7 @@ class Reservations(Database):
         Args:
             history: with what was learned.
             since: without it.
+            left_out: contexts of attempts that were certified without this member: they spend nothing of it.
 
         Raises:
             StateError: `since` is not what is stored: rounds that this member knows would be forgotten.
@@ -153,7 +157,12 @@ class Reservations(Database):
                     (attempt.context, attempt.terms.step, attempt.question.digest, attempt.manifest.period),
                 )
             for link in ended:
-                ledger.execute("UPDATE attempt SET ended = ? WHERE context = ?", (link.reason, link.context))
+                ended_by = _LEFT_OUT if link.context in left_out else link.reason
+                # A context has only one certificate: a member left out stays out, even if the certificate is replaced.
+                ledger.execute(
+                    "UPDATE attempt SET ended = ? WHERE context = ? AND ended IS NOT ?",
+                    (ended_by, link.context, _LEFT_OUT),
+                )
             freed = _let_go(ledger)
         self._forget(freed)
 
@@ -169,33 +178,37 @@ class Reservations(Database):
         with self._open() as ledger:
             return _found(ledger, _BY_QUESTION, (question, period))
 
+    def idle(self, question: bytes) -> list[Run]:
+        """The runs of a question whose own records are reserved and not spent."""
+        return [
+            run
+            for run in self.runs()
+            if run.question == question and run.base is None and run.state is State.RESERVED
+        ]
+
     def under(self, context: bytes) -> Run | None:
         """The reservation behind an attempt, as it was first made for one extractor; None if this member holds none."""
         with self._open() as ledger:
             return _found(ledger, _BY_CONTEXT, (context,))
 
-    def free(
-        self, records: Sequence[bytes], *, noisy: bool, mu: float = 0.0, mu_budget: float = math.inf
-    ) -> set[bytes]:
-        """Which of these records a new run may take.
+    def free(self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf) -> set[bytes]:
+        """Which of these records a new run of this question may take (docs/protocol.md §7.2).
 
-        For an exact run those that no run holds. For a noisy one those that no exact run holds and whose budget bears μ more:
-        √Σμ² over all runs that hold them stays within `mu_budget`.
+        An exact run takes those that no run holds. A noisy one takes those that no exact run holds, that are in no other run of its
+        question, and whose budget bears it: √Σμ² over all runs that hold them stays within `mu_budget`. Where the unit is the member,
+        it takes none once another run of the question holds any.
         """
         with self._open() as ledger:
-            if not noisy:
-                held = {row[0] for row in ledger.execute("SELECT DISTINCT record FROM held")}
-                return {record for record in records if record not in held}
-            spent = {
-                record: math.inf if exact else math.sqrt(squares)
-                for record, exact, squares in ledger.execute(
-                    "SELECT record, MAX(NOT noisy), SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
-                )
-            }
-            return {record for record in records if math.hypot(spent.get(record, 0.0), mu) <= mu_budget}
+            return _free(ledger, records, question, mu_budget)
 
     def answer(
-        self, content: Content, period: str, found: Selection, *, mu: float = 0.0, base: Run | None = None
+        self,
+        content: Content,
+        period: str,
+        found: Selection,
+        *,
+        mu_budget: float = math.inf,
+        base: Run | None = None,
     ) -> Run:
         """Answer a run for good, durably: yes where enough rows were selected or the study has noise, else no.
 
@@ -203,15 +216,16 @@ class Reservations(Database):
             content: of the study.
             period: which records.
             found: the rows selected. A yes holds them and their records.
-            mu: what the whole chain costs of each record's budget.
+            mu_budget: of each record.
             base: the reservation whose records are summed again, under another extractor.
 
         Raises:
-            Misuse: the run was answered before, the reservation has a question for this extractor, or another run holds a record.
+            Misuse: the run was answered before, the reservation has a question for this extractor, or a record is not free any more.
         """
         question = content.question
         noisy, least = question.noise is not None, question.records.least
-        yes = noisy or base is not None or len(found.labels) >= least
+        mu = 0.0 if question.noise is None else study_mu(question.noise)
+        yes = noisy or len(found.labels) >= least
         rows = BytesIO()
         np.savez(rows, features=found.features, labels=found.labels, ranks=found.ranks)
         digest = hashlib.sha256(rows.getvalue()).digest() if yes else None
@@ -225,6 +239,11 @@ class Reservations(Database):
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
                 self._check_other_extractor(ledger, base, question.extractor)
+            taken = len(found.records) - len(_free(ledger, found.records, question, mu_budget))
+            if yes and taken:
+                raise Misuse(
+                    f"{taken} of the records are held by other runs: select among those that are free"
+                )
             number = ledger.execute(
                 "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
                 "taken, beyond, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -234,7 +253,9 @@ class Reservations(Database):
             if yes:
                 # The rows first: a reservation that stands in the ledger always has them.
                 write_durably(self._rows_path(number), rows.getvalue())
-                _hold(ledger, number, found.records, noisy=noisy)
+                ledger.executemany(
+                    "INSERT INTO held VALUES (?, ?)", [(each, number) for each in found.records]
+                )
             answered = _found(ledger, _BY_NUMBER, (number,))
             assert answered is not None
         return answered
@@ -243,7 +264,7 @@ class Reservations(Database):
     def _check_other_extractor(ledger: sqlite3.Connection, base: Run, extractor: str) -> None:
         number = base.base or base.number
         if ledger.execute(
-            "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ?", (number, extractor)
+            "SELECT 1 FROM run WHERE COALESCE(base, id) = ? AND extractor = ? AND yes", (number, extractor)
         ).fetchone():
             raise Misuse("these records were summed under this extractor before, for another question")
 
@@ -259,7 +280,8 @@ class Reservations(Database):
 
         Raises:
             PeerFault: policy-refused without a reservation, and for a run given up; already-summed for a step that was certified or
-                lost; repeat-mismatch where the attempt repeats another one than the reservation's.
+                lost; repeat-mismatch where the attempt repeats another one than the reservation's, or repeats none though its run was
+                answered for another run's records.
         """
         run = self.run(attempt.question.digest, attempt.manifest.period)
         if run is None or run.state is State.DECLINED or run.given_up:
@@ -280,6 +302,12 @@ class Reservations(Database):
                     "the run repeats another attempt than the one this reservation was summed in",
                     ["coordinator"],
                 )
+        elif run.base is not None:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH,
+                f"{attempt.spec.name} sums the records of an earlier run, in cohorts that repeat its sum alone",
+                ["coordinator"],
+            )
         elif certified:
             raise PeerFault(
                 Cause.ALREADY_SUMMED,
@@ -353,15 +381,29 @@ class Reservations(Database):
         return make_private(self._folder / "vectors") / f"{number}-{name}"
 
 
-def _hold(ledger: sqlite3.Connection, run: int, records: Sequence[bytes], *, noisy: bool) -> None:
-    ledger.executemany("INSERT INTO held VALUES (?, ?)", [(record, run) for record in records])
-    twice = ledger.execute(
-        "SELECT COUNT(*) FROM held AS own JOIN held AS other ON other.record = own.record AND other.run != own.run "
-        "JOIN run ON run.id = other.run WHERE own.run = ? AND NOT (run.noisy AND ?)",
-        (run, noisy),
-    ).fetchone()[0]
-    if twice:
-        raise Misuse(f"{twice} of the records are held by other runs: select among those that are free")
+def _free(
+    ledger: sqlite3.Connection, records: Sequence[bytes], question: Question, mu_budget: float
+) -> set[bytes]:
+    held = {
+        record: (exact, own, squares)
+        for record, exact, own, squares in ledger.execute(
+            "SELECT record, MAX(NOT noisy), MAX(question = ?), SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record",
+            (question.digest,),
+        )
+    }
+    if held and (WHOLE in held or WHOLE in records):
+        return set()  # any record may stand in data without ids
+    if (noise := question.noise) is None:
+        return {record for record in records if record not in held}
+    if noise.unit == "member" and any(own for _, own, _ in held.values()):
+        return set()
+    mu = study_mu(noise)
+
+    def bears(record: bytes) -> bool:
+        exact, own, squares = held.get(record, (False, False, 0.0))
+        return not (exact or own) and math.hypot(math.sqrt(squares), mu) <= mu_budget
+
+    return set(filter(bears, records))
 
 
 def _let_go(ledger: sqlite3.Connection) -> list[int]:

@@ -11,35 +11,90 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibration.answer import REFUSED
-from calibration.head import Head
-from calibration.head_file import Calibrated
-from calibration.personal import WEIGHTS
-from calibration.rows import usable_rows
-from client_sdk.errors import Misuse, mismatch
+from client_sdk.errors import Misuse, PeerFault, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import read_part, write_together
 from client_sdk.records import Records
-from client_sdk.replaying import replayed
-from protocol.causes import Cause
-from protocol.disputes import Dispute, vertex_cover
-from protocol.evicting import check_proof
-from protocol.member import History
-from protocol.messages import NO_CONTEXT, Certificate, Evictions
-from protocol.published import ResultRecord
-from protocol.rare_classes import withheld_classes
-from protocol.record import verify_record
-from protocol.rest import round_name
-from protocol.round_spec import RoundSpec
-from protocol.study import Content
-from protocol.verdict import Verdict
+from veilsum.calibration.answer import REFUSED
+from veilsum.calibration.head import Head
+from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.ridge import OWN_WEIGHTS
+from veilsum.calibration.rows import usable_rows
+from veilsum.protocol.attempt import ALL_CARDS_MAX
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.evidence import check_proof
+from veilsum.protocol.member import History
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions, Survivor
+from veilsum.protocol.rare_classes import withheld_classes
+from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.replay import replay
+from veilsum.protocol.rest import round_name
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import Content
+from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.verdict import COORDINATOR, Verdict
 from veilsum.study.materials import read_material
 from veilsum.study.promise import promise
 from veilsum.study.result_files import calibrated_in, check_head, document_in
 from veilsum.study.vectors import Material
 
+FETCHED_UP_TO = ALL_CARDS_MAX
+"""Members of a cohort up to which a member fetches the transcript unasked: beyond, it is tens of megabytes."""
+
+
+def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
+    """Replay a transcript, in this order.
+
+    1. it can be read, and its head is the one that the record names (result-mismatch);
+    2. roster, cards and opening hold, and are those of the evidence (result-mismatch);
+    3. the coordinator signed it as it is (bad-signature);
+    4. the certificate is for the outcome that this member was shown; those evicted, and the disputes that had members dropped,
+       are the record's (result-mismatch);
+    5. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
+    6. the coordinator broke no rule (the first that it broke).
+
+    The verdict names other parties at fault and disputes; the result already accounts for them under the rules.
+
+    Args:
+        raw: the transcript's file.
+        evidence: verified; it holds the admin's key.
+        record: verified.
+
+    Raises:
+        PeerFault: the first of these that does not hold, naming the coordinator.
+    """
+    transcript = Transcript.from_json(raw.decode(errors="replace"))
+    if transcript.head.hex() != record.transcript:
+        raise mismatch("the transcript is not the one that the record names")
+    verdict = replay(transcript, evidence.roster.federation)
+    if verdict.attempt.context != evidence.attempt.context:
+        raise mismatch("the transcript is of another attempt")
+    if not verdict.signed:
+        raise PeerFault(Cause.BAD_SIGNATURE, "the coordinator did not sign the transcript", [COORDINATOR])
+    if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
+        raise mismatch("the transcript tells of another outcome than this member was shown")
+    if verdict.evicted != record.evicted:
+        raise mismatch("the record names others as evicted than the transcript shows")
+    if {(each.cause.value, each.parties) for each in verdict.disputes} != {
+        (each.cause, each.parties) for each in record.disputes
+    }:
+        raise mismatch("the record tells of other disputes than the transcript shows")
+    noted = verdict.uploads.get(evidence.member)
+    if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
+        raise PeerFault(
+            Cause.OWN_UPLOAD_CHANGED, "the transcript notes another upload of this member", [COORDINATOR]
+        )
+    for finding in verdict.findings:
+        if finding.parties == (COORDINATOR,):
+            raise PeerFault(
+                finding.cause, f"the transcript shows that it broke a rule: {finding.detail}", [COORDINATOR]
+            )
+    return verdict
+
+
 if TYPE_CHECKING:
-    from calibration import Personal
+    from veilsum.calibration import Personal
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,7 +186,9 @@ class Result:
         """What a document says beside its arrays; Misuse as `arrays`."""
         return dict(document_in(self._document(name)).notes)
 
-    def personalise(self, own: Records, held_out: Records, weights: Sequence[float] = WEIGHTS) -> "Personal":
+    def personalise(
+        self, own: Records, held_out: Records, weights: Sequence[float] = OWN_WEIGHTS
+    ) -> "Personal":
         """This member's own head: the round's sums with its own rows counted (1 + β) times; nothing leaves the member.
 
         Rows of classes that were withheld count too: the head stays here. Unusable rows are left out.
@@ -143,9 +200,9 @@ class Result:
 
         Raises:
             Misuse: the study does not publish its pooled sums, or has no ridge head.
-            CalibrationError: as `calibration.personalise`.
+            CalibrationError: as `veilsum.calibration.personalise`.
         """
-        from calibration import FFCStatistics, personalise  # noqa: PLC0415 - few need it
+        from veilsum.calibration import FFCStatistics, personalise  # noqa: PLC0415 - few need it
 
         ridge = self.record.solution.ridge
         if "pooled" not in self.document_files or ridge is None:
@@ -231,7 +288,7 @@ class Result:
 
     @property
     def certificate(self) -> Certificate:
-        """Who is in the sum, by the decryptors' signatures."""
+        """The decryptors' certificate of the survivors."""
         return self.evidence.certificate
 
     @property
@@ -262,7 +319,7 @@ class Result:
         1. the evidence (`Evidence.verify`), and that its certificate is not VOID (result-mismatch);
         2. the coordinator's signature on the record (bad-signature);
         3. each field of the record against the evidence (result-mismatch);
-        4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
+        4. dropped members are those that its disputes dropped, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
         5. the classes withheld are those that follow from the counts that it states (result-mismatch);
         6. what it says of noise follows from study and manifest (result-mismatch);
@@ -271,8 +328,8 @@ class Result:
         8. the record names a transcript; if it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
-        That the weights solve the sums is for those to check who may read the sums; this shows that the
-        coordinator signed that they do, and for whom.
+        Only readers of the sums can check that the weights solve them. This check shows that the coordinator
+        signed that they do, and for which members.
 
         Args:
             admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.

@@ -14,8 +14,8 @@ from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.signing import Signer
 from client_sdk.surroundings import Surroundings
-from protocol.causes import Cause
-from protocol.rest import Problem
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import Problem
 
 RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_S, _LONGEST_S = 0.5, 30.0

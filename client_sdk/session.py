@@ -13,14 +13,14 @@ from client_sdk.progress import Reporter
 from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.surroundings import Surroundings
-from protocol.attempt import Closing
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.member import Closed, History, MemberPhase, Ready
-from protocol.member.attempting import Attempting
-from protocol.messages import Message, Roster, Study
-from protocol.rest import RoundView, round_name
-from protocol.study import Content
+from veilsum.protocol.attempt import Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Closed, History, MemberPhase, Ready
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Certificate, Message, Roster, Study
+from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.study import Content
 from veilsum.study import signed
 
 POLL_MIN_S = 1.0
@@ -57,7 +57,7 @@ class Session:
     transcripts: bool
     meanwhile: Callable[[], Flow[None]] = _nothing
 
-    # Who and what
+    # Roster and study
 
     def roster(self) -> Flow[Roster]:
         """The roster in force, checked against the pinned admin key and the numbers seen.
@@ -113,11 +113,12 @@ class Session:
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, and first what it has learned since the one before it."""
         if (learned := ready_of(phase).history) != (since := ready_of(before).history):
-            self.store.remember(learned, since)
+            ended = [phase.certificate] if isinstance(phase, Closed) else []
+            self.store.remember(learned, since, [each.context for each in ended if self._left_out(each)])
         self.store.hold(cohort, phase, round_id)
 
     def verified(self, folder: Path) -> Result:
-        """Load a result that was verified before it was saved: if it no longer holds, that is nobody else's fault.
+        """Load a result that was verified before it was saved; a failure now means local damage.
 
         Raises:
             StateError: one of its files is damaged, or was changed since.
@@ -182,8 +183,14 @@ class Session:
 
     def _settled(self, before: History, document: Closing) -> History:
         history = before.settle(document, self.surroundings.now_s())
-        self.store.remember(history, before)
+        self.store.remember(history, before, [document.context] if self._left_out(document) else [])
         return history
+
+    def _left_out(self, document: Closing) -> bool:
+        """Whether a set was certified without this member: nothing that it uploaded is ever opened."""
+        if not isinstance(document, Certificate) or document.void:
+            return False
+        return all(each.member != self.member for each in document.survivors)
 
     def waited(self, since_s: float, *, news: bool) -> Flow[None]:
         """Do what else there is to do after a long poll.

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from client_sdk.surroundings import Surroundings
-from protocol.identity import SigningKey
-from protocol.request_signature import Target, sign_request
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.request_signature import Target, sign_request
 
 NONCE_BYTES = 16
 

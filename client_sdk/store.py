@@ -1,4 +1,4 @@
-"""A member's state on disk: what must be there before any of its messages leaves.
+"""A member's state on disk, stored before any of its messages leaves.
 
     state/
         roster.bin              the newest roster seen
@@ -11,22 +11,88 @@
 Every file but the spool's and the results' is sealed by a checksum: a damaged one is refused, never guessed at.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from client_sdk.errors import PeerFault, StateError
-from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
+from client_sdk.files import (
+    LOSS,
+    make_private,
+    read_sealed,
+    remove_durably,
+    sync_folder,
+    write_sealed,
+    write_synced,
+)
+from client_sdk.ledger import DATABASE
 from client_sdk.reservations import Reservations
-from client_sdk.spool import Spool
-from protocol.causes import Cause
-from protocol.member import Closed, History, MemberPhase, load_phase
-from protocol.member.attempting import Attempting
-from protocol.messages import Roster, Study
-from protocol.study import read_content
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed, History, MemberPhase, load_phase
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Roster, Study
+from veilsum.protocol.study import read_content
+
+
+class Spool:
+    """A folder of masked chunks, which hold nothing that the coordinator may not see."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything is kept here."""
+        return self._folder.exists()
+
+    def begin(self) -> None:
+        """Make room for a new upload; what an interrupted one left is dropped with its masks."""
+        self.clear()
+        make_private(self._folder)
+
+    def write(self, index: int, packed: bytes | memoryview) -> None:
+        """Keep a chunk; it is durable after `seal`."""
+        write_synced(self._path(index), packed)
+
+    def seal(self) -> None:
+        """Make every chunk durable: the upload may be stored and announced after this."""
+        sync_folder(self._folder)
+
+    def read(self, index: int, digest: bytes) -> bytes:
+        """A chunk as it was written.
+
+        Args:
+            index: which chunk.
+            digest: SHA-256 that the upload announced.
+
+        Raises:
+            StateError: it is missing or damaged; it can't be made again, since its masks are gone.
+        """
+        try:
+            packed = self._path(index).read_bytes()
+        except FileNotFoundError:
+            packed = b""
+        if hashlib.sha256(packed).digest() != digest:
+            raise StateError(
+                f"{self._path(index)} is damaged or missing: this upload can't be completed. Take part in the "
+                "next round"
+            )
+        return packed
+
+    def clear(self) -> None:
+        """Delete all chunks, and the folder."""
+        if self._folder.exists():
+            for path in self._folder.iterdir():
+                path.unlink()
+            self._folder.rmdir()
+
+    def _path(self, index: int) -> Path:
+        return self._folder / f"{index:07d}"
+
 
 T = TypeVar("T")
 
@@ -54,10 +120,17 @@ class Store:
         self.ledger = Reservations(self._state / "ledger")
 
     def begin(self) -> None:
-        """Make the folders, and erase keys that a crash left in a half-replaced file."""
+        """Make the folders, and erase keys that a crash left in a half-replaced file.
+
+        Raises:
+            StateError: the ledger is gone, and this member has enrolled before.
+        """
         make_private(self._state)
         for name in ("phases", "spool", "results", "studies"):
             make_private(self._state / name)
+        ledger = self._state / "ledger" / DATABASE
+        if any(self._state.glob("phases/[!.]*")) and not (ledger.exists() and ledger.stat().st_size):
+            raise StateError(f"{ledger} is missing. {LOSS}")
         for fresh in (self._state / "phases").glob(".*.new"):
             remove_durably(fresh)
 
@@ -99,9 +172,9 @@ class Store:
         """The newest: what the next opening is checked against, in whichever cohort."""
         return self.ledger.history()
 
-    def remember(self, history: History, since: History) -> None:
+    def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
         """As `Reservations.remember`."""
-        self.ledger.remember(history, since)
+        self.ledger.remember(history, since, left_out)
 
     def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
         """A file of the state; None before there is one."""

@@ -1,4 +1,4 @@
-"""M5 for those who may read the sums: that they are sound, and that the published result follows from them."""
+"""M5 for readers: verify the sums, and that the published result follows from them."""
 
 import hashlib
 

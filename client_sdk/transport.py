@@ -21,8 +21,8 @@ import httpx
 
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
 from client_sdk.errors import Misuse, PeerFault, Unreachable
-from protocol.causes import Cause
-from protocol.request_signature import Target
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.request_signature import Target
 
 T = TypeVar("T")
 
@@ -243,7 +243,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        while not running.done():  # whoever cancels once more waits too
+        while not running.done():  # a second cancellation waits too
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         raise
@@ -295,7 +295,7 @@ def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
 
 
 def _check_plain(answer: httpx.Response, request: Request) -> None:
-    """Refuse an answer in any encoding: httpx undoes what it names before anybody counts its bytes, 252 of them to 62 MB."""
+    """Refuse encoded responses: httpx decompresses before any size check, and 252 bytes can become 62 MB."""
     encoding = answer.headers.get("content-encoding", "")
     if encoding.lower() not in {"", "identity"}:
         raise PeerFault(

@@ -10,12 +10,12 @@ from client_sdk.effects import Flow, compute, together
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.reservations import Run
 from client_sdk.session import Session
-from client_sdk.spool import Spool
-from protocol.attempt import Attempt
-from protocol.member import MemberPhase, Opened
-from protocol.messages import Upload
-from protocol.round_spec import RoundSpec
-from protocol.sealing import Sealing
+from client_sdk.store import Spool
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.member import MemberPhase, Opened
+from veilsum.protocol.messages import Upload
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.sealing import Sealing
 from veilsum.study.vectors import Material, vector
 
 Integers = npt.NDArray[np.int64]

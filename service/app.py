@@ -1,58 +1,89 @@
 """The application: `uvicorn service.app:app`."""
 
 import asyncio
+import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
+from types import FrameType
 
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import ASGIApp
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from protocol.errors import Misuse
 from service import keys, problems
 from service.access.bodies import Bodies, Pace, Room
 from service.access.gate import Gate
 from service.access.issuer import Issuer
-from service.access.limits import Allowance, Limits
+from service.access.limits import ADDRESS, CALLER, Limits
 from service.access.nonces import Nonces
 from service.access.tokens import Tokens
 from service.audit import Audit
+from service.cache import Recent
 from service.coordinator import Coordinator
 from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
-from service.routes import audit, combinations, federations, health, rounds, tokens
-from service.routes.headers import Headers
+from service.routes import federations, operating, rounds
 from service.settings import Settings
-from service.shutdown import on_stop_signal
 from service.storage.faults import worded
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.logs import LOGGER, where
-from service.telemetry.looks import checks_of
 from service.telemetry.metrics import Exposition, watch_loop
-from service.telemetry.readiness import Readiness
-from service.telemetry.refused import Refused
-from service.telemetry.requests import RequestTelemetry
-from service.telemetry.traces import tracing
+from service.telemetry.readiness import Readiness, checks_of
+from service.telemetry.requests import RequestTelemetry, tracing
+from veilsum.protocol.errors import Misuse
 
 log = structlog.get_logger(LOGGER)
 MAX_JSON_BYTES = 1 << 20
+REFUSED_ROUNDS = 1024
+"""How many rounds' refused requests are counted, by cause, for their pages."""
+HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What every answer tells browsers and caches, unless it says otherwise itself."""
+OVER_TLS = {"strict-transport-security": "max-age=31536000; includeSubDomains"}
+
+
+class Headers:
+    """ASGI middleware that adds `HEADERS`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in (HEADERS | (OVER_TLS if scope["scheme"] == "https" else {})).items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, sent)
 
 
 class Application(FastAPI):
     """FastAPI, with every refusal a problem, and every answer under its headers and an id."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Around FastAPI's own, which answers by itself where a body is too long or a request fails."""
+        """Wrap FastAPI's own, which answers by itself where a body is too long or a request fails."""
         return Headers(RequestTelemetry(problems.Oversized(super().build_middleware_stack())))
 
 
 def create_app(settings: Settings | None = None, now: Callable[[], float] = time.time) -> FastAPI:
-    """A coordinator over a data folder; routes, storage and the work that goes on by itself.
+    """Make a coordinator over a data folder: routes, storage and background work.
 
     Args:
         settings: None reads the environment when the app starts.
@@ -85,24 +116,30 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         telemetry=tracing(),
     )
     problems.install(app, problem_page)
-    app.state.refused, app.state.exposition = Refused(), Exposition()
+    app.state.refused, app.state.exposition = Recent[str, Counter[str]](REFUSED_ROUNDS), Exposition()
     app.add_middleware(Bodies)
-    app.include_router(federations.router)
-    app.include_router(rounds.router)
-    app.include_router(combinations.router)
-    app.include_router(tokens.router)
-    app.include_router(audit.router)
-    app.include_router(health.router)
-    app.include_router(pages.router)
-    app.include_router(acting.router)
-    app.include_router(pages.files)
+    for router in ROUTERS:
+        app.include_router(router)
     return app
+
+
+ROUTERS = (
+    federations.serve.router,
+    rounds.serve.router,
+    federations.combinations.router,
+    operating.tokens.router,
+    operating.log.router,
+    operating.health.router,
+    pages.router,
+    acting.router,
+    pages.files,
+)
 
 
 async def _started(
     app: FastAPI, chosen: Settings, now: Callable[[], float], ending: AsyncExitStack
 ) -> Coordinator:
-    """Open the stores, bring everything back, and begin what goes on by itself; `ending` undoes it."""
+    """Open the stores, load what is open, and begin the background work; `ending` undoes it."""
     database, blobs = await ending.enter_async_context(opened(chosen))
     key = keys.key_of(chosen)
     with worded():
@@ -128,22 +165,16 @@ async def _started(
         Issuer(chosen.oidc, chosen.clock_skew_s) if chosen.oidc is not None else None,
     )
     app.state.limits = Limits(
-        Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
-        Allowance(
-            chosen.address_requests_per_s,
-            chosen.address_burst,
-            chosen.address_at_once,
-            chosen.address_streams,
-        ),
+        CALLER.at(chosen.caller_requests_per_s), ADDRESS.at(chosen.address_requests_per_s)
     )
     app.state.room = Room(chosen.body_room_bytes)
-    app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)
+    app.state.pace = Pace()
     app.state.readiness = Readiness(checks_of(coordinator))
     with worded():
         await coordinator.load()
-        await app.state.tokens.start()  # last, for a start that fails is to draw none
+        await app.state.tokens.start()  # last, so that a start that fails draws none
     work = {
-        "the keeper": coordinator.keeper.run(),
+        "the scheduler": coordinator.scheduler.run(),
         "following others": coordinator.follow(),
         "the loop's watch": watch_loop(),
     }
@@ -154,7 +185,7 @@ async def _started(
 
 
 def _why(error: Exception) -> str | None:
-    """What a log may say of a start that failed: our own words, or the names of settings, which are no secrets as their values may be."""
+    """What a log may say of a start that failed: our own words, or the names of settings, whose values may be secrets."""
     if isinstance(error, ValidationError):
         return "out of its domain: " + ", ".join(sorted({str(each["loc"][0]) for each in error.errors()}))
     return str(error) if isinstance(error, Misuse) else None
@@ -166,8 +197,34 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
+@contextmanager
+def on_stop_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on the event loop at SIGTERM and SIGINT, before the server's handlers: those wait for open polls to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, previous = asyncio.get_running_loop(), {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        handler = signal.getsignal(number)
+        # Only beside a server that ends the process in its own time; the defaults end it on the spot.
+        if callable(handler) and handler is not signal.default_int_handler:
+            previous[number] = handler
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop)
+        previous[signal.Signals(number)](number, frame)
+
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 def __getattr__(name: str) -> FastAPI:
-    """`app`, made when a server asks for it: who makes one by `create_app` is spared a second."""
+    """Make `app` when a server asks for it, so that importing `create_app` does not take a second longer."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     logs.configure()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from protocol.audit import PAGE_MAX, START, AuditEntry, AuditHead, AuditPage, End, chained
-from protocol.identity import SigningKey
 from service.batches import Batches
 from service.storage.database import Database
 from service.storage.tables import audit, audit_head
+from veilsum.protocol.audit import PAGE_MAX, START, AuditEntry, AuditHead, AuditPage, End, chained
+from veilsum.protocol.identity import SigningKey
 
 COORDINATOR = "coordinator"
 DONE = "done"

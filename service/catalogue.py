@@ -14,27 +14,27 @@ from typing import Any
 import structlog
 from sqlalchemy import Row, func, select
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, Enrolling
-from protocol.identity import SigningKey
-from protocol.messages import NO_CONTEXT, Certificate, Manifest, Opening, Survivor, SurvivorSet, parse
-from protocol.opening_rules import earlier_context
-from protocol.rest import RoundView, round_name
-from protocol.transcript import Transcript
+from service.cache import ObjectCache
 from service.cohorts import Cohort
 from service.documents import DISCLOSURE
 from service.federations import Federations
-from service.known import Known
-from service.past import Brief, Pasts
 from service.problems import not_found
+from service.round_history import Brief, RoundHistories
 from service.rounds import Round
 from service.runs import Runs
 from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import quarantined, tried
 from service.storage.tables import cohorts, rounds
 from service.studies import Studies
 from service.telemetry.logs import LOGGER, where
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Collecting, Enrolling
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Manifest, Opening, Survivor, SurvivorSet, parse
+from veilsum.protocol.opening_rules import earlier_context
+from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.transcript import Transcript
 
 log = structlog.get_logger(LOGGER)
 
@@ -76,8 +76,8 @@ class Catalogue:
     ) -> None:
         self._database, self._blobs, self._key = database, blobs, key
         self._federations, self._studies, self._runs, self._wake = federations, studies, runs, wake
-        self.cohorts, self.rounds = Known[Cohort](), Known[Round]()
-        self.pasts = Pasts(database)
+        self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
+        self.histories = RoundHistories(database)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
         self._looking, self._looked_s = asyncio.Lock(), -KEPT_S
         self._ended: dict[str, int] = {}
@@ -149,7 +149,8 @@ class Catalogue:
         if not self._database.shared:
             return
         for federation in sorted({*await self._stirring(), *await self._behind()}):
-            await self.refresh(federation)
+            with quarantined(federation):
+                await self.refresh(federation)
 
     async def look(self) -> None:
         """The same, as far as storage answers soon, and once in a while however often it is asked: for those whom no limit holds."""
@@ -160,7 +161,7 @@ class Catalogue:
 
     async def _look(self) -> None:
         await self.refresh_all()
-        self._ended = await self.pasts.states()
+        self._ended = await self.histories.states()
 
     def states(self) -> Counter[str]:
         """How many rounds there are in each state, as of the last `look`."""
@@ -225,7 +226,8 @@ class Catalogue:
     async def load(self, not_before_s: float) -> None:
         """All that is open, as it was when the last process stopped."""
         for federation in sorted(await self._stirring()):
-            await self._take_up(federation, not_before_s)
+            with quarantined(federation):
+                await self._take_up(federation, not_before_s)
         await self.sweep()
 
     async def sweep(self) -> None:
@@ -243,9 +245,10 @@ class Catalogue:
         for name in set[str]().union(*lying.values()) & states.keys():
             kept = {"results"} if states[name] == "done" else set()
             if any(name in lying[folder] for folder in FOLDERS if folder not in kept):
-                round_ = await self.round(name)
-                round_.littered = True
-                self.rounds.put(round_)
+                with quarantined(name):
+                    round_ = await self.round(name)
+                    round_.littered = True
+                    self.rounds.put(round_)
         self._wake()
 
     async def disclosed(self) -> list[str]:

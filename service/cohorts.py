@@ -6,21 +6,21 @@ from typing import Literal, Self
 
 from sqlalchemy import select, update
 
-from protocol.attempt import cohort_sizes
-from protocol.causes import Cause
-from protocol.coordinator import Enrolling, Voided
-from protocol.errors import PeerFault
-from protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
-from protocol.messages.opening import MAX_ATTEMPTS
-from protocol.rest import CohortView, Problem
-from protocol.study import Content, Question
-from service.past import Brief
 from service.problems import named, problem_of, wrong_phase
+from service.round_history import Brief
 from service.rounds import Round
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
 from service.views import quorum_view
 from service.watch import Watch
+from veilsum.protocol.attempt import cohort_sizes
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Enrolling, Voided
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
+from veilsum.protocol.messages.opening import MAX_ATTEMPTS
+from veilsum.protocol.rest import CohortView, Problem
+from veilsum.protocol.study import Content, Question
 
 
 def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:

@@ -12,16 +12,15 @@ from contextlib import suppress
 import numpy as np
 from safetensors.numpy import load, save
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.published import CombinedRecord, CombineRequest, PartView, ResultRecord
-from protocol.record import sign_record
 from service.documents import HEAD, SUMS
 from service.problems import named, not_found
 from service.rounds import Round
 from service.solving import digest_of, solution_view
 from service.storage.blobs import Blobs
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
 from veilsum.study.answers import answer, pooled
 from veilsum.study.result_files import files
 
@@ -46,7 +45,7 @@ def combine(
 
     Raises:
         PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or sum one period;
-            sum-check-failed.
+            sum-check-failed; storage-damaged where a round's sums are not those that were signed.
     """
     name = combination_id(request)
     with suppress(PeerFault):  # an earlier combination that was never finished
@@ -55,8 +54,8 @@ def combine(
     _check_alike(rounds, records)
     spec = rounds[-1].attempt.spec
     total = np.zeros(spec.elements, np.int64)  # 256 sums of 48 bits fit
-    for round_ in rounds:
-        total += load(round_.documents.document(SUMS))["sum"]
+    for round_, each in zip(rounds, records, strict=True):
+        total += load(_sums_of(round_, each))["sum"]
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
     found = answer(spec, pooled(spec, total, vectors), vectors)
     head, sums = files(spec, found).head, save({"sum": total})
@@ -111,6 +110,17 @@ def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
     if record.head is None:
         raise not_found("head of this combination")
     return blobs.read(_part(record, HEAD))
+
+
+def _sums_of(round_: Round, record: ResultRecord) -> bytes:
+    content = round_.documents.document(SUMS)
+    if hashlib.sha256(content).hexdigest() != record.sums:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage does not hold the sums of round {round_.id} as it signed them: nothing is combined with them",
+            ["coordinator"],
+        )
+    return content
 
 
 def _part(record: CombinedRecord, part: str) -> str:

@@ -1,50 +1,52 @@
 """The coordinator as one object: its federations, cohorts and rounds, loaded from storage and kept there."""
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import func, select
 
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import Enrolling, Erasing, Recovered
-from protocol.cost import plan_of
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import NO_CONTEXT, Opening
-from protocol.preflight import DecryptorsView, PreflightView
-from protocol.published import CombinedRecord, CombineRequest
-from protocol.rest import MAX_WAIT_S, CohortRequest, CohortView, RoundRequest, round_name
-from protocol.study import INDICATOR_STEP, SUM_STEP, refused
-from service import combining, heard, solving
+from service import combining, liveness, solving
 from service.catalogue import LOOK_S, Catalogue
 from service.cohorts import Cohort, check_possible
-from service.documents import DISCLOSURE, Outcome
+from service.documents import DISCLOSURE, Publication
 from service.federations import Federations
-from service.keeper import PAUSE_S, Chore, Keeper
-from service.problems import not_found, problem_of
+from service.problems import named, not_found, problem_of
 from service.rounds import Round
 from service.runs import Runs, next_step
+from service.scheduler import PAUSE_S, Job, Scheduler
 from service.steps import Steps
 from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.faults import tried
+from service.storage.faults import quarantined, tried
 from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
 from service.studies import Studies, refuse_expired
-from service.summing import Pieces
+from service.summing import DamagedChunkError, DamagedRangeError, Pieces
 from service.views import spec_view
 from service.watch import Watch, calm_s
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Enrolling, Erasing, Recovered
+from veilsum.protocol.cost import plan_of
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import NO_CONTEXT, Opening
+from veilsum.protocol.preflight import DecryptorsView, PreflightView
+from veilsum.protocol.record import CombinedRecord, CombineRequest
+from veilsum.protocol.rest import MAX_WAIT_S, CohortRequest, CohortView, RoundRequest, round_name
+from veilsum.protocol.shelf import Announced
+from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, refused
 
 SWEEP_S = 3600.0
 """Between two looks for what dead processes have left in storage."""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedAttempt:
     """An attempt that may be opened, as long as it is stored before any other.
 
     Attributes:
@@ -92,9 +94,9 @@ class Coordinator:
         self.federations = Federations(database, key.public)
         self.studies = Studies(database, self.federations)
         self.runs = Runs(database, self.federations)
-        self.keeper = Keeper(self._chores, now, pause_s, Leases(database, lease_s))
+        self.scheduler = Scheduler(self._jobs, now, pause_s, Leases(database, lease_s))
         self.catalogue = Catalogue(
-            database, blobs, key, self.federations, self.studies, self.runs, self.keeper.wake
+            database, blobs, key, self.federations, self.studies, self.runs, self.scheduler.wake
         )
         self.steps = Steps(self.federations, self.catalogue)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
@@ -139,7 +141,7 @@ class Coordinator:
                 }
                 added = await self.database.add(connection, cohorts, row)  # not where another was first
                 await self.database.announce(connection, federation)
-        self.keeper.wake()
+        self.scheduler.wake()
         self.runs.changed(federation)
         return await self.catalogue.cohort(name)
 
@@ -179,17 +181,21 @@ class Coordinator:
             sequence=opening.sequence,
             attempt=opening.attempt,
             members=len(attempt.members),
-            survivors_min=attempt.quorum.survivors_min,
+            survivors_min=attempt.survivors_min,
             spec=spec_view(attempt),
             cost=plan_of(attempt).sentence,
             decryptors=await self._heard(attempt, request, made.now_s),
         )
 
-    async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
-        within_s = request.heard_within_s or heard.LOOK_BACK_S
-        return await heard.decryptors(self.database, attempt, within_s, now_s, self._skew_s)
+    async def last_heard(self, federation: str, members: Collection[str]) -> dict[str, float]:
+        """When each member was last heard from, in Unix time; none for a member that never was."""
+        return await liveness.signed_s(self.database, federation, members, self._skew_s)
 
-    async def _prepared(self, cohort: Cohort, request: RoundRequest) -> Prepared:
+    async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
+        within_s = request.heard_within_s or liveness.LOOK_BACK_S
+        return await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s)
+
+    async def _prepared(self, cohort: Cohort, request: RoundRequest) -> PreparedAttempt:
         """The cohort's next attempt, as nobody has seen it yet."""
         manifest, now_s = cohort.formed(), self.now()
         federation = cohort.roster.federation.hex()
@@ -209,8 +215,10 @@ class Coordinator:
         attempt = Attempt(cohort.roster, cohort.enrolling.study, manifest, opening)
         await self.steps.check(attempt, self.blobs)
         if request.heard_within_s is not None:
-            await heard.check(self.database, attempt, request.heard_within_s, now_s, self._skew_s)
-        return Prepared(attempt, now_s, before)
+            members = await self.steps.eligible(attempt)
+            within_s = request.heard_within_s
+            await liveness.check(self.database, attempt, members, within_s, now_s, self._skew_s)
+        return PreparedAttempt(attempt, now_s, before)
 
     async def _check_current(self, cohort: Cohort, now_s: float) -> None:
         """Refuse a cohort in which members would open nothing any more: study revoked or expired, or roster superseded."""
@@ -299,25 +307,25 @@ class Coordinator:
             await asyncio.sleep(LOOK_S)
             await tried(self.catalogue.refresh_all())
 
-    def _chores(self) -> Iterator[Chore]:
+    def _jobs(self) -> Iterator[Job]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
         for thing in self.catalogue.open():
             if thing.due_s is not None:
-                yield Chore(thing.id, thing.due_s, partial(self._advance, thing))
+                yield Job(thing.id, thing.due_s, partial(self._advance, thing))
         for round_ in self.catalogue.live():
             if (recovered := round_.recovered) is not None:
                 missing = set(round_.summing.parts) - round_.summing.unmasked
                 for part in missing:
                     work = partial(self._unmask, round_, part, recovered)
-                    yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
+                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
                 if not missing:
-                    yield Chore(round_.id, 0.0, partial(self._solve, round_))
+                    yield Job(round_.id, 0.0, partial(self._solve, round_))
             else:
                 parts, uploaded = round_.to_add()
                 for part in parts:
-                    work = partial(round_.summing.add, part, uploaded)
-                    yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
-        yield Chore("sweep", self._swept_s + SWEEP_S, self._sweep)
+                    work = partial(self._add, round_, part, uploaded)
+                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
+        yield Job("sweep", self._swept_s + SWEEP_S, self._sweep)
 
     async def _sweep(self) -> None:
         await self.catalogue.sweep()
@@ -328,12 +336,23 @@ class Coordinator:
     async def _advance(self, thing: Cohort | Round) -> None:
         await thing.advance(self.now())
 
+    async def _add(self, round_: Round, part: int, uploaded: Mapping[str, Announced]) -> None:
+        try:
+            await round_.summing.add(part, uploaded)
+        except DamagedChunkError as chunk:
+            version = round_.version
+            await round_.damaged(chunk, self.now())
+            if round_.version == version:  # of nobody who is summed: not again at once
+                raise
+
     async def _unmask(self, round_: Round, part: int, recovered: Recovered) -> None:
         await round_.refresh()
         if round_.final is not None:
             return
         try:
             await round_.summing.unmask(part, recovered)
+        except DamagedChunkError as chunk:
+            await round_.damaged(chunk, self.now())
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
 
@@ -346,6 +365,11 @@ class Coordinator:
         try:
             outcome = await self._outcome(round_, recovered, noted.head, pieces)
             await round_.finish(outcome, self.now())
+        except DamagedRangeError as damaged:
+            await round_.summing.begin_again(damaged)
+            return
+        except DamagedChunkError as chunk:
+            await round_.damaged(chunk, self.now())
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
         if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
@@ -353,7 +377,7 @@ class Coordinator:
 
     async def _outcome(
         self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
-    ) -> Outcome:
+    ) -> Publication:
         """The sum's result, or the counts."""
         attempt = recovered.attempt
         if attempt.spec.indicator:
@@ -361,6 +385,13 @@ class Coordinator:
         named, holders = attempt.terms.indicator, tuple[int, ...]()
         if named != NO_CONTEXT:
             holders = (await self.round(round_name(named))).view().holders
+        material = await self.steps.material(attempt)
+        if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
+            raise PeerFault(
+                Cause.STORAGE_DAMAGED,
+                "the coordinator's storage does not hold the material of this step as the terms name it; no member is at fault",
+                ["coordinator"],
+            )
         solve = partial(
             solving.solve,
             round_.id,
@@ -368,7 +399,7 @@ class Coordinator:
             transcript,
             pieces,
             self.key,
-            material=await self.steps.material(attempt),
+            material=material,
             holders=holders,
         )
         return await asyncio.to_thread(solve)
@@ -376,12 +407,16 @@ class Coordinator:
     async def _forget_disclosures(self) -> None:
         """Delete what members have been shown of indicators that nobody needs any more: the run is over, or its study has expired."""
         for name in await self.catalogue.disclosed():
-            attempt = (await self.round(name)).attempt
-            links = await self.federations.links(attempt.roster.federation.hex())
-            question, period = attempt.question, attempt.manifest.period
-            over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
-            if over or self.now() >= attempt.content.notes.expires:
-                await self._forget(name)
+            with quarantined(name):
+                await self._forget_disclosure(name)
+
+    async def _forget_disclosure(self, name: str) -> None:
+        attempt = (await self.round(name)).attempt
+        links = await self.federations.links(attempt.roster.federation.hex())
+        question, period = attempt.question, attempt.manifest.period
+        over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
+        if over or self.now() >= attempt.content.notes.expires:
+            await self._forget(name)
 
     async def _forget(self, indicator: str) -> None:
         await asyncio.to_thread(self.blobs.delete, f"results/{indicator}/{DISCLOSURE}")
@@ -391,11 +426,13 @@ def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """One round after the other: what a set may be signed for depends on everything that was opened before."""
     for round_ in rounds:
         if (view := round_.view()).state == Erasing.name:
+            closes = f"the admin closes it: `veilsum admin close {round_.id} --folder ADMIN`"
+            if view.survivors:
+                closes = f"cancel it, and repeat its certified set: `veilsum operator round cancel {round_.id} --reason …`"
             raise PeerFault(
                 Cause.CONFLICT,
                 f"round {round_.id} of this federation is past its latest end, and {len(view.reported)} of {view.reports_min} "
-                "decryptors have reported that they revealed nothing: wait for the others' reports. If they cannot be had, the "
-                f"admin closes it with `veilsum admin close {round_.id} --folder ADMIN`",
+                f"decryptors have reported that they revealed nothing: wait for {named(view.waiting_for)}. If too few can come, {closes}",
             )
         raise PeerFault(
             Cause.CONFLICT,

@@ -6,11 +6,11 @@ They are named by what was signed: whoever stood still while it ended the round,
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from protocol.published import ResultRecord
-from protocol.rest import RoundView
-from protocol.transcript import Transcript
 from service.problems import wrong_phase
 from service.storage.blobs import Blobs
+from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import RoundView
+from veilsum.protocol.transcript import Transcript
 
 HEAD, SUMS, MATERIAL, EVICTIONS, DISCLOSURE = "head", "sums", "material", "evictions", "disclosure"
 """Names of what a round keeps beside the documents that its record names."""
@@ -22,7 +22,7 @@ def document_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Publication:
     """A finished sum: what is published, and the sum itself, which only the operator may read.
 
     Attributes:
@@ -35,7 +35,7 @@ class Outcome:
     holders: tuple[int, ...] = ()
 
 
-NOTHING = Outcome()
+NOTHING = Publication()
 
 
 class Documents:
@@ -90,7 +90,7 @@ class Documents:
             raise wrong_phase(f"the round is {view.state}: its transcript is signed when it ends")
         return self._blobs.read(self._transcript(view.transcript))
 
-    def put(self, signed: Transcript, outcome: Outcome) -> None:
+    def put(self, signed: Transcript, outcome: Publication) -> None:
         """Store the transcript, and what beside the record is published."""
         self._blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
         for name, data in outcome.documents.items():

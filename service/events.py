@@ -8,12 +8,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from protocol.causes import Cause
-from protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import parse
-from protocol.transcript import Accusation, Transcript
 from service import sent
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import parse
+from veilsum.protocol.transcript import Accusation, Transcript
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,8 @@ class Event:
         """The phase after this event; PeerFault where the rules forbid it."""
         if self.kind == "message":
             return phase.receive(sent.read(self.body), self.at_s)
-        if self.kind == "chunk":
-            member, index = json.loads(self.body)
-            assert isinstance(phase, Collecting)  # no other takes chunks
-            return phase.chunk_stored(member, index, self.at_s)
+        if self.kind in {"chunk", "damaged"}:
+            return self._apply_to_chunk(phase)
         if self.kind == "expire":
             return phase.expire(self.at_s)
         if self.kind == "extend":
@@ -44,6 +42,13 @@ class Event:
         if self.kind == "cancel":
             return phase.cancel(self.at_s, self.body.decode())
         raise Misuse(f"this release knows no event of the kind '{self.kind}': run the newer one")
+
+    def _apply_to_chunk(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+        member, index = json.loads(self.body)
+        if self.kind == "damaged":
+            return phase.chunk_damaged(member, index)
+        assert isinstance(phase, Collecting)  # no other takes chunks
+        return phase.chunk_stored(member, index, self.at_s)
 
     def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
         """The transcript after this event led from one phase to the next."""
@@ -70,7 +75,7 @@ Decision = Callable[[CoordinatorPhase | None], Event | None]
 
 
 @dataclass(frozen=True)
-class Step:
+class Transition:
     """An event, and where it leads."""
 
     event: Event
@@ -78,29 +83,29 @@ class Step:
     noted: Transcript
 
 
-def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Step]:
+def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Transition]:
     """Where stored events lead, each of which was accepted once."""
-    steps = list[Step]()
+    steps = list[Transition]()
     for event in unseen:
         after = event.apply(phase)
         noted = event.note(noted, phase, after)
-        steps.append(Step(event, after, noted))
+        steps.append(Transition(event, after, noted))
         phase = after
     return steps
 
 
 def folded(
     phase: CoordinatorPhase, noted: Transcript, decisions: Sequence[Decision]
-) -> tuple[list[Exception | None], list[Step]]:
+) -> tuple[list[Exception | None], list[Transition]]:
     """The next events, up to one that leads to another phase, and what came of as many decisions: None, or why it is refused."""
-    faults, steps = list[Exception | None](), list[Step]()
+    faults, steps = list[Exception | None](), list[Transition]()
     for decide in decisions:
         event, after, fault = _decided(decide, phase, noted)
         faults.append(fault)
         if event is None:
             continue
         noted = event.note(noted, phase, after)
-        steps.append(Step(event, after, noted))
+        steps.append(Transition(event, after, noted))
         if after.name != phase.name:
             break
         phase = after
@@ -138,11 +143,13 @@ def _decided(
 def asks_anew(before: CoordinatorPhase, after: CoordinatorPhase) -> bool:
     """Whether the second phase, which follows the first, asks any member something new.
 
-    That is another phase, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
+    That is another phase, a chunk once more, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
     Not that the seeds are rebuilt: whoever reveals was shown the certificate, and hears of the round's end.
     """
     if isinstance(before, Revealing) and isinstance(after, Recovered):
         return False
+    if isinstance(before, Collecting) and isinstance(after, Collecting):
+        return after.whole_count < before.whole_count
     return before.name != after.name or _asked_for(before) != _asked_for(after)
 
 

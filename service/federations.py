@@ -1,25 +1,25 @@
-"""Federations: their rosters, all of them kept, and the chain of their attempts."""
+"""Federations: all their rosters, and the chain of their attempts."""
 
 import asyncio
 from collections.abc import Sequence
 
 from sqlalchemy import insert, select
 
-from protocol.causes import Cause
-from protocol.codec import Reader
-from protocol.errors import PeerFault
-from protocol.messages import Chain, Link, Roster
-from protocol.rest import FederationView
-from service.listed import Listed
+from service.cache import Recent
 from service.problems import not_found
-from service.rosters import Recent, Rosters
+from service.rosters import Rosters, names_of
 from service.storage.database import Database
 from service.storage.tables import cohorts, links, rosters, rounds
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Reader
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Chain, Link, Roster
+from veilsum.protocol.rest import FederationView
 
 MAX_NUMBER = 1 << 48
-"""Of a roster: JSON's readers know whole numbers up to 2⁵³."""
+"""Highest number of a roster: readers of JSON know whole numbers up to 2⁵³."""
 KEPT_LINKS = 1 << 18
-"""Of all federations' chains, decoded."""
+"""Links of all federations' chains that stay decoded."""
 
 
 class Federations:
@@ -30,7 +30,7 @@ class Federations:
         coordinator: the coordinator's public key, which every roster must name.
 
     Attributes:
-        rosters: as they are stored.
+        rosters: of all federations.
     """
 
     def __init__(self, database: Database, coordinator: bytes) -> None:
@@ -72,23 +72,23 @@ class Federations:
         return True
 
     async def check_known(self, federation: str) -> None:
-        """PeerFault(unauthorised) for one that no operator has made: its key is anybody's."""
+        """Refuse a federation that no operator has made (unauthorised): anybody can draw its key."""
         query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
         async with self._database.reading() as connection:
             if (await connection.execute(query)).first() is None:
                 raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
     async def roster(self, federation: str, number: int | None = None) -> Roster:
-        """The newest roster, or the one of this number, parsed; PeerFault(not-found). Nothing that strangers ask for takes it."""
+        """The newest roster, or the one of this number; PeerFault(not-found)."""
         if number is None:
-            number = (await self.newest(federation)).number
+            return await self.newest(federation)
         found = await self.rosters.numbered(federation, number)
         if found is None:
             raise not_found("federation")
         return found
 
-    async def newest(self, federation: str) -> Listed:
-        """The newest roster as it is stored; PeerFault(not-found)."""
+    async def newest(self, federation: str) -> Roster:
+        """The newest roster; PeerFault(not-found)."""
         found = await self.rosters.newest(federation)
         if found is None:
             raise not_found("federation")
@@ -104,12 +104,17 @@ class Federations:
             round_ids = await connection.execute(
                 select(rounds.c.id).where(rounds.c.federation == federation).order_by(rounds.c.number)
             )
-        known = tuple(cohort_ids.scalars()), tuple(round_ids.scalars())
-        # In a thread: there may be 100,000 members.
-        return await asyncio.to_thread(_view, federation, roster, *known)
+        return FederationView(
+            federation=federation,
+            name=roster.name,
+            roster=roster.number,
+            members=names_of(roster),
+            cohorts=tuple(cohort_ids.scalars()),
+            rounds=tuple(round_ids.scalars()),
+        )
 
     async def links(self, federation: str) -> tuple[Link, ...]:
-        """The chain: a link for every attempt that was closed, oldest first. What is known of it is not read again."""
+        """The chain: a link for every attempt that was closed, oldest first. Only new links are read."""
         known = self._links.get(federation) or ()
         if new := await self._stored(federation, len(known)):
             decoded = await asyncio.to_thread(lambda: [Link.decode_fields(Reader(body)) for body in new])
@@ -118,7 +123,7 @@ class Federations:
         return known
 
     async def chain(self, federation: str) -> bytes:
-        """The Chain message. For strangers: nothing is decoded, links stand in storage as they go over the wire."""
+        """The Chain message, made without decoding: links are stored as they go over the wire."""
         stored = await self._stored(federation)
         beginning = Chain(bytes.fromhex(federation), ()).to_bytes()[:-4]
         return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
@@ -127,19 +132,6 @@ class Federations:
         query = select(links.c.body).where(links.c.federation == federation, links.c.position >= known)
         async with self._database.reading() as connection:
             return (await connection.execute(query.order_by(links.c.position))).scalars().all()
-
-
-def _view(
-    federation: str, roster: Listed, cohort_ids: tuple[str, ...], round_ids: tuple[str, ...]
-) -> FederationView:
-    return FederationView(
-        federation=federation,
-        name=roster.name,
-        roster=roster.number,
-        members=tuple(roster.members),
-        cohorts=cohort_ids,
-        rounds=round_ids,
-    )
 
 
 def _refuse_rollback(known: int, offered: int) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from protocol.published import ResultRecord
-from protocol.rest import RoundView
 from service import audit
 from service.events import Event
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds, sums
+from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import RoundView
 
 KEEP_S = 120.0
 """Longest time in which a transcript and a result are stored."""
 
 
 @dataclass(frozen=True)
-class End:
+class RoundEnd:
     """How a round ended, as its row keeps it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Journal:
             ).one()
             return not row[0] or bool(row[1])
 
-    async def end(self, end: End, keep: Callable[[], None]) -> tuple[Row[Any], bool] | None:
+    async def end(self, end: RoundEnd, keep: Callable[[], None]) -> tuple[Row[Any], bool] | None:
         """End the round by the events seen so far, and delete them; None where there are more by now.
 
         Args:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from protocol.errors import Misuse
-from protocol.identity import SigningKey
 from service.settings import Settings
 from service.storage.database import Database
 from service.storage.folder import make_durably
 from service.storage.tables import coordinator
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
 
 _SEED = re.compile(r"[0-9a-f]{64}")
 

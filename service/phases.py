@@ -1,8 +1,10 @@
 """What the service reads out of a coordinator's phase: announcements, whole uploads, survivors, and how it ends."""
 
-from protocol.attempt import Attempt, Closing
-from protocol.causes import Cause
-from protocol.coordinator import (
+from collections.abc import Mapping
+
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
     Collecting,
     CoordinatorPhase,
     Ended,
@@ -14,9 +16,9 @@ from protocol.coordinator import (
     VoidedByErasure,
     Voiding,
 )
-from protocol.errors import PeerFault
-from protocol.messages import Certificate, Upload, parse
-from protocol.shelf import Announced
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Certificate, Upload, parse
+from veilsum.protocol.shelf import Announced
 
 SETTLED = (Voided, VoidedByErasure, Failed, Lost)
 """Ends with no sum to compute."""
@@ -29,11 +31,17 @@ _ON_THE_WAY: dict[type[CoordinatorPhase], str] = {
 }
 
 
+def announcements(phase: CoordinatorPhase | None) -> Mapping[str, Announced]:
+    """By member, for as long as the phase knows them: after `Collecting` those that are whole."""
+    known: Mapping[str, Announced] = getattr(
+        phase, "announced" if isinstance(phase, Collecting) else "uploads", {}
+    )
+    return known
+
+
 def announced(phase: CoordinatorPhase | None, member: str) -> Announced | None:
-    """A member's announcement, for as long as the phase knows it: after `Collecting` those that are whole."""
-    name = "announced" if isinstance(phase, Collecting) else "uploads"
-    known: dict[str, Announced] = getattr(phase, name, {})
-    return known.get(member)
+    """A member's."""
+    return announcements(phase).get(member)
 
 
 def announced_before(phase: CoordinatorPhase | None, upload: Upload) -> bool:

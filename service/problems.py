@@ -1,5 +1,6 @@
 """Every refusal as problem details (RFC 9457), from the one enum of causes."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +17,15 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.preflight import NAMED
-from protocol.rest import PROBLEM, PROBLEM_BASE, Problem
-from service.access.callers import ANYBODY
+from service.access.callers import STRANGER
 from service.access.limits import TooMany
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.requests import round_in
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.preflight import NAMED
+from veilsum.protocol.rest import PROBLEM, PROBLEM_BASE, Problem
 
 log = structlog.get_logger(LOGGER)
 
@@ -54,6 +55,7 @@ _STATUS = {
     Cause.BODY_INCOMPLETE: 408,
     Cause.OVERSIZED: 413,
     Cause.TOO_MANY_REQUESTS: 429,
+    Cause.STORAGE_DAMAGED: 500,
     Cause.UNAVAILABLE: 503,
 }
 _SCHEMES = {
@@ -193,14 +195,16 @@ async def _handle(
 ) -> Response:
     if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
         try:  # no route's guard has seen it: the path is none, or takes another method
-            request.app.state.limits.charge(ANYBODY, request)
+            request.app.state.limits.charge(STRANGER, request)
         except TooMany as fault:
             refusal, error = _peer_fault, fault
     answer = refusal(error)
     about = round_in(request.scope)
     problem = noted(answer.fault, answer.status, about)
     if about and about["round"] in request.app.state.coordinator.rounds:
-        request.app.state.refused.add(about["round"], problem.cause)
+        counts = request.app.state.refused.get(about["round"]) or Counter()
+        counts[problem.cause] += 1
+        request.app.state.refused.put(about["round"], counts, 1)
     shown = page(request, problem)
     if shown is None:
         return _json(problem, answer.headers)

@@ -8,42 +8,43 @@ left is its outcome and the signed transcript; its uploads, boxes, shares and se
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 import structlog
 from sqlalchemy import Row
 
-from protocol.attempt import Attempt, Closing
-from protocol.causes import Cause
-from protocol.coordinator import (
+from service import audit, phases
+from service.batches import Batches
+from service.documents import NOTHING, Documents, Publication
+from service.events import Decision, Event, Transition, asks_anew, folded, refusals, replayed
+from service.journal import Journal, RoundEnd
+from service.problems import problem_of, wrong_phase
+from service.storage.blobs import Blobs
+from service.storage.database import Database
+from service.summing import DamagedChunkError, Summing, chunk_name, note_damage
+from service.telemetry.logs import LOGGER
+from service.telemetry.metrics import ROUNDS_ENDED
+from service.views import RenderedView, Timeline, round_view
+from service.watch import Watch
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
     Collecting,
     CoordinatorPhase,
     Ended,
     Erasing,
     Recovered,
 )
-from protocol.coordinator.base import cancelled
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Message, Upload
-from protocol.published import ResultRecord
-from protocol.rest import Problem, RoundView, UploadView, round_name
-from protocol.transcript import Transcript
-from service import audit, phases
-from service.batches import Batches
-from service.documents import NOTHING, Documents, Outcome
-from service.events import Decision, Event, Step, asks_anew, folded, refusals, replayed
-from service.journal import End, Journal
-from service.problems import problem_of, wrong_phase
-from service.storage.blobs import Blobs
-from service.storage.database import Database
-from service.summing import Summing, chunk_name
-from service.telemetry.logs import LOGGER
-from service.telemetry.metrics import ROUNDS_ENDED
-from service.views import Shown, Timeline, round_view
-from service.watch import Watch
+from veilsum.protocol.coordinator.base import cancelled, chunk_fault
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Message, Upload
+from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
+from veilsum.protocol.shelf import Announced
+from veilsum.protocol.transcript import Transcript
 
 log = structlog.get_logger(LOGGER)
 
@@ -106,7 +107,7 @@ class Round:
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._ending = False
         """This object may have ended the round, whatever it was told of the commit."""
-        self._shown: Shown | None = None
+        self._shown: RenderedView | None = None
         self.summing = Summing(database, blobs, self.id, attempt)
         self.documents = Documents(blobs, self.id, self.view)
         self._writing = self._look_again = 0
@@ -177,13 +178,13 @@ class Round:
         return self.shown.view
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> RenderedView:
         """The view and its bytes, made once for each version."""
         version, shown = self.version, self._shown
         if shown is None or shown.version != version:
             fault = getattr(self.phase, "fault", None)
             view = self.final or self._view(None, problem_of(fault) if fault else None, self._timeline)
-            shown = self._shown = Shown(version, view)
+            shown = self._shown = RenderedView(version, view)
         return shown
 
     def _view(
@@ -247,6 +248,15 @@ class Round:
             self._writing -= 1
             self._wake()
 
+    async def damaged(self, chunk: DamagedChunkError, now_s: float) -> None:
+        """Have a damaged chunk sent again while uploads are collected; later on there can be no sum."""
+        member, index = chunk.member, chunk.index
+        note_damage("chunk", self.id, member=member, index=index)
+        body = json.dumps([member, index]).encode()
+        await self._submit(lambda phase: None if phase is None else Event(now_s, "damaged", body))
+        if self.recovered is not None:
+            await self.fail(problem_of(chunk_fault(member, index)), now_s)
+
     async def cancel(self, now_s: float, reason: str) -> None:
         """Give the round up; one that has ended stays as it is."""
 
@@ -281,7 +291,7 @@ class Round:
 
         await self._submit(decide)
 
-    async def finish(self, outcome: Outcome, now_s: float) -> None:
+    async def finish(self, outcome: Publication, now_s: float) -> None:
         """Keep the signed result of a recovered round, or an indicator's counts, with its documents; not if it was given up meanwhile."""
         await self._finish("done", None, now_s, outcome)
 
@@ -316,13 +326,12 @@ class Round:
             return 0.0
         return self.deadline_s
 
-    def to_add(self) -> tuple[list[int], tuple[str, ...]]:
-        """Ranges to which enough uploads are to be added, and whose upload is whole."""
-        if self.phase is None or self._settled is not None or isinstance(self.phase, Erasing):
-            return [], ()
-        if self.version < self._look_again:
-            return [], ()
-        uploaded = phases.whole_uploads(self.attempt, self.phase)
+    def to_add(self) -> tuple[list[int], Mapping[str, Announced]]:
+        """Ranges to which enough uploads are to be added, and the uploads that are whole."""
+        known = phases.announcements(self.phase)
+        if self.phase is None or not known or self.version < self._look_again:
+            return [], {}
+        uploaded = {member: known[member] for member in phases.whole_uploads(self.attempt, self.phase)}
         missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
         # Each of them is an event at the least: not to count them again at every chunk.
         self._look_again = self.version + max(0, min(missing.values()))
@@ -400,7 +409,7 @@ class Round:
         return self.phase.fault if isinstance(self.phase, phases.SETTLED) else None
 
     async def _finish(
-        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+        self, state: str, fault: Problem | None, now_s: float, outcome: Publication = NOTHING
     ) -> None:
         async with self._lock:
             while self.final is None and not await self._finalise(state, fault, now_s, outcome):
@@ -426,7 +435,7 @@ class Round:
                     faults += found
         return faults
 
-    async def _keep(self, steps: Sequence[Step]) -> bool:
+    async def _keep(self, steps: Sequence[Transition]) -> bool:
         self._behind = True  # until storage has said that it holds the events, and nothing before them
         try:
             if not await self._journal.append([step.event for step in steps]):
@@ -437,7 +446,7 @@ class Round:
             await self._settle(steps[-1].event.at_s)
             return True
         finally:
-            self._changed()  # also where storage failed: the keeper looks again
+            self._changed()  # also where storage failed: the scheduler looks again
 
     async def _settle(self, now_s: float) -> None:
         """End a round whose phase has no sum to compute."""
@@ -445,7 +454,7 @@ class Round:
             await self._finalise(self.live.name, problem_of(fault), now_s)
 
     async def _finalise(
-        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+        self, state: str, fault: Problem | None, now_s: float, outcome: Publication = NOTHING
     ) -> bool:
         """Keep the end; False where there are events to take up before."""
         assert self.noted is not None
@@ -456,7 +465,9 @@ class Round:
         # While the events stand from which a crash would have all of it made again.
         keep = partial(self.documents.put, signed, outcome)
         deed = self._deed(now_s, "round ended", state)
-        end = End(final, closing.to_bytes(), outcome.record, self.attempt.link(closing).encode_fields(), deed)
+        end = RoundEnd(
+            final, closing.to_bytes(), outcome.record, self.attempt.link(closing).encode_fields(), deed
+        )
         # Until storage has said that it holds the end, and nothing before it.
         self._behind = self._ending = True
         ended = await self._journal.end(end, keep)

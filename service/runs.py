@@ -6,16 +6,16 @@ from typing import Any
 
 from sqlalchemy import Row, func, or_, select
 
-from protocol.messages import NO_CONTEXT, Link, Study
-from protocol.messages.opening import LOST_REASON
-from protocol.opening_rules import link_of
-from protocol.rest import RunsView, RunView
-from protocol.study import Content, Question, read_content
 from service.federations import Federations
 from service.storage.database import Database
 from service.storage.faults import tried
-from service.storage.tables import cohorts, links, studies
+from service.storage.tables import cohorts, links, rounds, studies
 from service.watch import Watch
+from veilsum.protocol.messages import NO_CONTEXT, Link, Study
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.opening_rules import link_of
+from veilsum.protocol.rest import RunsView, RunView
+from veilsum.protocol.study import Content, Question, read_content
 
 
 def next_step(
@@ -82,14 +82,17 @@ class Runs:
             task.add_done_callback(self._looks.discard)
 
     async def look(self, federation: str) -> None:
-        """Bring the revision up to what storage holds: it grows with every cohort, its end of enrolment, and every attempt that ends."""
+        """Bring the revision up to what storage holds: it grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
         opened = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
         closed = opened.where(or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None)))
+        begun = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
         ended = select(func.count()).select_from(links).where(links.c.federation == federation)
         async with self._database.reading() as connection:
-            counts = [(await connection.execute(query)).scalar_one() for query in (opened, closed, ended)]
+            counts = [
+                (await connection.execute(query)).scalar_one() for query in (opened, closed, begun, ended)
+            ]
         self._revisions[federation] = max(self._revisions.get(federation, 0), sum(counts))
         self._watches[federation].notify()
 

@@ -1,9 +1,9 @@
 """What a coordinator is sent: other kinds are refused before they are read."""
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.messages import Erased, Lost, Message, Receipt, Refusal, Reveal, Upload, Vote, parse
-from protocol.tags import PROTOCOL_VERSION
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Erased, Lost, Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
 ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
 """What a member may send in answer to a request."""

@@ -13,19 +13,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibration.answer import Answer
-from protocol.causes import Cause
-from protocol.coordinator import Recovered, disclose
-from protocol.disputes import vertex_cover
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Evictions
-from protocol.published import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
-from protocol.record import sign_record
-from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Outcome, document_name
+from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Publication, document_name
 from service.storage.blobs import Blobs
-from service.summing import Pieces, chunk_name
+from service.summing import Pieces, read_chunk
 from service.views import noise_view
+from veilsum.calibration.answer import Answer
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered, disclose
+from veilsum.protocol.disputes import vertex_cover
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Evictions
+from veilsum.protocol.record import (
+    DisputeView,
+    DocumentView,
+    ResultRecord,
+    SolutionView,
+    SurvivorView,
+    sign_record,
+)
 from veilsum.study.answers import answer, pooled
 from veilsum.study.materials import read_material
 from veilsum.study.result_files import files
@@ -49,7 +55,7 @@ def solve(
     *,
     material: bytes | None = None,
     holders: tuple[int, ...] = (),
-) -> Outcome:
+) -> Publication:
     """Check the sum, which comes in pieces, solve and sign.
 
     Args:
@@ -107,13 +113,14 @@ def solve(
     named = {document_name(name): content for name, content in made.documents.items()}
     documents = {name: content for name, content in kept.items() if content is not None}
     documents |= {SUMS: sums.content, EVICTIONS: _evictions(recovered), **named}
-    return Outcome(sign_record(record, key), documents)
+    return Publication(sign_record(record, key), documents)
 
 
-def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Outcome:
+def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> Publication:
     """An indicator's counts, and what members are shown to count it themselves.
 
     Raises:
+        DamagedChunkError: one of theirs.
         PeerFault: sum-check-failed, where a class has fewer holders than none or more than all: members would refuse such counts.
     """
     holders = np.concatenate([piece for _, piece in pieces])
@@ -122,9 +129,11 @@ def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> 
             Cause.SUM_CHECK_FAILED,
             "a class has fewer holders than none, or more than there are members: a member did not send ones and zeros",
         )
-    shown = disclose(recovered, lambda member, index: blobs.get(chunk_name(round_id, member, index)))
+    shown = disclose(
+        recovered, lambda member, index: read_chunk(blobs, round_id, recovered.uploads[member], index)
+    )
     documents = {EVICTIONS: _evictions(recovered), DISCLOSURE: shown.to_bytes()}
-    return Outcome(None, documents, tuple(holders.tolist()))
+    return Publication(None, documents, tuple(holders.tolist()))
 
 
 def _evictions(recovered: Recovered) -> bytes:

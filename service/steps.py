@@ -9,11 +9,19 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-from protocol.attempt import Attempt, Finished
-from protocol.causes import Cause
-from protocol.cost import plan_of
-from protocol.errors import PeerFault
-from protocol.messages import (
+from service.catalogue import Catalogue
+from service.cohorts import Cohort
+from service.documents import MATERIAL
+from service.federations import Federations
+from service.problems import named
+from service.rounds import Round
+from service.runs import next_step
+from service.storage.blobs import Blobs
+from veilsum.protocol.attempt import Attempt, Finished
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.cost import plan_of
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
     COMMITMENT_BYTES,
     NO_CONTEXT,
     NO_REASON,
@@ -24,19 +32,11 @@ from protocol.messages import (
     Survivor,
     Terms,
 )
-from protocol.messages.opening import LOST_REASON, MAX_LINKS
-from protocol.opening_rules import check_opening, check_repeats, link_of, same_records
-from protocol.rare_classes import check_enough_rows, withheld_classes
-from protocol.rest import MAX_DISCLOSURE_BYTES, RoundRequest, round_name
-from protocol.study import END_MAX_S, INDICATOR_STEP, SUM_STEP, Question, read_content
-from service.catalogue import Catalogue
-from service.cohorts import Cohort
-from service.documents import MATERIAL
-from service.federations import Federations
-from service.problems import named
-from service.rounds import Round
-from service.runs import next_step
-from service.storage.blobs import Blobs
+from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
+from veilsum.protocol.opening_rules import check_opening, check_repeats, link_of, same_records
+from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+from veilsum.protocol.rest import MAX_DISCLOSURE_BYTES, RoundRequest, round_name
+from veilsum.protocol.study import END_MAX_S, INDICATOR_STEP, SUM_STEP, Question, read_content
 from veilsum.study.promise import check_cohort
 
 HOUR_S = 3600
@@ -140,6 +140,13 @@ class Steps:
         evicted = tuple(sorted(counted.view().evicted))
         withheld = withheld_classes(question, holders)
         return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
+
+    async def eligible(self, attempt: Attempt) -> tuple[str, ...]:
+        """The members that may be in the sum: all of the cohort, or those whom the indicator counted."""
+        if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+            return attempt.members
+        certified = await self._catalogue.certified(attempt.terms.indicator)
+        return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
 
     async def check(self, attempt: Attempt, blobs: Blobs) -> None:
         """Refuse an attempt that members would refuse, or that the disk has no room for."""
@@ -276,7 +283,7 @@ def _check_counted(cohort: Cohort, counted: Round) -> None:
             Cause.INDICATOR_MISMATCH,
             f"the indicator counted {len(names)} members, and {named(missing)} did not enrol in this cohort; at most "
             f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
-            "cohort of this period, or take a new period",
+            "cohort of this period; if they can't come, take a new period, with new records",
             missing,
         )
 

@@ -5,14 +5,15 @@ import asyncio
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from protocol.attempt import check_study
-from protocol.messages import Roster, Study
-from protocol.rest import StudyView
-from protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 from service.federations import Federations
 from service.problems import not_found
 from service.storage.database import Database
 from service.storage.tables import studies
+from veilsum.protocol.attempt import check_study
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Roster, Study
+from veilsum.protocol.rest import StudyView
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 
 
 class Studies:
@@ -51,10 +52,15 @@ class Studies:
         }
         async with self._database.transaction() as connection:
             await self._database.alone(connection, "studies")
-            known = select(studies.c.hash).where(
+            known = select(studies.c.body).where(
                 studies.c.federation == federation, studies.c.hash == row["hash"]
             )
-            if (await connection.execute(known)).first() is not None:
+            if (body := (await connection.execute(known)).scalar_one_or_none()) is not None:
+                if body != row["body"]:
+                    raise refused(
+                        f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
+                        f"sign it as version {notes.version + 1}"
+                    )
                 return False
             newest = await _newest(connection, federation, notes.name)
             if newest is not None and newest[0] >= notes.version:
@@ -98,13 +104,13 @@ class Studies:
 
     async def views(self, federation: str) -> tuple[StudyView, ...]:
         """What anybody may see, in the order of publication; PeerFault(not-found) where there is no such federation."""
-        revoked = (await self._federations.newest(federation)).revoked
+        roster = await self._federations.newest(federation)
         query = select(studies.c.body).where(studies.c.federation == federation)
         async with self._database.reading() as connection:
             ordered = query.order_by(studies.c.published_s, studies.c.name, studies.c.version)
             bodies = (await connection.execute(ordered)).scalars().all()
         return await asyncio.to_thread(
-            lambda: tuple(_view(Study.from_bytes(body), revoked) for body in bodies)
+            lambda: tuple(_view(Study.from_bytes(body), roster) for body in bodies)
         )
 
 
@@ -126,8 +132,13 @@ async def _newest(connection: AsyncConnection, federation: str, name: str) -> tu
     return None if row is None else (row.version, row.hash)
 
 
-def _view(study: Study, revoked: frozenset[bytes]) -> StudyView:
+def _view(study: Study, roster: Roster) -> StudyView:
     content = read_content(study.content)
+    try:
+        study.verify(roster.study_key, "admin")
+        revoked = study.hash in roster.revoked
+    except PeerFault:
+        revoked = True
     return StudyView(
         study=study.hash.hex(),
         name=content.notes.name,
@@ -135,5 +146,5 @@ def _view(study: Study, revoked: frozenset[bytes]) -> StudyView:
         question=content.question.digest.hex(),
         approval=content.approval.hex(),
         expires_s=content.notes.expires,
-        revoked=study.hash in revoked,
+        revoked=revoked,
     )

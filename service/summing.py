@@ -3,28 +3,38 @@
 What is kept of a range is a blob with the masked sum so far, and a row that names it and whose chunks are in it. Whoever adds more writes
 another blob, and then the row, on the condition that it still is the one that was read: so any process can go on where another
 stopped, and one that comes late changes nothing. Memory is one range and one chunk, whatever the number of members.
+
+Storage is not trusted with what was written: a chunk is read against the digest that its member announced, a range against its own. A
+damaged range is made again from the chunks, which stay until the round ends.
 """
 
 import asyncio
+import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select, update
+import structlog
+from sqlalchemy import ColumnElement, delete, select, update
 
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import Recovered
-from protocol.errors import PeerFault
-from protocol.packing import PackingError, add_packed
-from protocol.ring import Words
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
+from service.telemetry.logs import LOGGER
+from service.telemetry.metrics import DAMAGED
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.packing import Buffer, PackingError, add_packed
+from veilsum.protocol.ring import Words
+from veilsum.protocol.shelf import Announced
+
+log = structlog.get_logger(LOGGER)
 
 Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
 """Of a sum, each with its first element's place."""
@@ -38,6 +48,40 @@ BATCH = 16
 def chunk_name(round_id: str, member: str, index: int) -> str:
     """Where a chunk is stored."""
     return f"uploads/{round_id}/{member}/{index}"
+
+
+class DamagedChunkError(Exception):
+    """Storage does not hold a chunk as its member announced it."""
+
+    def __init__(self, member: str, index: int) -> None:
+        super().__init__(f"chunk {index} of {member} is damaged in storage")
+        self.member, self.index = member, index
+
+
+class DamagedRangeError(Exception):
+    """Storage does not hold a range as it was written."""
+
+    def __init__(self, part: int, kept: "Kept") -> None:
+        super().__init__(f"range {part} of a sum is damaged in storage")
+        self.part, self.kept = part, kept
+
+
+def note_damage(what: Literal["chunk", "range"], round_id: str, **where: str | int) -> None:
+    """Log and count it."""
+    DAMAGED.labels(what).inc()
+    log.error("storage damaged", what=what, round=round_id, **where)
+
+
+def read_chunk(blobs: Blobs, round_id: str, upload: Announced, index: int) -> bytes:
+    """A stored chunk, as it was announced; DamagedChunkError for anything else."""
+    member = upload.header.member
+    try:
+        chunk = blobs.get(chunk_name(round_id, member, index))
+    except FileNotFoundError as error:
+        raise DamagedChunkError(member, index) from error
+    if hashlib.sha256(chunk).digest() != upload.chunk_digest(index):
+        raise DamagedChunkError(member, index)
+    return chunk
 
 
 @dataclass(frozen=True)
@@ -79,21 +123,23 @@ class Summing:
         """How many more than so many whole uploads make it worth to add them to a range, as far as is known here."""
         return self._added.get(part, 0) + BATCH - uploads
 
-    async def add(self, part: int, uploaded: Sequence[str]) -> None:
-        """Add the chunks of those whose upload is whole and that are not in yet."""
+    async def add(self, part: int, uploads: Mapping[str, Announced]) -> None:
+        """Add the chunks of those whose upload is whole and that are not in yet.
+
+        Raises:
+            DamagedChunkError: one of them is to be sent again, if it can be.
+        """
         kept = await self._kept(part)
-        if kept is None or kept.done:
+        if kept is None or kept.done or len(uploads.keys() - set(kept.members)) < BATCH:
             return
-        new = sorted(set(uploaded) - set(kept.members))
-        if len(new) < BATCH:
-            return
-        total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
-        await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
+        total, members = await asyncio.to_thread(self._masked, part, kept, uploads)
+        await self._replace(part, kept, Kept(members=members), total)
 
     async def unmask(self, part: int, recovered: Recovered) -> None:
         """Make the range that of the sum: exactly the certified members, without their masks.
 
         Raises:
+            DamagedChunkError: of one that is summed.
             PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be.
         """
         kept = await self._kept(part)
@@ -104,11 +150,19 @@ class Summing:
     async def pieces(self) -> Pieces | None:
         """The sum, range by range from storage, each with the place of its first element.
 
-        None while ranges are missing, or once the round has ended.
+        None while ranges are missing, or once the round has ended. Whoever goes through them hears of DamagedRangeError.
         """
         ranges = [await self._kept(part) for part in self.parts]
         done = [kept for kept in ranges if kept is not None and kept.done]
         return self._read_ranges(done) if len(done) == len(ranges) else None
+
+    async def begin_again(self, damaged: DamagedRangeError) -> None:
+        """Forget a range of the sum that is damaged, so that it is unmasked once more."""
+        note_damage("range", self._round, part=damaged.part)
+        async with self._database.transaction() as connection:
+            await connection.execute(delete(sums).where(*self._row_of(damaged.part, damaged.kept)))
+        await asyncio.to_thread(self._blobs.delete, self._name(damaged.kept.blob))
+        self.unmasked.discard(damaged.part)
 
     def forget(self) -> None:
         """Remove every range, of a round that has ended."""
@@ -116,42 +170,66 @@ class Summing:
 
     # Arithmetic
 
-    def _masked(self, part: int, kept: Kept, members: Iterable[str]) -> Words:
-        """The range's masked sum over `members`, from the one that is kept."""
-        ring, wanted, had = self._attempt.ring, set(members), set(kept.members)
-        total = np.zeros(self._elements(part), ring.dtype)
-        if kept.blob:
-            total += np.frombuffer(self._blobs.get(self._name(kept.blob)), ring.dtype.newbyteorder("<"))
-        self._add(part, total, wanted - had)
-        np.negative(total, out=total)
-        self._add(part, total, had - wanted)  # taken off: the certificate leaves them out
-        np.negative(total, out=total)
-        return total
+    def _masked(
+        self, part: int, kept: Kept, uploads: Mapping[str, Announced]
+    ) -> tuple[Words, tuple[str, ...]]:
+        """The range's masked sum over these uploads, and over whom the kept one has beside them; and who is in it."""
+        total, had = self._begun(part, kept)
+        new = sorted(uploads.keys() - set(had))
+        self._add(part, total, [uploads[member] for member in new])
+        return total, (*had, *new)
 
-    def _add(self, part: int, total: Words, members: Collection[str]) -> None:
-        for member in sorted(members):
+    def _unmasked(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
+        summed = {member: recovered.uploads[member] for member in recovered.summed}
+        total, had = self._begun(part, kept)
+        spare = set(had) - summed.keys()  # taken off: the certificate leaves them out
+        try:
+            np.negative(total, out=total)
+            self._add(part, total, [recovered.uploads[member] for member in sorted(spare)])
+            np.negative(total, out=total)
+        except (DamagedChunkError, KeyError):  # or not whole any more, since it was damaged
+            total, had = self._nothing(part), ()
+        self._add(part, total, [upload for member, upload in sorted(summed.items()) if member not in had])
+        lifted = np.empty(total.size, np.int64)
+        # Ranges are unmasked side by side, and a stream of masks serves one thread.
+        unmasking = recovered.unmasking()
+        for (index, words), (_, plain) in zip(
+            self._pieces(part, total), self._pieces(part, lifted), strict=True
+        ):
+            plain[:] = unmasking.unmask(index, words)
+        return lifted
+
+    def _begun(self, part: int, kept: Kept) -> tuple[Words, tuple[str, ...]]:
+        """The masked sum that is kept, and who is in it; nothing and nobody where it is damaged."""
+        total = self._nothing(part)
+        if not kept.blob:
+            return total, ()
+        try:
+            total += np.frombuffer(self._read(part, kept), total.dtype.newbyteorder("<"))
+        except DamagedRangeError:
+            note_damage("range", self._round, part=part)
+            return total, ()
+        return total, kept.members
+
+    def _nothing(self, part: int) -> Words:
+        return np.zeros(self._elements(part), self._attempt.ring.dtype)
+
+    def _add(self, part: int, total: Words, uploads: Iterable[Announced]) -> None:
+        for upload in uploads:
             for index, words in self._pieces(part, total):
+                chunk = read_chunk(self._blobs, self._round, upload, index)
                 try:
-                    add_packed(words, self._chunk(member, index), self._attempt.ring.bits)
+                    add_packed(words, chunk, self._attempt.ring.bits)
                 except PackingError as error:
+                    member = upload.header.member
                     raise PeerFault(
                         Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
                     ) from error
 
-    def _unmasked(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
-        masked = self._masked(part, kept, recovered.summed)
-        total = np.empty(masked.size, np.int64)
-        # Ranges are unmasked side by side, and a stream of masks serves one thread.
-        unmasking = recovered.unmasking()
-        ranges = zip(self._pieces(part, masked), self._pieces(part, total), strict=True)
-        for (index, words), (_, lifted) in ranges:
-            lifted[:] = unmasking.unmask(index, words)
-        return total
-
     def _read_ranges(self, ranges: Sequence[Kept]) -> Pieces:
         start = 0
-        for kept in ranges:
-            words = np.frombuffer(self._blobs.get(self._name(kept.blob)), "<i8")
+        for part, kept in enumerate(ranges):
+            words = np.frombuffer(self._read(part, kept), "<i8")
             yield start, words
             start += words.size
 
@@ -171,8 +249,15 @@ class Summing:
 
     # Storage
 
-    def _chunk(self, member: str, index: int) -> bytes:
-        return self._blobs.get(chunk_name(self._round, member, index))
+    def _read(self, part: int, kept: Kept) -> memoryview:
+        """A range's numbers, as they were written; DamagedRangeError for anything else."""
+        try:
+            blob = memoryview(self._blobs.get(self._name(kept.blob)))
+        except FileNotFoundError as error:
+            raise DamagedRangeError(part, kept) from error
+        if _mark(kept.blob, blob[32:]) != blob[:32]:
+            raise DamagedRangeError(part, kept)
+        return blob[32:]
 
     def _name(self, blob: str) -> str:
         return f"sums/{self._round}/{blob}"
@@ -196,13 +281,16 @@ class Summing:
         self._added[part] = len(kept.members)
         if kept.done:
             self.unmasked.add(part)
+        else:  # another process found it damaged
+            self.unmasked.discard(part)
         return kept
 
     async def _replace(self, part: int, before: Kept, after: Kept, total: npt.NDArray[np.generic]) -> None:
         """Keep the next blob of a range in place of the one that was read; not where somebody else has, or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
-        little = total.astype(total.dtype.newbyteorder("<"), copy=False)
-        await asyncio.to_thread(self._blobs.put, self._name(after.blob), little.tobytes())
+        numbers = total.astype(total.dtype.newbyteorder("<"), copy=False).tobytes()
+        blob = _mark(after.blob, numbers) + numbers
+        await asyncio.to_thread(self._blobs.put, self._name(after.blob), blob)
         replaced = await self._exchange(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
             await asyncio.to_thread(self._blobs.delete, self._name(obsolete))
@@ -221,9 +309,16 @@ class Summing:
                 return await self._database.add(
                     connection, sums, {"round": self._round, "part": part, **values}
                 )
-            changed = await connection.execute(
-                update(sums)
-                .where(sums.c.round == self._round, sums.c.part == part, sums.c.blob == before.blob)
-                .values(values)
-            )
+            changed = await connection.execute(update(sums).where(*self._row_of(part, before)).values(values))
             return bool(changed.rowcount)
+
+    def _row_of(self, part: int, kept: Kept) -> tuple[ColumnElement[bool], ...]:
+        """A range's row, as long as it is the one that was read."""
+        return sums.c.round == self._round, sums.c.part == part, sums.c.blob == kept.blob
+
+
+def _mark(blob: str, numbers: Buffer) -> bytes:
+    """What stands before a range's numbers in its blob: SHA-256 of both, so that neither they nor another range's pass for them."""
+    digest = hashlib.sha256(blob.encode() + b"/")
+    digest.update(numbers)
+    return digest.digest()

@@ -6,15 +6,15 @@ from itertools import pairwise
 
 from fastapi.sse import format_sse_event
 
-from protocol.attempt import Attempt
-from protocol.coordinator import CoordinatorPhase, Erasing
-from protocol.cost import plan_of
-from protocol.messages import NO_CONTEXT, Manifest
-from protocol.parameters import Quorum
-from protocol.rest import NoiseView, Problem, QuorumView, RoundView, SpecView
-from protocol.round_spec import RoundSpec
-from protocol.study import Question
 from service.phases import shown_state, survivors_of, whole_uploads
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import CoordinatorPhase, Erasing
+from veilsum.protocol.cost import plan_of
+from veilsum.protocol.messages import NO_CONTEXT, Manifest
+from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.rest import NoiseView, Problem, QuorumView, RoundView, SpecView
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import Question
 from veilsum.study.promise import promise
 
 Timeline = tuple[tuple[str, float], ...]
@@ -22,7 +22,7 @@ Timeline = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Shown:
+class RenderedView:
     """A round's view at one version, and its bytes, made once for all who ask.
 
     Attributes:
@@ -113,7 +113,7 @@ def round_view(
             "sequence": opening.sequence,
             "attempt": opening.attempt,
             "members": attempt.members,
-            "survivors_min": quorum.survivors_min,
+            "survivors_min": attempt.survivors_min,
             "threshold": quorum.threshold,
             "state": end or shown_state(phase),
             "ended": end is not None,

@@ -11,13 +11,13 @@ from statistics import median, quantiles
 import pytest
 from typer.main import get_command
 
-from protocol.causes import Cause
 from veilsum.cli import app
+from veilsum.protocol.causes import Cause
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("protocol", "calibration", "client_sdk", "service", "training", "veilsum")
+PACKAGES = ("client_sdk", "service", "training", "veilsum")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-BESIDE = ("tests", "benchmarks", "examples", "docs", "deploy")
+BESIDE = ("tests", "assurance", "research", "benchmarks", "examples", "docs", "deploy")
 TEXTS = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "Makefile", "pyproject.toml")]
 SUFFIXES = {".py", ".md", ".html", ".toml", ".svg", ".service", ".yml", ".yaml", ".json"}
 UNFINISHED = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'X' * 3})\b")

@@ -1,17 +1,20 @@
-"""Federated learning run locally: data, partitions, models, heads, algorithms, the run loop and its figures."""
+"""Federated learning simulated locally: data, partitions, models, heads, algorithms, the run loop."""
 
 from training.algorithms import Aggregation, Algorithm, ControlVariates, FedAvg, Proximal, Term, Update
-from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from training.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    extractor_digest,
+    load_checkpoint,
+    save_checkpoint,
+)
 from training.data import DataError, Dataset, Split, load_digits_dataset
-from training.demo import demo_fedavg_recipe, demo_partition, demo_recipe, rare_partition
-from training.digest import extractor_digest
 from training.evaluate import accuracy, extract_features, per_class_accuracy, predict_logits, with_head
 from training.federated import DivergedError, Trained, train
 from training.heads import Classifier, FixedHead, LearnedHead, orthonormal_head
-from training.losses import cross_entropy, mean_squared_error
 from training.models import Extractor, ExtractorConfig
 from training.partition import Partition, dirichlet_partition, iid_partition
-from training.recipe import Recipe, fedavg, spherefed
+from training.recipe import Recipe, cross_entropy, fedavg, mean_squared_error, spherefed
 from training.resume import ResumeError, RoundRecord
 
 __all__ = [
@@ -40,9 +43,6 @@ __all__ = [
     "Update",
     "accuracy",
     "cross_entropy",
-    "demo_fedavg_recipe",
-    "demo_partition",
-    "demo_recipe",
     "dirichlet_partition",
     "extract_features",
     "extractor_digest",
@@ -54,7 +54,6 @@ __all__ = [
     "orthonormal_head",
     "per_class_accuracy",
     "predict_logits",
-    "rare_partition",
     "save_checkpoint",
     "spherefed",
     "train",

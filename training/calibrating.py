@@ -1,25 +1,30 @@
-"""Heads fitted after training to the features of all members: the last step of any run, whatever trained it.
+"""Heads fitted after training to the features of all members, by any run.
 
-Every one but the oracle is computed from sums over members (`calibration`), in this process and in the clear; that masked sums
-give the same is what `veilsum train --through service` shows.
+All except the oracle are computed from sums over members (`veilsum.calibration`), here in the clear.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Field
+from torch import Tensor
 
-from calibration import (
+from training.data import Dataset
+from training.evaluate import extract_features
+from training.heads import Classifier
+from training.partition import Partition
+from training.seeding import Stream, generator
+from veilsum.calibration import (
     CCVRStatistics,
     FFCStatistics,
     Head,
     RandomFeatures,
+    TukeyHead,
     fit_logistic_sgd,
     mean_squared_distance,
     nearest_class_mean,
@@ -30,24 +35,11 @@ from calibration import (
     tukey,
     virtual_features,
 )
-from calibration.virtual import TukeyHead
-from training.evaluate import extract_features
-from training.seeding import Stream, generator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-    from torch import Tensor
-
-    from calibration.layout import Layout
-    from training.data import Dataset
-    from training.heads import Classifier
-    from training.partition import Partition
+from veilsum.calibration.layout import Layout
 
 VIRTUAL = 2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
 _RING_BITS = 48
-# What options may be, for whoever checks them before training (`experiments.choices.check_later`).
+# Option types, which `experiments.choices.check_options` checks before training.
 _Count = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -55,15 +47,15 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
-    """A frozen extractor's view of the federation.
+class MemberFeatures:
+    """All members' features under a frozen extractor.
 
     Attributes:
         features: per member, (n_k, l) float32 as the head saw them in training.
         labels: per member, (n_k,) int64.
         classes: C.
-        head: the weights, (l + 1, C) float64, the bias in the last row, that training left.
-        seed: of whatever a calibration draws.
+        head: the trained weights, (l + 1, C) float64, the bias in the last row.
+        seed: of a calibration's draws.
     """
 
     features: tuple[npt.NDArray[np.float32], ...]
@@ -73,13 +65,13 @@ class Held:
     seed: int = 0
 
     @classmethod
-    def of(cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0) -> Held:
-        """Every member's features under the classifier's extractor."""
+    def of(cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0) -> Self:
+        """Compute every member's features."""
         z, y = extract_features(classifier, data.x).cpu().numpy(), data.y.cpu().numpy()
         with torch.no_grad():
             identity = torch.eye(classifier.extractor.dim, device=classifier.head.weight.device)
             constant = classifier.head(torch.zeros_like(identity[:1]))
-            weights = classifier.head(identity) - constant  # whatever kind of linear head it is
+            weights = classifier.head(identity) - constant  # works for any linear head
         return cls(
             tuple(z[rows] for rows in partition.members),
             tuple(y[rows] for rows in partition.members),
@@ -93,26 +85,12 @@ class Held:
         """The number of features l."""
         return len(self.head) - 1
 
-    def ffc(
-        self,
-        *,
-        bias: bool = False,
-        through: RandomFeatures | None = None,
-    ) -> FFCStatistics:
-        """V, U and counts, summed over members.
-
-        Args:
-            bias: whether features have a last one that is constant.
-            through: the random features that features of length 1 are mapped to first.
-        """
+    def ffc(self, *, bias: bool = False, through: RandomFeatures | None = None) -> FFCStatistics:
+        """Sum V, U and counts over members, with a constant last feature (`bias`) or of random features (`through`)."""
 
         def empty() -> FFCStatistics:
-            return FFCStatistics(
-                self.dim if through is None else through.size,
-                self.classes,
-                normalise=through is None,
-                bias=bias,
-            )
+            dim = self.dim if through is None else through.size
+            return FFCStatistics(dim, self.classes, normalise=through is None, bias=bias)
 
         pooled = empty()
         for z, y in self.members():
@@ -122,21 +100,20 @@ class Held:
         return pooled
 
     def members(self) -> Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-        """Features and labels, member by member."""
         return tuple(zip(self.features, self.labels, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A head and what it took.
+    """A fitted head and its cost.
 
     Attributes:
         kind: the calibration's name in `CALIBRATIONS`.
-        head: answers features as `Held` has them.
-        unit: whether it was fitted to features of length 1 and takes others scaled.
-        upload_bytes: that a member would send for it at 48 bits a number; None where it is no sum.
+        head: predicts from features as `MemberFeatures` has them.
+        unit: whether it was fitted to features of length 1 and scales others.
+        upload_bytes: bytes that a member would send for it at 48 bits per number; None if it is not computed from a sum.
         seconds: wall-clock time, statistics included.
-        options: what it was asked for, and chose.
+        options: the given and the chosen options.
     """
 
     kind: str
@@ -147,22 +124,21 @@ class Fitted:
     options: dict[str, float | int | str | bool]
 
     def predict(self, features: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-        """The classes of features, (n,)."""
         return self.head.predict(features, normalise=self.unit)
 
 
-Solved = tuple[Head, bool, "Layout | None", dict[str, float | int | str | bool]]
+Solved = tuple[Head, bool, Layout | None, dict[str, float | int | str | bool]]
 
 
-def ffc(held: Held, *, ridge: _Ridge | None = None, bias: bool = False) -> Solved:
-    """SphereFed's head (Dong et al. 2022, eq. 10 to 12), λ by generalised cross-validation where None."""
+def ffc(held: MemberFeatures, *, ridge: _Ridge | None = None, bias: bool = False) -> Solved:
+    """Fit SphereFed's head (Dong et al. 2022, eq. 10 to 12); without `ridge` λ is chosen by generalised cross-validation."""
     statistics = held.ffc(bias=bias)
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
 
 
-def rff(held: Held, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solved:
-    """Ridge on random features, their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
+def rff(held: MemberFeatures, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solved:
+    """Fit ridge regression on random features, with their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
     bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
     context = held.seed.to_bytes(8, "little")
     features = RandomFeatures(held.dim, size, bandwidth, context)
@@ -171,21 +147,21 @@ def rff(held: Held, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solv
     return head, True, statistics.layout, {"size": size, "bandwidth": bandwidth}
 
 
-def lda(held: Held, *, shrinkage: _Share | None = None) -> Solved:
-    """CCVR with one covariance for all classes, in closed form."""
+def lda(held: MemberFeatures, *, shrinkage: _Share | None = None) -> Solved:
+    """Fit LDA: CCVR with one covariance for all classes, in closed form."""
     statistics = held.ffc()
     head = solve_lda(statistics, shrinkage=shrinkage)
     return head, True, statistics.layout, {"shrinkage": head.shrinkage}
 
 
-def ncm(held: Held) -> Solved:
-    """The nearest class mean."""
+def ncm(held: MemberFeatures) -> Solved:
+    """Fit the nearest class mean."""
     statistics = held.ffc()
     return nearest_class_mean(statistics), True, statistics.layout, {}
 
 
 def ccvr(
-    held: Held,
+    held: MemberFeatures,
     *,
     per_class: _Count = VIRTUAL,
     transform: Literal["tukey", "none"] = "tukey",
@@ -193,20 +169,19 @@ def ccvr(
     lr: _Rate = 0.001,
     epochs: _Count = 10,
 ) -> Solved:
-    """CCVR (Luo et al. 2021, Algorithm 1): virtual features of each class's Gaussian, and a head retrained on them.
-
-    The paper retrains on what was drawn as it is: `transform="none"`.
+    """Retrain the head on virtual features of each class's Gaussian: CCVR (Luo et al. 2021, Algorithm 1).
 
     Args:
         held: the features.
         per_class: M_c.
-        transform: a ReLU and square root as in Yang et al. 2021 (`calibration.virtual`), which set negative features to 0; or neither.
-        solver: the paper's SGD from the head that training left, or the minimum of the same cross-entropy.
+        transform: "tukey" applies a ReLU and a square root as in Yang et al. 2021 (`veilsum.calibration.ccvr_head`), which loses
+            negative features; "none" is the paper's.
+        solver: the paper's SGD from the trained head, or the exact minimum of the same cross-entropy.
         lr: of that SGD.
         epochs: of that SGD.
     """
     bound = max(float(np.linalg.norm(z, axis=1).max()) for z in held.features)
-    # The bound is a term of the round: rounding to float32 on the way must not make its own row too long.
+    # Rounding to float32 must not make the longest row exceed the bound.
     statistics = CCVRStatistics(held.dim, held.classes, norm_bound=max(bound * (1 + 1e-6), 1e-12))
     for z, y in held.members():
         own = CCVRStatistics(held.dim, held.classes, norm_bound=statistics.norm_bound)
@@ -229,8 +204,8 @@ def ccvr(
     return head, False, statistics.layout, options
 
 
-def all_data(held: Held, *, lr: _Rate = 0.001, epochs: _Count = 50) -> Solved:
-    """The oracle that no federation has: the head retrained by SGD on everybody's features (Luo et al. 2021, §3.3)."""
+def all_data(held: MemberFeatures, *, lr: _Rate = 0.001, epochs: _Count = 50) -> Solved:
+    """Retrain the head by SGD on all members' features: an oracle that no federation has (Luo et al. 2021, §3.3)."""
     rng = generator(held.seed, Stream.CALIBRATION)
     features = np.concatenate(held.features).astype(np.float64)
     labels = np.concatenate(held.labels)
@@ -252,21 +227,15 @@ CALIBRATIONS: dict[str, Callable[..., Solved]] = {
 }
 
 
-def recalibrated(held: Held) -> tuple[Tensor, int]:
-    """FFC's solution as a head that training goes on with: its weight, (C, l) float32, and the bytes that a member sends for it."""
+def recalibrated(held: MemberFeatures) -> tuple[Tensor, int]:
+    """Solve FFC for a head that training continues with: its weight, (C, l) float32, and the bytes that a member sends for it."""
     statistics = held.ffc()
-    return torch.from_numpy(solve_ffc(statistics).weights.T).float().contiguous(), _sent_bytes(
-        statistics.layout
-    )
+    weights = solve_ffc(statistics).weights
+    return torch.from_numpy(weights.T).float().contiguous(), _sent_bytes(statistics.layout)
 
 
-def calibrate(kind: str, held: Held, **options: Any) -> Fitted:
-    """Fit one of `CALIBRATIONS`.
-
-    Raises:
-        KeyError: there is none of this name.
-        CalibrationError: the features don't allow it, as `calibration`'s solvers say.
-    """
+def calibrate(kind: str, held: MemberFeatures, **options: Any) -> Fitted:
+    """Fit one of `CALIBRATIONS`. Raises KeyError if the name is unknown, and what the solver raises."""
     started = time.perf_counter()
     head, unit, layout, chosen = CALIBRATIONS[kind](held, **options)
     upload = None if layout is None else _sent_bytes(layout)

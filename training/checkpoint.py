@@ -1,41 +1,41 @@
 """A classifier in one safetensors file: weights as tensors, everything else as JSON in its header.
 
-Nothing in the file is code, so a checkpoint from a stranger can be opened.
+The file holds no code, so a checkpoint from a stranger is safe to open.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from training.digest import extractor_digest
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.models import ExtractorConfig
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+_BYTE_ORDER = 1 if sys.byteorder == "little" else -1
 _KEY = "veilsum"
 _KINDS = {LearnedHead: "learned", NormalisedHead: "normalised", FixedHead: "fixed"}
 
 
 class CheckpointError(ValueError):
-    """A file that holds no classifier of ours, or one whose weights are not those it was saved with."""
+    """A file that holds no veilsum classifier, or one with changed weights."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file held.
+    """The content of a checkpoint file.
 
     Attributes:
         classifier: in evaluation mode.
         preprocessing: how inputs are prepared for its extractor.
-        digest: `extractor_digest` of the extractor and that preprocessing, 32 bytes.
+        digest: `extractor_digest`, 32 bytes.
     """
 
     classifier: Classifier
@@ -44,13 +44,7 @@ class Checkpoint:
 
 
 def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -> bytes:
-    """Write a classifier, and return its extractor's digest.
-
-    Args:
-        classifier: its extractor must come from `ExtractorConfig.build`.
-        path: the file to write.
-        preprocessing: how inputs are prepared, in words that members agree on.
-    """
+    """Write a classifier whose extractor `ExtractorConfig.build` made, and return the extractor's digest."""
     digest = extractor_digest(classifier.extractor, preprocessing)
     header = {
         "extractor": asdict(classifier.extractor.config),
@@ -73,14 +67,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        CheckpointError: if the file is none of ours, or its weights don't have the digest it states.
+        CheckpointError: if it is no checkpoint, or its weights do not have the stated digest.
     """
     try:
         with safe_open(path, "pt") as file:
             header = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
         preprocessing, stated = header["preprocessing"], header["digest"]
-        # Built without storage or random draws; the file's tensors become the weights.
+        # Without storage or random draws: the file's tensors become the weights.
         with torch.device("meta"):
             classifier = _build(header)
         classifier.load_state_dict(tensors, assign=True)
@@ -110,3 +104,38 @@ def _build(header: dict[str, Any]) -> Classifier:
     else:
         head = FixedHead(torch.zeros(classes, dim), torch.zeros(classes) if bias else None)
     return Classifier(extractor, head, normalise=header["normalise"])
+
+
+def extractor_digest(extractor: nn.Module | Mapping[str, Tensor], preprocessing: str) -> bytes:
+    """Hash an extractor's weights and preprocessing, so that members only sum features of the same extractor.
+
+    SHA-256 over length-prefixed fields: a domain label, the preprocessing, then for each tensor, sorted by
+    name: name, dtype, shape and raw little-endian bytes. The dict's order, memory layout and device do not matter.
+
+    Args:
+        extractor: a module, or its state dict.
+        preprocessing: how inputs are prepared, in words that members agree on.
+    """
+    weights = extractor.state_dict() if isinstance(extractor, nn.Module) else extractor
+    sha = hashlib.sha256()
+
+    def put(field: bytes) -> None:
+        sha.update(len(field).to_bytes(8, "little"))
+        sha.update(field)
+
+    put(b"veilsum/extractor/1")
+    put(preprocessing.encode())
+    for name in sorted(weights):
+        tensor = weights[name]
+        put(name.encode())
+        put(str(tensor.dtype).removeprefix("torch.").encode())
+        put(",".join(map(str, tensor.shape)).encode())
+        put(_little_endian(tensor))
+    return sha.digest()
+
+
+def _little_endian(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    # Viewed as bytes in torch: numpy has no bfloat16.
+    raw = flat.view(torch.uint8).reshape(-1, flat.element_size()).numpy()
+    return raw[:, ::_BYTE_ORDER].tobytes()

@@ -1,41 +1,35 @@
-"""The run loop: rounds of local training and aggregation, simulated on one machine or over several processes."""
-
-from __future__ import annotations
+"""The run loop: rounds of local training and aggregation, simulated in one process or several."""
 
 import hashlib
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from training.algorithms import Personal, Round
-from training.calibrating import Held, recalibrated
+from training.algorithms import PersonalLayers, State, TrainingRound, Update
+from training.calibrating import MemberFeatures, recalibrated
+from training.data import Dataset, Split
 from training.evaluate import evaluate
 from training.hardware import CPU, Hardware
+from training.heads import Classifier
 from training.local import Task
+from training.partition import Partition
+from training.recipe import Recipe
 from training.resume import RoundRecord, Snapshot
 from training.seeding import Stream, generator
 from training.workers import from_first, is_first, local_training
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from training.algorithms import State, Update
-    from training.data import Dataset, Split
-    from training.heads import Classifier
-    from training.partition import Partition
-    from training.recipe import Recipe
-
 
 class DivergedError(ArithmeticError):
-    """Training left the finite numbers: the loss of members' or test records, or a weight.
+    """A loss or a weight became infinite or NaN.
 
     Attributes:
-        round: in which, from 1.
-        lr: the learning rate there.
+        round: the round, from 1.
+        lr: its learning rate.
     """
 
     def __init__(self, round_: int, lr: float) -> None:
@@ -47,20 +41,18 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Trained:
-    """The global classifier after the last round, and all it takes to train it again.
+    """The global classifier after the last round.
 
     Attributes:
         classifier: in evaluation mode.
-        history: a record a round.
+        history: one record per round.
         recipe: the experiment.
-        partition_digest: `Partition.digest` of who held what.
-        memory: per member and term, what the member kept: personal layers are there.
+        memory: per member and term, what the member keeps, such as personal layers.
     """
 
     classifier: Classifier
     history: tuple[RoundRecord, ...]
     recipe: Recipe
-    partition_digest: str
     memory: tuple[tuple[State, ...], ...] = ()
 
 
@@ -73,30 +65,27 @@ def train(
     workers: int = 1,
     hardware: Hardware = CPU,
     snapshot: Path | None = None,
-    snapshot_every: int = 1,
 ) -> Trained:
     """Run a recipe's rounds over the members of a partition.
 
-    The result is the same, bit for bit, for the same recipe, data and partition on the same machine's CPU, and
-    does not depend on `workers`, on interruptions, or on the processes of a `torchrun`, all of which return it. A script
-    that asks for workers needs the `if __name__ == "__main__":` guard, for every spawned process imports it, and choices
-    that can be pickled.
+    The result is the same, bit for bit, for the same recipe, data and partition on the same machine's CPU. It does not depend
+    on `workers`, on interruptions, or on the processes of a `torchrun`, all of which return it. A script with workers needs the
+    `if __name__ == "__main__":` guard, because every spawned process imports it, and choices that can be pickled.
 
     Args:
         recipe: every choice, the seed included.
-        data: records to train on and records for the history's accuracy.
+        data: training records, and test records for the history.
         partition: which training records each member holds.
-        progress: called with each round's record as it is made.
-        workers: how many processes train members; 1 trains them here.
+        progress: called with each round's record.
+        workers: processes that train members; 1 trains them in this process.
         hardware: where members train.
-        snapshot: a file to keep the run in between rounds, and to go on from where it exists already; of a group's processes the first
-            one reads and writes it.
-        snapshot_every: rounds from one snapshot to the next; the last round always leaves one.
+        snapshot: a file that keeps the run between rounds, and from which it resumes if the file exists. In a group the first
+            process reads and writes it.
 
     Raises:
-        ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot can't be described.
+        ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot cannot be described.
         ResumeError: if the snapshot is another experiment's, or of other arithmetic.
-        DivergedError: if a loss or a weight is no longer finite.
+        DivergedError: if a loss or a weight is not finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
@@ -104,20 +93,20 @@ def train(
     test = hardware.records(data.test)
     identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
     run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
-    model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
+    model.to(hardware.device)  # `run`, the server's state, stays on the CPU, and so do updates
     records = int(partition.sizes.sum())
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
-            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
+            round_ = TrainingRound(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
             run, local_loss, sent = _members_round(recipe, run, round_, train_locally)
             model.load_state_dict(run.model, strict=False)
             if recipe.calibrates_after(index):
-                head, more = recalibrated(Held.of(model, hardware.records(data.train), partition))
+                head, more = recalibrated(MemberFeatures.of(model, hardware.records(data.train), partition))
                 run, sent = replace(run, head={"head.weight": head}), sent + more
                 model.load_state_dict(run.model, strict=False)
             test_loss, accuracy = evaluate(model, test, recipe.loss)
-            if not isfinite(test_loss):  # the last step of all, or the server's own
+            if not isfinite(test_loss):  # after the last local step, or the server's
                 raise DivergedError(index + 1, round_.lr)
             record = RoundRecord(
                 round=index + 1,
@@ -130,13 +119,12 @@ def train(
                 upload_bytes=sent,
             )
             run = replace(run, history=(*run.history, record))
-            due = (index + 1) % snapshot_every == 0 or index + 1 == recipe.rounds
-            if snapshot is not None and due and is_first():
+            if snapshot is not None and is_first():
                 run.save(snapshot, identity)
             if progress is not None:
                 progress(record)
     model.load_state_dict(run.model, strict=False)
-    return Trained(model.cpu().eval(), run.history, recipe, partition.digest, run.memory)
+    return Trained(model.cpu().eval(), run.history, recipe, run.memory)
 
 
 def _begun(
@@ -161,13 +149,13 @@ def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
 def _members_round(
     recipe: Recipe,
     run: Snapshot,
-    round_: Round,
+    round_: TrainingRound,
     train_locally: Callable[[Iterable[Task]], Iterable[Update]],
 ) -> tuple[Snapshot, float, int]:
-    """Local training and aggregation: the run after it, the mean local loss by records, and the most bytes that a participant sent.
+    """Train and aggregate; return the new state, the mean local loss by records, and the most bytes that a participant sent.
 
     Raises:
-        DivergedError: if that loss or a weight is not finite.
+        DivergedError: if the loss or a weight is not finite.
     """
     chosen = _participants(recipe, round_)
     tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
@@ -180,7 +168,7 @@ def _members_round(
 
 
 def _aggregated(
-    recipe: Recipe, run: Snapshot, round_: Round, chosen: Sequence[int], updates: Sequence[Update]
+    recipe: Recipe, run: Snapshot, round_: TrainingRound, chosen: Sequence[int], updates: Sequence[Update]
 ) -> Snapshot:
     aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
     weights, server = aggregation.combine(run.weights, updates, run.server, round_)
@@ -195,14 +183,14 @@ def _aggregated(
 
 
 def _sent_bytes(recipe: Recipe, update: Update) -> int:
-    """The trained weights, but for layers that stay, and what terms send."""
-    kept = tuple(f"{term.layers}." for term in recipe.algorithm.terms if isinstance(term, Personal))
+    """Count the trained weights, except layers that stay with the member, and the terms' messages."""
+    kept = tuple(f"{term.layers}." for term in recipe.algorithm.terms if isinstance(term, PersonalLayers))
     sent = [tensor for name, tensor in update.weights.items() if not name.startswith(kept)]
     messages = [tensor for message in update.messages for tensor in message.values()]
     return sum(tensor.nbytes for tensor in (*sent, *messages))
 
 
-def _participants(recipe: Recipe, round_: Round) -> list[int]:
+def _participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
     count = max(1, round(recipe.participation * round_.members))
     rng = generator(recipe.seed, Stream.PARTICIPATION, round_.index)
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())

@@ -1,35 +1,30 @@
-"""Where members train: the processor, or a GPU with its arithmetic."""
+"""Where members train: the CPU, or a GPU, and its arithmetic."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import torch
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from torch import Tensor, nn
-
-    from training.algorithms import State
-    from training.data import Dataset
-    from training.heads import Classifier
+from training.algorithms import State
+from training.data import Dataset
+from training.heads import Classifier
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """The same experiment elsewhere: the same draws, and equal but for rounding. The CPU alone gives equal bits.
+    """A device and its arithmetic. Draws are the same everywhere; results are equal up to rounding, and bit-equal on CPUs only.
 
     Attributes:
         device: torch's name, such as ``cpu`` or ``cuda:0``.
-        channels_last: keep images and convolutions in that order, which tensor cores want, and processors do not mind: a tenth more
-            images a second of MOON's CNN, about as many of the others.
-        bfloat16: multiply in that type; weights, and what members send, stay float32.
-        compiled: run features by `torch.compile`, forwards and backwards, on a GPU replayed as CUDA graphs. Each shape of a batch
+        channels_last: the memory layout of images and convolutions, which tensor cores need. On a CPU it gives a tenth more
+            images per second for MOON's CNN and makes no difference for the other models.
+        bfloat16: multiply in bfloat16; weights and updates stay float32.
+        compiled: run features by `torch.compile`, forwards and backwards, and as CUDA graphs on a GPU. Each batch shape
             costs up to a minute before its first step, so this is for long runs.
     """
 
@@ -39,16 +34,11 @@ class Hardware:
     compiled: bool = False
 
     @classmethod
-    def named(cls, name: str, *, precision: Precision = "auto", compiled: bool = False) -> Hardware:
-        """A device and its arithmetic.
-
-        Args:
-            name: torch's.
-            precision: what is multiplied in; ``auto`` is bfloat16 on GPUs that have it, and float32 elsewhere.
-            compiled: as the attribute.
+    def named(cls, name: str, *, precision: Precision = "auto", compiled: bool = False) -> Self:
+        """Choose a device by torch's name; ``auto`` is bfloat16 on GPUs that support it, and float32 elsewhere.
 
         Raises:
-            ValueError: if torch knows no such device, or this machine has none, or nothing can be computed or compiled on it.
+            ValueError: if the device is unknown or missing, or cannot compute or compile.
         """
         try:
             there = torch.empty(0, device=name)
@@ -74,18 +64,18 @@ class Hardware:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What moves a run's numbers by more than another processor would, JSON-ready: nothing where all is as usual."""
+        """Return the settings that change a run's numbers by more than another CPU would; empty by default."""
         return {name: True for name in ("bfloat16", "compiled") if getattr(self, name)}
 
     def model(self, model: nn.Module) -> nn.Module:
-        """The model in its place, and convolutions, on a GPU, by whichever algorithm was the fastest for a batch's shape."""
+        """Move a model to the device; on a GPU cuDNN then searches the fastest convolutions."""
         if self._cuda:
             torch.backends.cudnn.benchmark = True
         form = torch.channels_last if self.channels_last else torch.preserve_format
         return model.to(device=self.device, memory_format=form)  # type: ignore[call-overload, no-any-return]
 
     def features(self, model: Classifier) -> Callable[[Tensor], Tensor]:
-        """The model's features, as a step of training runs them."""
+        """Return the function that computes features in a training step."""
         if not self.compiled:
             return model.features
         if not self._cuda:
@@ -93,33 +83,33 @@ class Hardware:
         graphed = torch.compile(model.features, dynamic=False, mode="reduce-overhead")
 
         def replayed(x: Tensor) -> Tensor:
-            # The last step's features may be overwritten.
+            # Allows the graph to overwrite the last step's features.
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             return graphed(x)
 
         return replayed
 
     def sgd(self, parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.SGD:
-        """SGD, in one kernel for all weights on a GPU."""
+        """Make SGD; on a GPU one kernel updates all weights."""
         return torch.optim.SGD(parameters, fused=True if self._cuda else None, **options)
 
     def images(self, x: Tensor) -> Tensor:
-        """Inputs in their place."""
+        """Move inputs to the device."""
         moved = x.to(self.device)
         last = self.channels_last and moved.ndim == 4
         return moved.contiguous(memory_format=torch.channels_last) if last else moved
 
     def records(self, data: Dataset) -> Dataset:
-        """Records in their place."""
+        """Move records to the device."""
         return replace(data, x=self.images(data.x), y=data.y.to(self.device))
 
     def state(self, state: State) -> State:
-        """Weights in their place; the very same tensors where they are there already."""
+        """Move weights to the device; tensors that are there already are not copied."""
         return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     @contextmanager
     def lent(self, model: nn.Module) -> Iterator[None]:
-        """The model here within the block, and on the processor again after it."""
+        """Move the model to the device within the block, and back to the CPU after it."""
         model.to(self.device)
         try:
             yield
@@ -131,14 +121,14 @@ class Hardware:
         return torch.device(self.device).type == "cuda"
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """The type in which a forward pass multiplies."""
+        """Return the context in which a forward pass computes."""
         if not self.bfloat16:
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
 def _fast(there: Tensor) -> bool:
-    """Whether bfloat16 is native where a tensor lies; processors are left in float32."""
+    """Return whether the tensor's device is a GPU with native bfloat16."""
     if not there.is_cuda:
         return False
     with torch.cuda.device(there.device):

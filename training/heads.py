@@ -1,51 +1,42 @@
 """Classifier heads, and the classifier that puts one on a feature extractor.
 
-Whatever makes a head from (l, C) is a factory: `LearnedHead`, `orthonormal_head`, `Simplex(scale=1.5)`. The random ones draw
-from torch's generator, so whoever knows the seed has the head, and a fixed head is never sent.
+A head factory makes a head from (l, C): `LearnedHead`, `orthonormal_head`, `Simplex(scale=1.5)`. Random ones draw
+from torch's generator, so the seed determines a fixed head, and it is never sent.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
+from training.models import Extractor
 from training.ranges import not_negative, positive
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from training.models import Extractor
 
 
 class LearnedHead(nn.Linear):
-    """The usual linear head, trained and averaged with the rest: logits Wz + b, with W of shape (C, l); or no b."""
+    """The usual linear head, trained and averaged with the rest: logits Wz + b, with W of shape (C, l)."""
 
     def __init__(self, dim: int, classes: int, *, bias: bool = True) -> None:
         super().__init__(dim, classes, bias=bias)
 
 
 class NormalisedHead(nn.Linear):
-    """clsnorm: a learned head whose class vectors count by their direction, logits w_cᵀz/‖w_c‖ (Luo et al. 2021, §3.3)."""
+    """clsnorm: a learned head with normalised class vectors, logits w_cᵀz/‖w_c‖ (Luo et al. 2021, §3.3)."""
 
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__(dim, classes, bias=False)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's name
-        """The logits, of shape (n, C), of features of shape (n, l)."""
         return functional.linear(input, functional.normalize(self.weight, dim=1))
 
 
 class FixedHead(nn.Linear):
-    """A linear head that training leaves as it is, so that no round has to send it.
+    """A linear head that is neither trained nor sent.
 
     Args:
-        weight: W of shape (C, l), one row a class.
+        weight: W of shape (C, l), one row per class.
         bias: b of shape (C,), or None.
     """
 
@@ -57,39 +48,28 @@ class FixedHead(nn.Linear):
 
 
 def unbiased_head(dim: int, classes: int) -> LearnedHead:
-    """A learned head without a bias, as SphereFed's tables of models end (Dong et al. 2022, Tables 11 to 15)."""
+    """Make a learned head without bias, as in SphereFed's models (Dong et al. 2022, Tables 11 to 15)."""
     return LearnedHead(dim, classes, bias=False)
 
 
 def uniform_head(dim: int, classes: int) -> FixedHead:
-    """Each weight from U(−1/√l, 1/√l), torch's own for a layer: BABU in SphereFed's tables (§5.3), and Freeze in FedUV's."""
+    """Draw weights from U(−1/√l, 1/√l), torch's default: BABU in SphereFed's tables (§5.3), and Freeze in FedUV's."""
     return FixedHead(torch.empty(classes, dim).uniform_(-(dim**-0.5), dim**-0.5))
 
 
 def random_head(dim: int, classes: int) -> FixedHead:
-    """FedBABU's: each weight from N(0, 2/l), as He et al. 2015, eq. 10, initialise (Oh et al. 2022)."""
+    """Draw weights from N(0, 2/l) (He et al. 2015, eq. 10): FedBABU (Oh et al. 2022)."""
     return FixedHead(torch.randn(classes, dim) * (2 / dim) ** 0.5)
 
 
 def orthonormal_head(dim: int, classes: int) -> FixedHead:
-    """SphereFed's head: C orthonormal rows of length l from a QR decomposition (Dong et al. 2022, eq. 4).
-
-    Q of a Gaussian matrix, with the signs of R's diagonal moved into Q, is uniform over the orthonormal
-    frames.
-
-    Raises:
-        ValueError: if l < C, for then C orthonormal rows do not exist.
-    """
+    """Make SphereFed's head: C orthonormal rows of length l (Dong et al. 2022, eq. 4). Raises ValueError if l < C."""
     return FixedHead(_orthonormal_columns(dim, classes).T.float())
 
 
 @dataclass(frozen=True)
 class Orthonormal:
-    """`orthonormal_head` times τ, without which a cross-entropy on features of norm one tells classes little apart (§4.2).
-
-    Attributes:
-        scale: τ > 0.
-    """
+    """`orthonormal_head` times τ > 0: cross-entropy on features of norm one needs a scale (Dong et al. 2022, §4.2)."""
 
     scale: float = 1.0
 
@@ -97,18 +77,15 @@ class Orthonormal:
         positive(scale=self.scale)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
-        """The head for features of length l; ValueError if l < C."""
+        """Make the head for features of length l. Raises ValueError if l < C."""
         return FixedHead(self.scale * orthonormal_head(dim, classes).weight.detach())
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """FedETF's head: the columns of β√(C/(C−1))·P(I − 11ᵀ/C), PᵀP = I (Huang et al. 2023, eq. 3).
+    """FedETF's head: the columns of β√(C/(C−1))·P(I − 11ᵀ/C), PᵀP = I, `scale` β > 0 (Huang et al. 2023, eq. 3).
 
-    All class vectors have length β, and any two the cosine −1/(C−1), the least that C vectors can share.
-
-    Attributes:
-        scale: β > 0.
+    All class vectors have length β, and any two the cosine −1/(C−1), the smallest that C vectors can share.
     """
 
     scale: float = 1.0
@@ -117,11 +94,7 @@ class Simplex:
         positive(scale=self.scale)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
-        """The head for features of length l.
-
-        Raises:
-            ValueError: if l < C: P would not exist; or C < 2.
-        """
+        """Make the head for features of length l. Raises ValueError if l < C or C < 2."""
         if classes < 2:
             raise ValueError(f"a simplex needs two classes at the least, not {classes}")
         centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
@@ -133,7 +106,7 @@ class Simplex:
 class Tammes:
     """Class vectors of length 1 pushed apart by SGD on each one's largest cosine (Mettes et al. 2019, eq. 5).
 
-    Where l ≥ C − 1 the best there is is a simplex; below that no closed form is known.
+    For l ≥ C − 1 the optimum is a simplex; below that no closed form is known.
 
     Attributes:
         steps: ≥ 0, of gradient descent with momentum 0.9.
@@ -148,7 +121,7 @@ class Tammes:
         positive(lr=self.lr)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
-        """The head for features of length l."""
+        """Make the head for features of length l."""
         vectors = functional.normalize(torch.randn(classes, dim), dim=1).requires_grad_()
         optimiser = torch.optim.SGD([vectors], lr=self.lr, momentum=0.9)
         own = torch.eye(classes, dtype=torch.bool)
@@ -178,13 +151,13 @@ class Classifier(nn.Module):
 
     @property
     def calibrates(self) -> bool:
-        """Whether FFC's solution fits in the head's place between rounds: no round trains it, it has no bias, and sees ‖z‖ = 1."""
+        """Whether FFC's solution can replace the head between rounds: it is fixed, without bias, on features of norm one."""
         unbiased = "bias" not in self.head.state_dict()
         return isinstance(self.head, FixedHead) and unbiased and self.normalise
 
     @property
     def gives_cosines(self) -> bool:
-        """Whether a logit is the cosine of a feature and its class's vector: ‖z‖ = 1 and ‖w_c‖ = 1, without a bias."""
+        """Whether logits are cosines: ‖z‖ = 1 and ‖w_c‖ = 1, without bias."""
         if not self.normalise or "bias" in self.head.state_dict():
             return False
         if not isinstance(self.head, FixedHead):
@@ -193,38 +166,29 @@ class Classifier(nn.Module):
         return torch.allclose(lengths, torch.ones_like(lengths), rtol=0, atol=1e-4)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees: z of shape (n, l), of norm one where `normalise` is set."""
+        """Compute what the head sees: z of shape (n, l), of norm one if `normalise` is set."""
         return self._scaled(self.extractor(x))
 
     @torch.no_grad()
     def features_under(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The features of x that the extractor would give with these weights, in use and not in training.
-
-        Args:
-            weights: by their names in this classifier; those that it names otherwise are passed over.
-            x: of shape (n, ...).
-        """
+        """Compute features of x with other weights, by their names in this classifier, in evaluation mode."""
         own = {
             name.removeprefix("extractor."): t for name, t in weights.items() if name.startswith("extractor.")
         }
         training = self.extractor.training
-        self.extractor.eval()  # batch normalisation would else write into the weights given
+        self.extractor.eval()  # in training mode batch normalisation would write into the weights
         z = self._scaled(torch.func.functional_call(self.extractor, own, (x,)))
         self.extractor.train(training)
         return z
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of shape (n, C)."""
         logits: Tensor = self.head(self.features(x))
         return logits
 
     def shared_weights(self) -> dict[str, Tensor]:
-        """The tensors that a round sends: all that training changes, buffers included, and no fixed head.
-
-        They are the model's own tensors, not copies.
-        """
+        """Return the tensors that a round sends: trained weights and buffers, not a fixed head. They are not copies."""
         trained = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
-        kept = self.state_dict().keys()  # buffers that are no state belong to the architecture
+        kept = self.state_dict().keys()  # other buffers belong to the architecture
         return trained | {name: tensor for name, tensor in self.named_buffers() if name in kept}
 
     def _scaled(self, z: Tensor) -> Tensor:
@@ -237,6 +201,7 @@ def _orthonormal_columns(dim: int, classes: int) -> Tensor:
             f"{classes} classes need {classes} orthonormal rows, which features of dimension {dim} don't have; "
             f"choose an extractor with dim >= {classes}"
         )
+    # Q of a Gaussian matrix, with the signs of R's diagonal moved into Q, is uniform over orthonormal frames.
     q, r = torch.linalg.qr(torch.randn(dim, classes, dtype=torch.float64))
     columns: Tensor = q * r.diagonal().sign()
     return columns

@@ -1,51 +1,43 @@
-"""A member's side of a round: train the received weights on one's own records."""
-
-from __future__ import annotations
+"""A member's side of a round: train the received weights on its own records."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from training.algorithms import Batch, Site, Term, Update
-from training.data import batches, crop_and_flip
+from training.algorithms import Batch, Site, State, Term, TrainingRound, Update
+from training.data import Dataset, batches, crop_and_flip
 from training.hardware import CPU, Hardware
+from training.heads import Classifier
+from training.partition import Partition
+from training.recipe import Recipe
 from training.seeding import Stream, torch_seeded
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from training.algorithms import Round, State
-    from training.data import Dataset
-    from training.heads import Classifier
-    from training.partition import Partition
-    from training.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a member needs for one round: who, which round, and what the server sent and itself kept."""
+    """A member's input for one round: the round, what the server sent and what the member kept."""
 
     member: int
-    round: Round
+    round: TrainingRound
     weights: State
     broadcasts: tuple[State, ...]
     memory: tuple[State, ...]
 
 
 class LocalTrainer:
-    """One resident model that does any member's task; what it returns depends on the task alone.
+    """Trains any member on one resident model; the result depends on the task only.
 
     Args:
         recipe: the experiment.
-        data: the records that the partition deals out.
+        data: the records that the partition deals.
         partition: who holds which of them.
         hardware: where to train.
     """
 
     def __init__(self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU) -> None:
         self._recipe = recipe
-        # What is not on the processor stays there: a member's records are then drawn from those, and not sent in every round.
+        # A GPU keeps all records: members' are drawn from them instead of being copied in every round.
         self._data = data if hardware.device == "cpu" else replace(hardware.records(data), groups=None)
         self._partition = partition
         self._hardware = hardware
@@ -55,7 +47,7 @@ class LocalTrainer:
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
     def __call__(self, task: Task) -> Update:
-        """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
+        """Train for `local_epochs` by SGD on the loss plus the algorithm's penalties."""
         recipe, model, place = self._recipe, self._model, self._hardware
         held = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
         own = place.records(self._data.subset(held))
@@ -74,7 +66,7 @@ class LocalTrainer:
             )
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
-        model.load_state_dict(received, strict=False)  # a fixed head isn't sent: it stays as built
+        model.load_state_dict(received, strict=False)  # a fixed head is not sent and stays as built
         for term, site in zip(recipe.algorithm.terms, sites, strict=True):
             term.begin(site)
         if any(type(term).begin is not Term.begin for term in recipe.algorithm.terms):
@@ -117,14 +109,14 @@ class LocalTrainer:
         )
 
     def _choose(self, epoch: int) -> None:
-        """Leave on what every term trains in this epoch. SGD passes over what has no gradient."""
+        """Enable gradients of the weights that every term trains in this epoch; SGD skips the others."""
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
 
     def _objective(
         self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]
     ) -> tuple[Tensor, Tensor]:
-        """The loss of the records, and what is descended: that with every term's penalty."""
+        """Return the loss of the records, and the objective: the loss plus every term's penalty."""
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
         with self._hardware.arithmetic():
@@ -143,13 +135,13 @@ class LocalTrainer:
 
 
 def _changed(model: Classifier, received: State) -> State:
-    """Copies of the weights that are no longer those received."""
+    """Copy the weights that differ from those received."""
     now = model.shared_weights().items()
     return {name: tensor.clone() for name, tensor in now if not torch.equal(tensor, received[name])}
 
 
 def _home(state: State) -> State:
-    """Copies on the CPU, laid out as a snapshot would give them back: `contiguous` leaves strides that convolutions go by."""
+    """Copy to the CPU in the layout that a snapshot restores; `contiguous` may keep strides, and convolutions depend on them."""
     return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in state.items()

@@ -1,28 +1,21 @@
-"""What a federation is worth to each member, on records of its own (Dong et al. 2022, appendix B)."""
+"""Personalised evaluation: members' own models on their own held-out records (Dong et al. 2022, appendix B)."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from calibration import FFCStatistics, solve_ffc
-from training.algorithms import Personal
-from training.data import batches
+from training.algorithms import PersonalLayers
+from training.data import Dataset, batches
 from training.evaluate import accuracy, extract_features, with_head
+from training.federated import Trained
 from training.heads import Classifier, FixedHead
 from training.partition import Partition
 from training.seeding import Stream, generator, torch_seeded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import nn
-
-    from training.data import Dataset
-    from training.federated import Trained
+from veilsum.calibration import FFCStatistics, solve_ffc
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +23,8 @@ class OwnRecords:
     """Each member's records in two parts.
 
     Attributes:
-        train: what it trains on.
-        test: what it keeps back; never empty.
+        train: records to train on.
+        test: records kept back; never empty.
     """
 
     train: Partition
@@ -39,16 +32,16 @@ class OwnRecords:
 
 
 def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, seed: int) -> OwnRecords:
-    """Let every member keep back a share of its records at random, one at the least.
+    """Let every member keep back a random share of its records, at least one.
 
     Args:
-        partition: who holds what; every member two records or more.
+        partition: who holds which records; at least two each.
         labels: of all records, (n,) int64.
         share: in (0, 1).
         seed: of the draw.
 
     Raises:
-        ValueError: if the share is none, or a member holds a single record.
+        ValueError: if the share is out of range, or a member holds a single record.
     """
     if not 0 < share < 1:
         raise ValueError(f"the share that members keep back lies in (0, 1), not {share}")
@@ -72,15 +65,15 @@ def personal_accuracies(
     method: str,
     **options: Any,
 ) -> tuple[float, ...]:
-    """Each member's accuracy on what it kept back, under its own classifier.
+    """Return each member's accuracy on the records it kept back, under its own classifier.
 
     Args:
         trained: a run on `records.train`.
         data: the records that both parts index.
-        records: who kept back what.
-        method: one of `METHODS`. Each starts from the global model with the layers that the member kept for itself (LG-FedAvg, FedPer,
-            FedRep); a mean over members of such layers is nobody's.
-        options: the method's own.
+        records: who kept back which records.
+        method: one of `METHODS`. Each starts from the global model with the layers that the member keeps (LG-FedAvg, FedPer,
+            FedRep).
+        options: the method's options.
     """
     make = METHODS[method]
     result = []
@@ -92,13 +85,13 @@ def personal_accuracies(
 
 
 def as_trained(trained: Trained, member: int, own: Dataset) -> Classifier:
-    """The global model, with the layers that the member kept for itself: LG-FedAvg, FedPer, FedRep; or no layers."""
+    """Return the global model with the layers that the member keeps, if any (LG-FedAvg, FedPer, FedRep)."""
     del own
     return _of_member(trained, member).eval()
 
 
 def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | None = None) -> Classifier:
-    """The extractor under the closed-form head of the member's own records ("Ours (FFC)")."""
+    """Fit FFC's head to the member's own records ("Ours (FFC)")."""
     found = as_trained(trained, member, own)
     classifier = Classifier(found.extractor, found.head, normalise=True)
     statistics = FFCStatistics(classifier.extractor.dim, own.classes, normalise=True)
@@ -108,7 +101,7 @@ def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | Non
 
 
 def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.1) -> Classifier:
-    """The extractor under its own head, trained on by SGD on the member's records ("Ours (SGD)")."""
+    """Train the head further by SGD on the member's records ("Ours (SGD)")."""
     classifier = _of_member(trained, member)
     classifier.extractor.requires_grad_(requires_grad=False)
     return _tuned(trained, classifier, member, own, epochs, lr)
@@ -117,7 +110,7 @@ def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, l
 def fine_tuned(
     trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.01
 ) -> Classifier:
-    """All of the model trained on by SGD on the member's records, the head too: FedBABU (Oh et al. 2022)."""
+    """Train the whole model further by SGD on the member's records: FedBABU (Oh et al. 2022)."""
     return _tuned(trained, _of_member(trained, member), member, own, epochs, lr)
 
 
@@ -130,12 +123,14 @@ METHODS: dict[str, Callable[..., Classifier]] = {
 
 
 def _of_member(trained: Trained, member: int) -> Classifier:
-    """A copy of the global model with the layers that the member kept for itself, whose head can be trained on also where it was fixed."""
+    """Copy the global model with the layers that the member keeps; its head can be trained even if it was fixed."""
     recipe = trained.recipe
     classifier = recipe.build(trained.classifier.head.out_features).to(trained.classifier.head.weight.device)
     classifier.load_state_dict(trained.classifier.state_dict())
     for term, kept in zip(recipe.algorithm.terms, trained.memory[member], strict=True):
-        if isinstance(term, Personal):  # others keep tensors under the same names that are no weights
+        if isinstance(
+            term, PersonalLayers
+        ):  # other terms keep tensors under the same names that are not weights
             classifier.load_state_dict(kept, strict=False)
     if isinstance(classifier.head, FixedHead):
         classifier.head.requires_grad_(requires_grad=True)
@@ -156,7 +151,7 @@ def _tuned(
     inputs, labels = own.x.to(place), own.y.to(place)
     model: nn.Module = classifier.train()
     if not any(p.requires_grad for p in classifier.extractor.parameters()):
-        # What is kept fixed has its running means kept, too, and one answer for each record.
+        # A fixed extractor keeps its running statistics, so each record's features are computed once.
         inputs, model = extract_features(classifier, inputs), classifier.head
     with torch_seeded(recipe.seed, Stream.TUNING, member):
         for _ in range(epochs):

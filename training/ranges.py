@@ -1,33 +1,31 @@
-"""Hyper-parameters held against their ranges: a ValueError names the first that lies outside. NaN and infinity always do."""
-
-from __future__ import annotations
+"""Range checks of hyper-parameters. Each raises ValueError with the first value outside its range; NaN and infinity always are."""
 
 from math import inf
 
 
 def positive(**values: float) -> None:
-    """In (0, ∞)."""
+    """Check for (0, ∞)."""
     for name, value in values.items():
         if not 0 < value < inf:
             raise ValueError(f"{name} must be positive and finite, not {value}")
 
 
 def not_negative(**values: float) -> None:
-    """In [0, ∞)."""
+    """Check for [0, ∞)."""
     for name, value in values.items():
         if not 0 <= value < inf:
             raise ValueError(f"{name} must be finite and not negative, not {value}")
 
 
 def below_one(**values: float) -> None:
-    """In [0, 1)."""
+    """Check for [0, 1)."""
     for name, value in values.items():
         if not 0 <= value < 1:
             raise ValueError(f"{name} must lie in [0, 1), not {value}")
 
 
 def fraction(**values: float) -> None:
-    """In [0, 1]."""
+    """Check for [0, 1]."""
     for name, value in values.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], not {value}")

@@ -1,30 +1,97 @@
 """An experiment as one value: every choice that, with the data and the partition, fixes the result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import cos, pi
+from typing import Any, Protocol, TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from training.algorithms import Algorithm, FedAvg, HeadFirst
 from training.algorithms.base import trained
 from training.heads import Classifier, LearnedHead, orthonormal_head
-from training.losses import Loss, cross_entropy, mean_squared_error, positive_hinge
+from training.models import ExtractorConfig
 from training.ranges import below_one, not_negative, positive
-from training.schedules import Cosine, Schedule
 from training.seeding import Stream, torch_seeded
 
-if TYPE_CHECKING:
-    from training.models import ExtractorConfig
-
 HeadFactory: TypeAlias = Callable[[int, int], nn.Linear]
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Of logits (n, C) and labels (n,): a scalar, the mean over the batch."""
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """−log softmax(Wz)_y."""
+    return functional.cross_entropy(logits, labels)
+
+
+def mean_squared_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """SphereFed's 1/C · ‖Wz − onehot(y)‖² (Dong et al. 2022, eq. 5)."""
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return functional.mse_loss(logits, targets)
+
+
+def positive_hinge(logits: Tensor, labels: Tensor) -> Tensor:
+    """FedAwS's max(0, 0.9 − w_yᵀz)² of cosines; the other classes' vectors do not appear (Yu et al. 2020, eq. 4)."""
+    own = logits.gather(1, labels[:, None])
+    return (0.9 - own).clamp(min=0).square().mean()
+
+
+LOSSES: dict[str, Loss] = {
+    "cross-entropy": cross_entropy,
+    "mean-squared-error": mean_squared_error,
+    "positive-hinge": positive_hinge,
+}
+
+
+class Schedule(Protocol):
+    """How the members' learning rate changes from round to round."""
+
+    def factor(self, round_: int, rounds: int) -> float:
+        """Return the factor of η in round t = 0..R−1."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """η in every round."""
+
+    def factor(self, round_: int, rounds: int) -> float:
+        del round_, rounds
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """½(1 + cos(πt/R)): from η down, never quite to zero (Dong et al. 2022, §5.1)."""
+
+    def factor(self, round_: int, rounds: int) -> float:
+        return (1 + cos(pi * round_ / rounds)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiStep:
+    """Times γ at each milestone (Dong et al. 2022, appendix A.3).
+
+    Attributes:
+        milestones: rounds, from 0.
+        gamma: γ > 0.
+    """
+
+    milestones: tuple[int, ...]
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive(gamma=self.gamma)
+        not_negative(milestones=min(self.milestones, default=0))
+
+    def factor(self, round_: int, rounds: int) -> float:
+        del rounds
+        return self.gamma ** sum(round_ >= milestone for milestone in self.milestones)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Head, loss, normalisation and algorithm are separate choices; any of each goes with any other.
+    """Head, loss, normalisation and algorithm are separate choices that combine freely.
 
     Attributes:
         model: the feature extractor.
@@ -33,17 +100,17 @@ class Recipe:
         loss: of logits and labels.
         algorithm: terms at the members, aggregation at the server.
         rounds: R ≥ 1.
-        local_epochs: E ≥ 1, the passes over its records that a member makes in a round.
+        local_epochs: E ≥ 1, a member's passes over its records in a round.
         batch_size: B ≥ 1.
         lr: η > 0, of the members' SGD in round 0.
         momentum: ρ in [0, 1); members start each round at rest.
         weight_decay: the L2 penalty of the members' SGD.
         schedule: how η changes from round to round.
         augment: whether members crop and mirror their images.
-        participation: the fraction of members in a round, in (0, 1]; at least one.
-        calibrate_every: rounds after which FFC's solution takes the place of a fixed head, again and again (Dong et al. 2022, appendix C);
-            None trains with the one head throughout.
-        seed: of the initial weights, who takes part and the batches.
+        participation: the share of members in a round, in (0, 1]; at least one member.
+        calibrate_every: replace a fixed head by FFC's solution each time so many rounds have passed (Dong et al. 2022, appendix C);
+            None keeps the head.
+        seed: of the initial weights, the participants and the batches.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -84,23 +151,22 @@ class Recipe:
                 )
 
     def lr_at(self, round_: int) -> float:
-        """The learning rate of round t = 0..R−1."""
+        """Return the learning rate of round t = 0..R−1."""
         return self.lr * self.schedule.factor(round_, self.rounds)
 
     def trains(self, name: str, epoch: int) -> bool:
-        """Whether the weights of this name are trained in a local epoch, from 0."""
+        """Return whether the weights of this name are trained in a local epoch, from 0."""
         return all(term.trains(name, epoch) for term in self.algorithm.terms)
 
     def calibrates_after(self, round_: int) -> bool:
-        """Whether the head is calibrated at the end of round t = 0..R−1."""
+        """Return whether the head is calibrated at the end of round t = 0..R−1."""
         return self.calibrate_every is not None and (round_ + 1) % self.calibrate_every == 0
 
     def build(self, classes: int) -> Classifier:
-        """The initial classifier: the same for everyone who has the recipe.
+        """Build the initial classifier, the same for all who have the recipe.
 
         Raises:
-            ValueError: if the head cannot be made, is not one that FFC's solution can take the place of, is fixed where the
-                algorithm trains it alone, or gives no cosines where the loss is of those.
+            ValueError: if the head cannot be made, or does not suit `calibrate_every`, the algorithm or the loss.
         """
         with torch_seeded(self.seed, Stream.INITIALISATION):
             extractor = self.model.build()
@@ -122,30 +188,26 @@ class Recipe:
                 )
         return classifier
 
-    def with_seed(self, seed: int) -> Recipe:
-        """The same choices under another seed."""
-        return replace(self, seed=seed)
-
     def describe(self) -> dict[str, Any]:
-        """The recipe as JSON-ready data, to be stored beside every result.
+        """Return the recipe as JSON-ready data, stored with every result.
 
         Raises:
-            ValueError: if a choice is a function whose name does not say what it does: a lambda, a partial, a closure.
+            ValueError: if a choice is a lambda, a partial or a closure, whose name does not identify it.
         """
         described: dict[str, Any] = _plain(self)
         return described
 
 
 def fedavg(model: ExtractorConfig, **choices: Any) -> Recipe:
-    """FedAvg: a learned head, raw features, cross entropy; `choices` are `Recipe`'s other attributes."""
+    """Make FedAvg's recipe: a learned head, raw features, cross entropy. `choices` are `Recipe`'s other attributes."""
     return Recipe(model=model, **choices)
 
 
 def spherefed(model: ExtractorConfig, **choices: Any) -> Recipe:
-    """SphereFed (Dong et al. 2022): fixed orthonormal head, features of norm one, mean squared error.
+    """Make SphereFed's recipe (Dong et al. 2022): fixed orthonormal head, features of norm one, mean squared error.
 
-    The base algorithm stays a choice, FedAvg unless `choices` name another; the default learning rate is the
-    paper's for MobileNetV2, five times the cross entropy's, for this loss's gradients are smaller.
+    `choices` may name another algorithm than FedAvg. The default learning rate is the paper's for MobileNetV2: five times that
+    of cross entropy, because this loss has smaller gradients.
     """
     sphere = {"head": orthonormal_head, "normalise": True, "loss": mean_squared_error, "lr": 0.5}
     return Recipe(model=model, **{**sphere, **choices})

@@ -1,45 +1,40 @@
-"""A run on disk between two rounds: all that the next round depends on, so that it goes on bit for bit.
+"""Snapshots of a run between two rounds, from which it resumes bit for bit.
 
-Every random draw comes from a stream named by seed, round and member (`training.seeding`), so tensors and the number of the
-round are the whole state. Nothing in the file is code.
+Every random draw comes from a stream named by seed, round and member (`training.seeding`), so tensors and the round
+number are the whole state. The file holds no code.
 """
-
-from __future__ import annotations
 
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from training.algorithms import State
+from training.algorithms import State
 
 _KEY = "veilsum-run"
 
 
 class ResumeError(ValueError):
-    """A file that holds no run of ours, or another experiment's."""
+    """A file that holds no veilsum run, or another experiment's."""
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round's line in the history.
+    """One round of the history.
 
     Attributes:
         round: its number, from 1.
-        rounds: how many there will be.
-        lr: the learning rate it was trained with.
-        local_loss: the participants' mean loss along their steps, weighted by records; no penalty is in it, such as SCAFFOLD's, which is
-            linear in the weights and may have any sign.
-        test_loss: the recipe's loss of the new global model on the test records.
-        accuracy: that model's accuracy on the test records, in 0..1.
+        rounds: rounds of the whole run.
+        lr: its learning rate.
+        local_loss: the participants' mean loss over their steps, weighted by records, without penalties.
+        test_loss: the new global model's loss on the test records.
+        accuracy: the new global model's accuracy on the test records, in 0..1.
         seconds: wall-clock time.
-        upload_bytes: what a participant sent, the most that one did.
+        upload_bytes: the most bytes that a participant sent.
     """
 
     round: int
@@ -54,15 +49,15 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a run is between two rounds.
+    """The state of a run between two rounds.
 
     Attributes:
-        weights: the global ones, which members train.
-        head: a fixed head that calibration has put in the place of the built one; empty before.
+        weights: the global weights that members train.
         server: the aggregation's state.
         broadcasts: per term, what its server half sends next.
         memory: per member and term, what the member keeps.
         history: of the rounds so far; its length is the next round's index.
+        head: a calibrated head that replaced the fixed one; empty before.
     """
 
     weights: State
@@ -74,15 +69,15 @@ class Snapshot:
 
     @property
     def model(self) -> State:
-        """All that the global classifier has and the recipe alone does not say."""
+        """The global classifier's state, as far as the recipe does not determine it."""
         return self.weights | self.head
 
     def save(self, path: Path, experiment: dict[str, Any]) -> None:
-        """Write it in one step: whoever reads finds the last snapshot or this one, whole, also after a power cut.
+        """Write atomically: after a power cut the file is the last snapshot or this one.
 
         Args:
             path: the file.
-            experiment: whatever must be the same for a run that goes on from it, as JSON-ready data.
+            experiment: what a run that resumes from it must share, as JSON-ready data.
         """
         header = {
             "experiment": experiment,
@@ -91,7 +86,7 @@ class Snapshot:
             "members": len(self.memory),
         }
         beside = path.with_name(path.name + ".part")
-        # Not by save_file, whose own temporary file would stay behind where it is killed.
+        # Not by save_file, which leaves its temporary file behind if it is killed.
         with beside.open("wb") as file:
             file.write(save(_apart(self._named()), metadata={_KEY: json.dumps(header, sort_keys=True)}))
             file.flush()
@@ -99,12 +94,12 @@ class Snapshot:
         beside.replace(path)
 
     @classmethod
-    def load(cls, path: Path, experiment: dict[str, Any]) -> Snapshot:
+    def load(cls, path: Path, experiment: dict[str, Any]) -> Self:
         """Read what `save` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ResumeError: it is none of ours, or another experiment's; says where they differ.
+            ResumeError: it is no snapshot, or another experiment's.
         """
         try:
             with safe_open(path, "pt") as file:
@@ -151,7 +146,7 @@ class Snapshot:
 
 
 def _apart(named: State) -> State:
-    """The tensors as they can be written, copied only where they share memory, which the format does not know, or have gaps."""
+    """Copy tensors that share memory or have gaps, which the file format does not support."""
     seen: set[int] = set()
     apart = {}
     for name, tensor in named.items():

@@ -1,24 +1,19 @@
-"""Randomness by name: every draw comes from a stream derived from the experiment's one seed.
+"""Random streams: every draw comes from a stream derived from the experiment's seed.
 
-A stream depends on what it is for, the round and the member, never on what ran before it. That is why the
-same seed gives the same bits whether members train one after another or over several processes.
+A stream depends on its purpose, the round and the member, never on what ran before. So the same seed gives the same bits
+whether members train one after another or in several processes.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 class Stream(IntEnum):
-    """What a draw is for."""
+    """The purpose of a draw."""
 
     INITIALISATION = 0
     PARTICIPATION = 1
@@ -30,13 +25,13 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
-    """The stream's numpy generator; `key` holds the round and the member where they apply."""
+    """Return the stream's numpy generator; `key` holds the round and the member if they apply."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *key)))
 
 
 @contextmanager
 def torch_seeded(seed: int, stream: Stream, *key: int) -> Iterator[None]:
-    """Run a block with torch's CPU generator on the stream, and give the caller's state back after it."""
+    """Run a block with torch's CPU generator on the stream, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator(seed, stream, *key).integers(2**63)))
         yield

@@ -1,38 +1,35 @@
-"""Where a run's rounds are watched from: TensorBoard or MLflow, each an extra, each fed from the same records."""
+"""Charts of a run in TensorBoard or MLflow, each an extra."""
 
-from __future__ import annotations
-
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from training.results import Result
-    from training.resume import RoundRecord
+from training.results import RunResult
+from training.resume import RoundRecord
 
 
 class TrackingError(ValueError):
-    """A tracker that there is not, or not here, or that cannot be set up."""
+    """A tracker that is unknown, not installed, or cannot be set up."""
 
 
 class Tracker(Protocol):
-    """Somebody who is told."""
+    """Receives a run's rounds and its result."""
 
     def round(self, record: RoundRecord) -> None:
-        """A round is over."""
+        """Chart a round."""
 
-    def result(self, result: Result) -> None:
-        """The run is."""
+    def result(self, result: RunResult) -> None:
+        """Chart the result."""
 
     def close(self, *, failed: bool) -> None:
-        """Nothing more comes: the run has ended, or an error has ended it."""
+        """End the run, which succeeded or failed."""
 
 
 def measures(record: RoundRecord) -> dict[str, float]:
-    """What there is to draw of a round, by its name in charts."""
+    """Return a round's numbers by their names in charts."""
     return {
         "accuracy": record.accuracy,
         "loss/local": record.local_loss,
@@ -42,8 +39,8 @@ def measures(record: RoundRecord) -> dict[str, float]:
     }
 
 
-def outcomes(result: Result) -> dict[str, float]:
-    """Final accuracies, by their names in charts."""
+def outcomes(result: RunResult) -> dict[str, float]:
+    """Return final accuracies by their names in charts."""
     after = {f"final/after {each.kind}": each.accuracy for each in result.calibrations}
     return {"final/accuracy": result.accuracy} | after
 
@@ -58,33 +55,28 @@ class TensorBoard:
         self._writer.add_text("run", title)
 
     def round(self, record: RoundRecord) -> None:
-        """A point in each chart, at the round's number."""
         for name, value in measures(record).items():
             self._writer.add_scalar(name, value, record.round)
 
-    def result(self, result: Result) -> None:
-        """The final accuracies, and seed and partition as text."""
+    def result(self, result: RunResult) -> None:
         for name, value in outcomes(result).items():
             self._writer.add_scalar(name, value, len(result.history))
         self._writer.add_text("partition", result.deal.digest)
         self._writer.add_text("seed", str(result.seed))
 
     def close(self, *, failed: bool) -> None:
-        """Flush."""
         del failed
         self._writer.close()
 
 
 class MLflow:
-    """A run in MLflow's store: MLFLOW_TRACKING_URI's, or the file `mlflow.sqlite` in the run's folder.
+    """A run in the store of MLFLOW_TRACKING_URI, or in `mlflow.sqlite` in the run's folder.
 
     Raises:
-        TrackingError: MLflow cannot set the store up, whatever its reason.
+        TrackingError: MLflow cannot set the store up.
     """
 
     def __init__(self, folder: Path, title: str) -> None:
-        import os  # noqa: PLC0415 - beside what needs it
-
         import mlflow  # noqa: PLC0415 - an extra
 
         named, file = os.environ.get("MLFLOW_TRACKING_URI"), (folder / "mlflow.sqlite").absolute()
@@ -94,7 +86,7 @@ class MLflow:
             found = self._client.get_experiment_by_name(experiment)
             identifier = found.experiment_id if found else self._client.create_experiment(experiment)
             self._run: str = self._client.create_run(identifier, run_name=title).info.run_id
-        except Exception as error:  # MLflow's own errors, and those of every store behind it
+        except Exception as error:  # MLflow's errors and its stores'
             where = "the store of MLFLOW_TRACKING_URI" if named else file  # an address may hold a password
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise TrackingError(
@@ -103,12 +95,10 @@ class MLflow:
             ) from error
 
     def round(self, record: RoundRecord) -> None:
-        """A point in each chart, at the round's number."""
         for name, value in measures(record).items():
             self._client.log_metric(self._run, name, value, step=record.round)
 
-    def result(self, result: Result) -> None:
-        """The final accuracies, and what the run depends on as parameters."""
+    def result(self, result: RunResult) -> None:
         for name, value in outcomes(result).items():
             self._client.log_metric(self._run, name, value)
         facts = {"seed": result.seed, "partition": result.deal.digest, "method": result.method}
@@ -116,7 +106,6 @@ class MLflow:
             self._client.log_param(self._run, name, fact)
 
     def close(self, *, failed: bool) -> None:
-        """Mark the run as over."""
         self._client.set_terminated(self._run, status="FAILED" if failed else "FINISHED")
 
 
@@ -125,10 +114,10 @@ TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoar
 
 @contextmanager
 def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tracker]]:
-    """Within the block, a tracker for each name, which is closed with it and told whether an error ended it.
+    """Open a tracker for each name; the end of the block closes them.
 
     Raises:
-        TrackingError: there is none of a name, its package isn't installed, or it can't be set up.
+        TrackingError: a name is unknown, its package is not installed, or it cannot be set up.
     """
     with ExitStack() as stack:
         made = []

@@ -1,31 +1,25 @@
-"""Local training here, over processes, or over `torchrun`'s: always a function from tasks to updates, in order.
+"""Local training in this process, in a pool of processes, or in `torchrun`'s: a function from tasks to updates, in order.
 
-Every process runs torch on one thread: with more, processes fight over the cores, and the order in which
-floats are added, hence the last bits, would depend on the machine.
+Every process runs torch on one thread. With more, processes would compete for cores, and the order of float additions, and so
+the last bits, would depend on the machine.
 """
-
-from __future__ import annotations
 
 import multiprocessing
 import pickle
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import torch
 from torch import distributed
 
+from training.algorithms import Update
+from training.data import Dataset
 from training.hardware import CPU, Hardware
-from training.local import LocalTrainer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from training.algorithms import Update
-    from training.data import Dataset
-    from training.local import Task
-    from training.partition import Partition
-    from training.recipe import Recipe
+from training.local import LocalTrainer, Task
+from training.partition import Partition
+from training.recipe import Recipe
 
 T = TypeVar("T")
 
@@ -34,14 +28,14 @@ T = TypeVar("T")
 def local_training(
     recipe: Recipe, data: Dataset, partition: Partition, workers: int, hardware: Hardware = CPU
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Update]]]:
-    """Within the block, a function that maps tasks to their updates, in the tasks' order.
+    """Provide a function that maps tasks to their updates, in the tasks' order.
 
-    With `workers` > 1, that many spawned processes each hold a copy of the data and a resident model. In a process of an
-    initialised `torch.distributed` group, every process trains its share of the tasks and receives everybody's updates, so
-    that all of them take the same next step.
+    With `workers` > 1, that many spawned processes each hold a copy of the data and a resident model. In an
+    initialised `torch.distributed` group, every process trains its share of the tasks and receives all updates, so
+    that all processes take the same next step.
 
     Raises:
-        ValueError: if there is not at least one worker, or several in each process of a group.
+        ValueError: if `workers` < 1, or > 1 in a process of a group.
     """
     grouped = _processes() > 1
     if workers < 1 or (grouped and workers > 1):
@@ -57,8 +51,8 @@ def local_training(
             trainer = LocalTrainer(recipe, data, partition, hardware)
             yield lambda tasks: _shared(trainer, list(tasks)) if grouped else map(trainer, tasks)
             return
-        # Pickled by hand, tensors travel as bytes; multiprocessing's own way would share memory by file
-        # descriptors, which run out in containers.
+        # Pickled by hand, tensors travel as bytes; multiprocessing would share memory by file descriptors, which run out in
+        # containers.
         with ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
@@ -71,19 +65,19 @@ def local_training(
 
 
 def is_first() -> bool:
-    """Whether this process speaks for its `torch.distributed` group, or belongs to none."""
+    """Return whether this process is the first of its `torch.distributed` group, or in none."""
     return _processes() == 1 or distributed.get_rank() == 0
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """What the group's first process makes, or the error that it ends in, in each of them."""
+    """Call `make` in the group's first process, and return its result, or raise its error, in each process."""
     if _processes() == 1:
         return make()
     made: list[T | Exception | None] = [None]
     if is_first():
         try:
             made = [make()]
-        except Exception as error:  # noqa: BLE001  the others wait for it
+        except Exception as error:  # noqa: BLE001  the other processes wait for it
             made = [error]
     distributed.broadcast_object_list(made)
     [result] = made
@@ -93,7 +87,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def of_all(value: T) -> list[T]:
-    """The value that each process of the group has, by rank."""
+    """Gather a value from each process of the group, by rank."""
     gathered = [value] * _processes()
     if len(gathered) > 1:
         distributed.all_gather_object(gathered, value)
@@ -106,16 +100,16 @@ def _processes() -> int:
 
 
 def _shared(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
-    """Each process of the group trains every n-th task; all of them get all updates."""
+    """Train every n-th task in each process of the group, and share all updates."""
     processes = _processes()
     own = [trainer(task) for task in tasks[distributed.get_rank() :: processes]]
     gathered = of_all(own)
-    # Not an all-reduce: its order of additions depends on the number of processes, and the last bits with it.
+    # Not an all-reduce, whose order of additions, and so the last bits, depends on the number of processes.
     return (gathered[i % processes][i // processes] for i in range(len(tasks)))
 
 
 class _Resident:
-    """What a worker process keeps between tasks."""
+    """A worker process's state between tasks."""
 
     trainer: ClassVar[LocalTrainer]
 

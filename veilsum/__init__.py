@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from calibration import FFCStatistics, solve_ffc
     from client_sdk import AsyncMember, Identity, Member, Policy, Records, Result
+    from veilsum.calibration import FFCStatistics, solve_ffc
 
 __all__ = [
     "AsyncMember",
@@ -23,7 +23,10 @@ __all__ = [
     "solve_ffc",
 ]
 
-_HOMES = {name: "calibration" if name in {"FFCStatistics", "solve_ffc"} else "client_sdk" for name in __all__}
+_HOMES = {
+    name: "veilsum.calibration" if name in {"FFCStatistics", "solve_ffc"} else "client_sdk"
+    for name in __all__
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import first_fault
 from client_sdk.files import make_private, sync_folder
-from protocol.codec import Reader
-from protocol.errors import Misuse
-from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster
-from protocol.messages.roster import MAX_NAME
-from protocol.rest import Hex32, MemberId
 from veilsum import names
+from veilsum.protocol.codec import Reader
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Roster
+from veilsum.protocol.messages.roster import MAX_NAME
+from veilsum.protocol.rest import Hex32, MemberId
 
 _KEY = "admin.key"
 
@@ -95,6 +95,10 @@ class Draft(BaseModel):
 
     def sign(self, admin: SigningKey) -> Roster:
         """Sign the roster. Raises Misuse or PeerFault if the draft is not valid."""
+        if self.coordinator in {admin.public.hex(), self.study_key}:
+            raise Misuse(
+                "the coordinator's key is also the admin's or the study key: the coordinator must not choose what is summed"
+            )
         roster = Roster.make(
             admin,
             number=self.number,

@@ -1,60 +1,114 @@
-"""A coordinator's data folder as one file, and back: the work behind `veilsum operator backup`."""
+"""A coordinator's data folder as one file, and back: the work behind `veilsum operator backup`.
+
+The archive is a ZIP file whose manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
+so a restore takes that key's public half, which members have pinned, and nobody without the key can forge or change a backup.
+The key is in the archive too: whoever has read one backup can sign another. A signature does not say which backup is the newest.
+
+A restore checks, before it writes anything, the signature, every name, and that all sizes fit the archive and the disk. It creates
+regular files in new folders only; an archive has no way to ask for a link, a device or a mode.
+"""
 
 import hashlib
-import io
-import json
 import os
 import shutil
 import sqlite3
-import tarfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
-from protocol.errors import Misuse
-from service.storage.folder import FolderLock, fsync_folder, make_folder
+from pydantic import Field, ValidationError
+
+from service.keys import key_of
+from service.settings import Settings
+from service.storage.folder import DataFolderLock, fsync_folder, is_unfinished, make_folder
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey, verify_signature
+from veilsum.protocol.rest import Model
 
 FORMAT = "veilsum-backup/1"
-_DATABASE, _LOCK, _MANIFEST = "coordinator.sqlite3", "coordinator.lock", "manifest.json"
+_DATABASE, _KEY, _LOCK = "coordinator.sqlite3", "coordinator.key", "coordinator.lock"
+_MANIFEST, _SIGNATURE = "manifest.json", "manifest.sig"
+_MAX_MANIFEST_BYTES = 64 << 20
+_PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
+Name = Annotated[str, Field(pattern=f"^{_PART}(/{_PART}){{0,7}}$")]
+
+
+class _File(Model):
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Manifest(Model):
+    format: Literal["veilsum-backup/1"]
+    files: dict[Name, _File]
 
 
 def create(data_dir: Path, archive: Path) -> dict[str, Any]:
     """Write everything of a stopped coordinator's folder to a new file, mode 0600: its signing key is in it.
 
     Raises:
-        Misuse: no such folder, a coordinator runs on it, its database is damaged, or the archive exists.
+        Misuse: no such folder, a coordinator runs on it, its database is damaged, its key or a file in it is not a
+            coordinator's, or the archive exists.
     """
     if not (data_dir / _DATABASE).is_file():
         raise Misuse(f"{data_dir} is no coordinator's data folder: it has no {_DATABASE}")
-    with FolderLock(data_dir):
+    with DataFolderLock(data_dir):
+        key = _key(data_dir)
         _settle(data_dir / _DATABASE)
-        files = sorted(path for path in data_dir.rglob("*") if path.is_file() and path.name != _LOCK)
-        digests = {str(path.relative_to(data_dir)): _digest_of(path) for path in files}
-        manifest = json.dumps({"format": FORMAT, "files": digests}, indent=1).encode()
-        with _new(archive) as file, tarfile.open(fileobj=file, mode="w") as tar:
-            entry = tarfile.TarInfo(_MANIFEST)
-            entry.size, entry.mode = len(manifest), 0o600
-            tar.addfile(entry, io.BytesIO(manifest))
-            for path in files:
-                tar.add(path, str(path.relative_to(data_dir)))
-    return {"archive": str(archive), "files": len(files), "bytes": archive.stat().st_size}
+        files = {
+            str(path.relative_to(data_dir)): path
+            for path in sorted(data_dir.rglob("*"))
+            if path.is_file() and path.name != _LOCK and not is_unfinished(path.name)
+        }
+        try:
+            manifest = _Manifest(
+                format="veilsum-backup/1",
+                files={
+                    name: _File(bytes=path.stat().st_size, sha256=_digest_of(path))
+                    for name, path in files.items()
+                },
+            )
+        except ValidationError as error:
+            raise Misuse(f"{data_dir} has a file that is no coordinator's: {_first(error)}") from error
+        text = manifest.model_dump_json().encode()
+        with _new(archive) as file, zipfile.ZipFile(file, "w") as made:
+            made.writestr(zipfile.ZipInfo(_MANIFEST), text)
+            made.writestr(zipfile.ZipInfo(_SIGNATURE), key.sign(_signed(text)))
+            for name, path in files.items():
+                with (
+                    path.open("rb") as source,
+                    made.open(zipfile.ZipInfo(name), "w", force_zip64=True) as entry,
+                ):
+                    shutil.copyfileobj(source, entry)
+    facts = {"archive": str(archive), "files": len(files), "bytes": archive.stat().st_size}
+    return {**facts, "coordinator_key": key.public.hex()}
 
 
-def restore(archive: Path, data_dir: Path) -> dict[str, Any]:
+def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
     """Make a data folder of a backup, checked file by file before it has its name.
 
+    Args:
+        archive: what `create` wrote.
+        data_dir: does not exist yet.
+        coordinator: the public key that must have signed it; None restores whatever it holds, whoever wrote it.
+
     Raises:
-        Misuse: the folder exists, or the archive is no whole backup.
+        Misuse: the folder exists, or the archive is no whole backup of this coordinator.
     """
     if data_dir.exists():
         raise Misuse(f"{data_dir} exists: a backup is never restored over anything; name a new folder")
     make_folder(data_dir.parent)
     scratch = data_dir.with_name(f".{data_dir.name}.{os.urandom(6).hex()}")
-    make_folder(scratch)
     try:
-        _unpack(archive, scratch)
-        files = _checked(archive, scratch)
+        with _opened(archive) as (made, text, signature):
+            if coordinator is not None:
+                _check_signed(archive, text, signature, coordinator)
+            files = _checked(archive, made, text, data_dir.parent)
+            make_folder(scratch)
+            for name, file in files.items():
+                _write(archive, made, name, file, scratch / name)
         _settle(scratch / _DATABASE)
         for path in scratch.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
@@ -65,40 +119,87 @@ def restore(archive: Path, data_dir: Path) -> dict[str, Any]:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     fsync_folder(data_dir.parent)
-    return {"data_dir": str(data_dir), "files": len(files)}
+    return {"data_dir": str(data_dir), "files": len(files), "authenticated": coordinator is not None}
 
 
-def _unpack(archive: Path, folder: Path) -> None:
+def _key(data_dir: Path) -> SigningKey:
+    settings = Settings(data_dir=data_dir)
+    if not settings.coordinator_key and not (data_dir / _KEY).exists():
+        raise Misuse(
+            f"a backup is signed with the coordinator's key: {data_dir} has no {_KEY}, and VEILSUM_COORDINATOR_KEY is not set"
+        )
+    return key_of(settings)
+
+
+def _signed(manifest: bytes) -> bytes:
+    return hashlib.sha256(FORMAT.encode() + b"\0" + manifest).digest()
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tuple[zipfile.ZipFile, bytes, bytes]]:
+    """The archive, its manifest and the manifest's signature; Misuse for whatever goes wrong with reading it."""
     try:
-        with tarfile.open(archive, "r:") as tar:
-            tar.extractall(folder, filter="data")
-    except (OSError, tarfile.TarError) as error:
+        with zipfile.ZipFile(archive) as made:
+            entries = {entry.filename: entry.file_size for entry in made.infolist()}
+            if not {_MANIFEST, _SIGNATURE} <= entries.keys():
+                raise Misuse(f"{archive} is no backup of ours: it has no {_MANIFEST} with a {_SIGNATURE}")
+            if entries[_MANIFEST] > _MAX_MANIFEST_BYTES or entries[_SIGNATURE] != 64:
+                raise Misuse(
+                    f"{archive} is no backup of ours: its {_MANIFEST} or {_SIGNATURE} has no possible size"
+                )
+            yield made, made.read(_MANIFEST), made.read(_SIGNATURE)
+    # zipfile raises RuntimeError for what is encrypted, or packed in an unknown way
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
         raise Misuse(f"{archive} is no readable backup: {error}") from error
 
 
-def _checked(archive: Path, folder: Path) -> dict[str, str]:
+def _check_signed(archive: Path, manifest: bytes, signature: bytes, coordinator: bytes) -> None:
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-        files: dict[str, str] = manifest["files"]
-        known = manifest["format"] == FORMAT
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        verify_signature(coordinator, signature, _signed(manifest), "the coordinator")
+    except PeerFault as error:
         raise Misuse(
-            f"{archive} is no backup of ours: it has no {_MANIFEST} that says what is in it"
+            f"{archive} was not signed by the coordinator {coordinator.hex()}: it is another coordinator's, or was changed"
         ) from error
-    if not known:
+
+
+def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> Mapping[str, _File]:
+    """What the manifest lists, if it is just what the archive holds, and fits."""
+    try:
+        files = _Manifest.model_validate_json(text).files
+    except ValidationError as error:
         raise Misuse(
-            f"{archive} is of another format than {FORMAT}: restore it with the version that made it"
-        )
-    (folder / _MANIFEST).unlink()
-    there = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    odd = sorted(files.keys() ^ there.keys()) or [
-        name for name in files if _digest_of(there[name]) != files[name]
-    ]
-    if odd or _DATABASE not in files:
+            f"{archive} is no backup of ours, or of another format than {FORMAT}: {_first(error)}"
+        ) from error
+    entries = [entry for entry in made.infolist() if entry.filename not in {_MANIFEST, _SIGNATURE}]
+    there = {
+        entry.filename: entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED
+    }
+    listed = {name: file.bytes for name, file in files.items()}
+    odd = sorted({name for name, _ in there.items() ^ listed.items()})
+    if odd or len(entries) != len(there) or _DATABASE not in files:
         raise Misuse(
-            f"{archive} is damaged: {', '.join(odd[:5]) or _DATABASE} is missing, changed or too much"
+            f"{archive} is damaged: {_DATABASE if not odd else repr(odd[0])} is missing, changed or too much"
         )
+    needed, free = sum(listed.values()), shutil.disk_usage(disk).free
+    if needed > archive.stat().st_size:  # entries that overlap
+        raise Misuse(f"{archive} is damaged: its files have {needed} bytes, more than the archive")
+    if needed > free:
+        raise Misuse(f"{archive} needs {needed} bytes, and {disk} has {free} left: make room")
     return files
+
+
+def _write(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with made.open(name) as source, path.open("xb") as target:
+        shutil.copyfileobj(source, target)
+    if (path.stat().st_size, _digest_of(path)) != (file.bytes, file.sha256):
+        raise Misuse(f"{archive} is damaged: {name!r} is missing, changed or too much")
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, on one line; what is quoted may hold anything."""
+    found = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(repr, found['loc']))}: {found['msg']}"
 
 
 def _settle(database: Path) -> None:

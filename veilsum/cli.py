@@ -22,7 +22,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's form
     if wanted:
         from importlib.metadata import version
 
-        from protocol.tags import PROTOCOL_VERSION
+        from veilsum.protocol.tags import PROTOCOL_VERSION
 
         typer.echo(f"veilsum {version('veilsum')}, protocol version {PROTOCOL_VERSION}")
         raise typer.Exit

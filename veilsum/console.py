@@ -160,9 +160,9 @@ def reported(*, as_json: bool) -> Iterator[None]:
     """Turn errors that a user can fix into messages. Other errors keep their traceback."""
     from pydantic import ValidationError
 
-    from calibration import CalibrationError
     from client_sdk.errors import ClientError, first_fault
-    from protocol.errors import Misuse, PeerFault
+    from veilsum.calibration import CalibrationError
+    from veilsum.protocol.errors import Misuse, PeerFault
 
     try:
         yield

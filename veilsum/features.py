@@ -1,23 +1,25 @@
-"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv. Needs no torch."""
+"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv, .tsv. Needs no torch."""
 
 import csv
+import gzip
+import hashlib
 import json
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibration import CalibrationError
-from calibration.digest import digests_of
-from calibration.rows import as_features, as_labels, unit_rows, usable_rows
-from protocol.errors import Misuse
+from client_sdk.records import Records
+from veilsum.calibration import CalibrationError
+from veilsum.calibration.rows import as_features, as_labels, unit_rows, usable_rows
+from veilsum.protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
 Features = npt.NDArray[np.floating[Any]]
@@ -28,6 +30,7 @@ Part = tuple[Features, Labels]
 MAX_CLASSES = 65_535
 _DRAWS = 1 << 32
 _WANTED = ("features", "labels", "ids")
+_RECORD = b"veilsum calibration record 2 "
 _INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
 """Names that pandas gives to the column of a data frame's index."""
 
@@ -47,6 +50,26 @@ class Table:
     ids: Array | None
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class FileRecords(Records):
+    """Records of a file, which can't say whether a whole number is a class key, such as "7", or a class index: each study does."""
+
+    texts: tuple[Any, ...] = field(init=False)
+    """The labels as a study's keys would write them."""
+
+    def __post_init__(self) -> None:
+        given = np.asarray(self.labels)
+        super().__post_init__()
+        object.__setattr__(self, "texts", tuple(_class_keys(given).tolist()))
+
+    def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+        """As of `Records`; of a study with numbers among its keys, whole numbers are keys."""
+        if not any(key.lstrip("-").isdecimal() for key in classes):
+            return super().indices(classes)
+        places = {key: place for place, key in enumerate(classes)}
+        return np.array([places.get(text, -1) for text in self.texts], np.int64)
+
+
 class _Found(NamedTuple):
     arrays: dict[str, Array]
     names: list[str]
@@ -57,8 +80,9 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     """Read features, labels and ids.
 
     `.npz` and `.safetensors` hold arrays named `features`, `labels` and, optionally, `ids`. `.npy` holds the features and takes the
-    labels from a second `.npy`. `.parquet` and `.csv` have a column `label`, optionally a column of ids, and one column for each
-    feature; in `.parquet` a column `features` may hold a list of numbers for each record instead.
+    labels from a second `.npy`. `.parquet`, `.csv` and `.tsv` have a column `label`, optionally a column of ids, and one column for
+    each feature; in `.parquet` a column `features` may hold a list of numbers for each record instead. Text files may be gzipped
+    (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
 
     Args:
         path: the file.
@@ -69,11 +93,12 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
         Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
             array that needs unpickling.
     """
-    reader = _READERS.get(path.suffix)
+    kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    reader = _READERS.get(kind)
     if reader is None:
-        raise Misuse(f"{path}: unknown format {path.suffix or '(none)'}, expected {', '.join(_READERS)}")
-    if id_column is not None and path.suffix not in {".csv", ".parquet"}:
-        raise Misuse(f"--id-column is for .csv and .parquet: {path.suffix} files hold an array `ids`")
+        raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READERS)}")
+    if id_column is not None and reader not in {_csv, _parquet}:
+        raise Misuse(f"--id-column is for tables: {kind} files hold an array `ids`")
     arrays, names = _read(path, reader, id_column)
     if labels is not None:
         if "labels" in arrays:
@@ -90,6 +115,13 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     if not len(features):
         raise Misuse(f"{path} holds no records")
     return Table(features, arrays["labels"], arrays.get("ids"))
+
+
+def read_records(path: Path, labels: Path | None = None, id_column: str | None = None) -> FileRecords:
+    """Read a member's records. Raises Misuse as `read_table`, and if features, labels or ids have a wrong shape or type."""
+    rows = read_table(path, labels, id_column)
+    with of_file(path):
+        return FileRecords(rows.features, rows.labels, rows.ids)
 
 
 def usable_part(path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES) -> tuple[Part, int]:
@@ -111,14 +143,6 @@ def usable_part(path: Path, labels: Path | None = None, *, classes: int = MAX_CL
     return (matrix[usable], indices[usable]), int(np.count_nonzero(~usable))
 
 
-def as_class_keys(labels: Array) -> Array:
-    """Labels as text, to be matched with class keys; whole numbers are written without a point."""
-    if labels.dtype.kind not in "iuf":
-        return labels
-    whole = [int(each) if float(each).is_integer() else each for each in labels.tolist()]
-    return np.array([str(each) for each in whole])
-
-
 def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]:
     """Split records into those to fit and a hold-out set, in their order.
 
@@ -131,11 +155,13 @@ def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]
     """
     if not share:
         return (features, labels), (features[:0], labels[:0])
-    rows, _ = unit_rows(features)
+    rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
     limit = int(share * _DRAWS)
-    drawn = (
-        int.from_bytes(digest[-8:], "little") % _DRAWS for digest in digests_of(rows, labels.astype(np.int64))
+    records = (
+        _RECORD + row.tobytes() + int(label).to_bytes(8, "little")
+        for row, label in zip(rows, labels, strict=True)
     )
+    drawn = (int.from_bytes(hashlib.sha256(each).digest()[-8:], "little") % _DRAWS for each in records)
     held = np.fromiter((each < limit for each in drawn), bool, len(labels))
     return (features[~held], labels[~held]), (features[held], labels[held])
 
@@ -147,6 +173,14 @@ def of_file(path: Path) -> Iterator[None]:
         yield
     except CalibrationError as error:
         raise Misuse(f"{path}: {error}") from error
+
+
+def _class_keys(labels: Array) -> Array:
+    """Labels as text, to be matched with class keys; whole numbers are written without a point."""
+    if labels.dtype.kind not in "iuf":
+        return labels
+    whole = [int(each) if float(each).is_integer() else each for each in labels.tolist()]
+    return np.array([str(each) for each in whole])
 
 
 def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
@@ -240,10 +274,17 @@ def _texts(values: Array) -> Array:
     return values
 
 
+_DELIMITERS = ",;\t|"
+
+
 def _csv(path: Path, id_column: str | None) -> _Found:
     """A header line with a column `label`; the other columns are features, or ids."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+        names = file.readline()
+        file.seek(0)
+        delimiter = max(_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
+        header, *rows = list(csv.reader(file, delimiter=delimiter)) or [[]]
     if not header:
         raise Misuse(f"{path} is empty: its first line names the columns, `label` and one for each feature")
     _check_names(path, header)
@@ -253,15 +294,12 @@ def _csv(path: Path, id_column: str | None) -> _Found:
     if ragged:
         raise Misuse(f"{path}: line {ragged[0]} does not have the {len(header)} columns of the first line")
     columns = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True))
-    text = {"label", "id" if id_column is None else id_column}
-    return _columns(
-        path,
-        {
-            name: _whole(each) if name in text else _numbers(path, name, each)
-            for name, each in columns.items()
-        },
-        id_column,
-    )
+    ids = "id" if id_column is None else id_column
+    values = {
+        name: _whole(each) if name == "label" else each if name == ids else _numbers(path, name, each)
+        for name, each in columns.items()
+    }
+    return _columns(path, values, id_column)
 
 
 def _whole(texts: Array) -> Array:
@@ -273,12 +311,15 @@ def _whole(texts: Array) -> Array:
 
 
 def _numbers(path: Path, name: str, texts: Array) -> Array:
-    """A column's texts as float64. Raises Misuse that names the first that is not a number."""
+    """A column's texts as float64. Raises Misuse that names the first line without a number, and never its text."""
     try:
         return texts.astype(np.float64)
     except (ValueError, OverflowError):
-        line, text = next((line, text) for line, text in enumerate(texts.tolist(), 2) if not _number(text))
-    raise Misuse(f"{path}: {text!r} in line {line}, column {name}, is not a number")
+        line = next(line for line, text in enumerate(texts.tolist(), 2) if not _number(text))
+    raise Misuse(
+        f"{path}: line {line}, column {name} does not hold a number: name the id column by --id-column, remove other columns "
+        "of text, and write numbers with a decimal point"
+    )
 
 
 def _number(text: str) -> bool:
@@ -324,4 +365,10 @@ def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _F
     return found
 
 
-_READERS = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors, ".parquet": _parquet, ".csv": _csv}
+_READERS = {
+    ".npz": _npz,
+    ".npy": _npy,
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
+}

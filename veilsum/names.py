@@ -2,7 +2,7 @@
 
 import re
 
-from protocol.errors import Misuse
+from veilsum.protocol.errors import Misuse
 
 
 def federation_id(text: str) -> str:

@@ -14,12 +14,14 @@ from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
 from client_sdk.transport import ClientCertificate
-from protocol.errors import Misuse
-from protocol.identity import SigningKey
-from protocol.rest import CohortView, RoundView
 from veilsum.console import CLIENT, note
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.rest import CohortView, RoundView
 
 PATIENCE_S = 30.0
+PATIENT_S = 900.0
+"""For a command that waits for members anyway, as long as theirs."""
 POLL_MIN_S = 1.0
 """Shortest time between two requests if the coordinator, or a proxy, does not hold long polls."""
 

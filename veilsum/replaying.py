@@ -8,13 +8,13 @@ from typing import Any
 from client_sdk import Identity
 from client_sdk.evidence import Evidence, read_header
 from client_sdk.store import Store
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import Erasure, Lost, Survivor, UploadHeader
-from protocol.replay import replay
-from protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
-from protocol.transcript import Transcript
-from protocol.verdict import Finding, Verdict
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import Erasure, Lost, Survivor, UploadHeader
+from veilsum.protocol.replay import replay
+from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
+from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.verdict import Finding, Verdict
 
 _NO_TRANSCRIPT = frozenset(
     {

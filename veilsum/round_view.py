@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from protocol.preflight import PreflightView
-from protocol.published import ResultRecord
-from protocol.rest import CohortView, NoiseView, QuorumView, RoundView, SpecView
-from protocol.trust import TRUST
 from veilsum.console import clock, say
+from veilsum.protocol.preflight import PreflightView
+from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import CohortView, NoiseView, QuorumView, RoundView, SpecView
+from veilsum.protocol.trust import TRUST
 
 EXACT = "none: an exact sum"
 _NAMED = 6
@@ -17,6 +17,8 @@ def line(view: CohortView | RoundView) -> str:
     if isinstance(view, CohortView):
         return _enrolment(view)
     spec = view.spec
+    if view.state in {"voiding", "erasing"}:
+        return f"{spec.name} {spec.period}, {spec.step}: {advice(view)}"
     waiting = f", waiting for {names(view.waiting_for)}" if view.waiting_for and not view.ended else ""
     until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None and not view.ended else ""
     return (
@@ -113,8 +115,8 @@ def show_round(view: RoundView, *, as_json: bool) -> None:
         "cost": None if view.ended else view.cost,
         "seconds": view.phase_seconds,
         "transcript": view.transcript,
-        "why": view.fault and f"{view.fault.cause}: {view.fault.detail}",
-        "next": _NEXT.get(view.state, "").format(round=view.round, context=view.context),
+        "why": view.fault and why(view),
+        "next": advice(view),
     }
     values |= {name: value for name, value in known.items() if value}
     say(values, as_json=False, title="Round")
@@ -170,12 +172,42 @@ def _spec(spec: SpecView) -> dict[str, Any]:
     }
 
 
-_NEXT = {
-    "erasing": "the latest end has passed. Each decryptor runs `veilsum member join` again, erases its shares and reports. "
-    "If too few come back, the admin runs `veilsum admin close {round} --folder ADMIN`",
-    "erased": "nothing was opened: `veilsum operator run` opens the next attempt",
-    "failed": "the survivors are certified, but there is no sum. Sum the same records again with "
-    "`veilsum operator cohort open STUDY --repeats {context}`",
-    "voided": "nothing was opened: `veilsum operator run` opens the next attempt",
-    "lost": "the admin closed it: records that were uploaded to it stay spent",
+def why(view: RoundView) -> str:
+    """Why a round has no result: the cause, in words, and who is named."""
+    if view.fault is None:
+        return "no reason given"
+    parties = f" [{names(view.fault.parties)}]" if view.fault.parties else ""
+    return f"{view.fault.cause}: {view.fault.detail}{parties}"
+
+
+def advice(view: RoundView) -> str:
+    """What to do about a round that goes on or ended without a result; nothing for others."""
+    if view.state == "voiding":
+        return (
+            f"given up ({why(view)}), and waiting for {names(view.waiting_for)} to sign that nothing was opened. Start `veilsum member "
+            f"join` where it does not run; from {clock(view.spec.latest_end_s)} on fewer are needed"
+        )
+    if view.state == "erasing":
+        return _to_end(view)
+    if view.state == "failed" and view.spec.noise is not None:
+        return "the survivors are certified, and there is no result. A noisy step is never repeated: take a new period, with new records"
+    return _ENDED.get(view.state, "")
+
+
+_ENDED = {
+    "voided": "nothing was opened or spent: `veilsum operator run` tries again",
+    "erased": "nothing was opened or spent: `veilsum operator run` tries again",
+    "failed": "the survivors are certified, and there is no result: `veilsum operator run` sums the same records again, by exactly these "
+    "members. If one of them can't come, take a new period, with new records",
+    "lost": "the admin closed it: records that were uploaded to it stay spent. Take a new period, with new records",
 }
+
+
+def _to_end(view: RoundView) -> str:
+    """How a round past its latest end can be ended."""
+    said = f"past the latest end, with {len(view.reported)} of {view.reports_min} reports that nothing was revealed."
+    if view.waiting_for:
+        said += f" Waiting for {names(view.waiting_for)}: start `veilsum member join` where it does not run."
+    if view.survivors:
+        return f"{said} Or close it without a sum, and repeat it: `veilsum operator round cancel {view.round} --reason …`"
+    return f"{said} If too few can come, the admin closes it, and its records are lost: `veilsum admin close {view.round} --folder ADMIN`"

@@ -1,28 +1,38 @@
 """A run of a study, from enrolment to its result: what `veilsum operator run` does.
 
+    a round of the run is open? ──▶ follow it to its end
+            │ no
+    next step (`next_of`) ──▶ a cohort for it, found or opened ──▶ enrolment ──▶ open the step once enough members are there
+            └──▶ none: the result, or why there is none
+
 It keeps no state of its own. Whoever starts it again finds the run at the coordinator and goes on.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
+from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.rest import CohortView, RoundView, RunView, StudyView
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link
+from veilsum.protocol.rest import CohortView, RoundView, StudyView, round_name
+from veilsum.protocol.study import Question, read_content
 from veilsum.remote import changes
+from veilsum.round_view import names, why
 
 ATTEMPTS = 8
-"""Attempts at a step before a run gives up."""
+"""Enrolments and rounds in a row without a result before a run gives up."""
 PAUSE_S = 5.0
-"""Before a round that the coordinator would not open is tried again, and after a VOID attempt."""
+"""Before something that the coordinator refused, or that ended without a result, is tried again."""
+HEARD_S = 120.0
+"""A step is opened once enough members were heard from within so many seconds."""
 _REFUSED_FOR_NOW = frozenset(
     {
-        Cause.COHORT_TOO_SMALL,
         Cause.CONFLICT,
         Cause.OUTCOME_MISSING,
         Cause.TERMS_REFUSED,
@@ -51,6 +61,48 @@ def at_ease(work: Callable[[], T], /) -> T:
 Told = Callable[[CohortView | RoundView | str], None]
 
 
+@dataclass(frozen=True)
+class Next:
+    """What a run needs next.
+
+    Attributes:
+        step: to be opened; None once the run is over.
+        repeats: context of the certified attempt whose records it sums again; None for fresh records.
+        last: of a run that is over, its last round.
+    """
+
+    step: str | None
+    repeats: str | None = None
+    last: str | None = None
+
+
+def next_of(question: Question, period: str, links: Sequence[Link], done: Callable[[str], bool]) -> Next:
+    """Find the first step of a run that has no result: to be opened, or to be repeated where it was certified.
+
+    Args:
+        question: of the study.
+        period: which records are summed.
+        links: the federation's chain.
+        done: whether a round has a result.
+    """
+    own = [
+        link for link in links if (link.question, link.period) == (question.digest, period) and link.spends
+    ]
+    last: str | None = None
+    for step in question.steps:
+        fresh = next((link for link in own if link.step == step and link.repeats == NO_CONTEXT), None)
+        if fresh is None:
+            return Next(step)
+        certified = [link for link in own if fresh.context in {link.context, link.repeats}]
+        rounds = [round_name(link.context) for link in certified if link.reason == NO_REASON]
+        last = next(filter(done, rounds), None)
+        if last is None and fresh.reason == NO_REASON and question.noise is None:
+            return Next(step, repeats=fresh.context.hex())
+        if last is None:
+            return Next(None, last=round_name(fresh.context))
+    return Next(None, last=last)
+
+
 @dataclass
 class Following:
     """How a run is followed.
@@ -60,97 +112,132 @@ class Following:
         tell: called with each change of a cohort or round, and with sentences.
         wait: calls what it is given; the demo ends it early if a process fails.
         pause: sleeps so many seconds.
-        lifetime_s: of each round; None for the coordinator's choice.
     """
 
     client: Operator
     tell: Told
     wait: Waiting = at_ease
     pause: Callable[[float], None] = time.sleep
-    lifetime_s: float | None = None
+    _outdated: set[str] = field(default_factory=set)
+    """Cohorts in which no round can be opened any more."""
+    _failures: list[str] = field(default_factory=list)
+    """What ended without a result since the last step that had one, in words."""
 
     def run(self, federation: str, study: StudyView, period: str) -> RoundView:
-        """Enrol, open each step in turn, and follow it to the result.
+        """Enrol, open each step in turn, and follow it to the result. What ends without one is tried again, or repeated.
 
         Returns:
             The last round: done, or how it ended.
 
         Raises:
-            Misuse: enrolment failed, or a step ended without a sum too often.
+            Misuse: `ATTEMPTS` in a row ended without a result.
             PeerFault: what the coordinator refuses for good.
+            Unreachable: the coordinator is out of reach.
         """
-        cohort = self.formed(self._cohort(federation, study, period))
-        last, attempts = None, 0
+        question = read_content(self.client.study(federation, study.study).content).question
         while True:
-            newest = self.client.round(cohort.rounds[-1]) if cohort.rounds else None
-            if newest is not None and (last is None or newest.round != last.round):
-                last = self.ended(newest)
-                attempts = attempts + 1 if last.state in {"voided", "erased"} else 0
-            cohort = self.client.cohort(cohort.cohort)
-            if cohort.step is None or (last is not None and last.state in {"failed", "lost"}):
-                if last is None:
-                    raise Misuse(f"{study.name}, period {period} is over: its records were summed before")
-                return last
-            if attempts >= ATTEMPTS:
+            if (live := self._live(federation, study, period)) is not None:
+                self._follow(live)
+            found = next_of(question, period, self.client.chain(federation).links, self._done)
+            if found.step is None:
+                assert found.last is not None
+                return self.client.round(found.last)
+            if len(self._failures) >= ATTEMPTS:
                 raise Misuse(
-                    f"{attempts} attempts at step {cohort.step} ended without a sum: see `veilsum operator round status {last and last.round}`"
+                    f"{ATTEMPTS} times in a row step {found.step} of period {period} had no result. The last time: "
+                    f"{self._failures[-1]} Run the command again once the reason is gone"
                 )
-            if attempts:
-                self.tell(f"Nothing was opened. Trying step {cohort.step} again in {PAUSE_S:g} s.")
-                self.pause(PAUSE_S)
-            self._open(cohort)
-            cohort = self.client.cohort(cohort.cohort)
+            try:
+                cohort = self._cohort(federation, study, period, found)
+                if self._formed(cohort):
+                    self._open(cohort, found.step)
+            except Unreachable as lost:  # it may have been done: the next look tells
+                self.tell(f"{lost}. Looking again.")
 
-    def formed(self, view: CohortView) -> CohortView:
-        """Follow enrolment to its end. Raises Misuse if it failed."""
-        views = changes(lambda after: self.wait(partial(self.client.cohort, view.cohort, after)))
+    def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
+        """The run's round that is open; a federation has one at a time."""
+        rounds = self.client.federation(federation).rounds
+        view = self.client.round(rounds[-1]) if rounds else None
+        if view is None or view.ended or (view.spec.name, view.spec.period) != (study.name, period):
+            return None
+        return view
+
+    def _done(self, round_id: str) -> bool:
+        return self.client.round(round_id).state == "done"
+
+    def _follow(self, live: RoundView) -> None:
+        """Follow a round to its end, and say what comes next where it has no result."""
+        views = changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
+        while not (view := next(views)).ended:
+            self.tell(view)
+        self.tell(view)
+        step = view.spec.step
+        if view.state == "done":
+            self._failures.clear()
+        elif view.state in {"voided", "erased"}:
+            self._failed(
+                f"Step {step} ended without a sum ({why(view)}).",
+                "Nothing was opened or spent: it is tried again.",
+            )
+        elif view.state == "failed" and view.spec.noise is None:
+            members = ", ".join(view.survivors)
+            self._failed(
+                f"Step {step} was certified and has no result ({why(view)}).",
+                f"Its records are summed again, by exactly the members that were in it: {members}.",
+            )
+
+    def _failed(self, reason: str, what_next: str) -> None:
+        """Say it, and wait a little longer each time: until members that are gone are no longer taken for present."""
+        self._failures.append(reason)
+        self.tell(f"{reason} {what_next}")
+        self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
+
+    def _cohort(self, federation: str, study: StudyView, period: str, found: Next) -> CohortView:
+        """The newest cohort in which the step can be opened, or a new one."""
+        wanted = study.study, period, found.repeats
+        for run in reversed(self.client.runs(federation).runs):
+            usable = not run.over and run.cohort not in self._outdated
+            if usable and (run.study, run.period, run.repeats) == wanted:
+                return self.client.cohort(run.cohort)
+        return self.client.open_cohort(federation, study.study, period, found.repeats)
+
+    def _formed(self, cohort: CohortView) -> bool:
+        """Follow enrolment to its end; whether a cohort came of it."""
+        if cohort.state == "formed":
+            return True
+        views = changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
         while (view := next(views)).state == "enrolling":
             self.tell(view)
         self.tell(view)
         if view.state == "failed":
-            why = view.fault.detail if view.fault else "no reason given"
-            raise Misuse(f"enrolment failed: {why}. Run the command again to open another cohort")
-        return view
+            missing = sorted({*view.members} - {*view.cards})
+            detail = view.fault.detail if view.fault else "no reason given"
+            self._failed(f"Enrolment failed: {detail}.", f"It is opened again; missing: {names(missing)}.")
+        return view.state == "formed"
 
-    def ended(self, view: RoundView) -> RoundView:
-        """Follow a round to its end. After its latest end that takes reports of its decryptors, or the admin."""
-        views = changes(lambda after: self.wait(partial(self.client.round, view.round, after)))
-        warned = False
-        while not (view := next(views)).ended:
-            self.tell(view)
-            if view.state == "erasing" and not warned:
-                warned = True
-                self.tell(
-                    "The round's latest end has passed. It waits for its decryptors to run `veilsum member join` again, or for "
-                    f"`veilsum admin close {view.round}`."
+    def _open(self, cohort: CohortView, step: str) -> None:
+        """Open the step, or say why it can't be opened now.
+
+        Raises:
+            PeerFault: it can't be opened later either.
+        """
+        try:
+            self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=HEARD_S))
+        except PeerFault as fault:
+            named = {*fault.parties} - {"coordinator"}
+            if fault.cause is Cause.ROSTER_ROLLBACK:
+                self._outdated.add(cohort.cohort)
+                self.tell("The roster was replaced after enrolment: members enrol again.")
+            elif fault.cause is Cause.INDICATOR_MISMATCH and named:
+                self._outdated.add(cohort.cohort)
+                self._failed(
+                    f"Step {step} can't be opened in this cohort: {fault.detail}.", "Members enrol again."
                 )
-        self.tell(view)
-        return view
-
-    def _cohort(self, federation: str, study: StudyView, period: str) -> CohortView:
-        """The run's cohort: one that stands, or a new one."""
-        runs = [each for each in self.client.runs(federation).runs if _of(each, study, period)]
-        if runs:
-            view = self.client.cohort(runs[-1].cohort)
-            self.tell(f"Going on with the run of {study.name}, period {period}.")
-            return view
-        return self.client.open_cohort(federation, study.study, period)
-
-    def _open(self, cohort: CohortView) -> None:
-        """Open the next step, once enough members are there."""
-        told = ""
-        while True:
-            try:
-                self.wait(partial(self.client.open_round, cohort.cohort, lifetime_s=self.lifetime_s))
-            except PeerFault as fault:
-                if fault.cause not in _REFUSED_FOR_NOW:
-                    raise
-                if fault.detail != told:
-                    self.tell(f"Step {cohort.step} can't be opened yet: {fault.detail}")
-                    told = fault.detail
+            elif fault.cause in _REFUSED_FOR_NOW:
+                self.tell(f"Step {step} can't be opened yet: {fault.detail}.")
                 self.pause(PAUSE_S)
             else:
-                return
+                raise
 
 
 def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
@@ -177,7 +264,3 @@ def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
 def this_month() -> str:
     """The default period, for example 2026-11."""
     return datetime.now(UTC).strftime("%Y-%m")
-
-
-def _of(run: RunView, study: StudyView, period: str) -> bool:
-    return run.study == study.study and run.period == period and run.repeats is None and run.state != "failed"

@@ -13,15 +13,15 @@ from typing import Any
 
 import uvicorn
 
-from protocol.errors import Misuse
 from service.access.connections import Connection
 from service.app import create_app
 from service.keys import key_of
 from service.settings import Settings
-from service.storage.folder import FolderLock, make_folder
+from service.storage.folder import DataFolderLock, make_folder
 from service.telemetry import logs
 from veilsum.console import note
 from veilsum.processes import keep
+from veilsum.protocol.errors import Misuse
 
 GRACE_S = 5
 """Open long polls end at once; this is for what else is under way at SIGTERM."""
@@ -58,7 +58,7 @@ def run(
     # The app does the same at its start, but a server shows its errors as tracebacks.
     make_folder(settings.data_dir)
     if settings.database_url is None:
-        FolderLock(settings.data_dir).release()
+        DataFolderLock(settings.data_dir).release()
     public = key_of(settings).public
     tls = {
         "ssl_certfile": certificate,

@@ -1,4 +1,4 @@
-"""The work behind `veilsum train`: experiments under seeds, and what they leave in a folder."""
+"""The work behind `veilsum train`: experiments under seeds, and their output folders."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import distributed
 
-from protocol.errors import Misuse
 from training import (
     Classifier,
     Dataset,
@@ -23,34 +22,32 @@ from training import (
     extract_features,
     save_checkpoint,
 )
-from training.experiments import Experiment, Finished, diverged, load_experiment, merged, parse_change, run
+from training.experiments import Experiment, FinishedRun, diverged, load_experiment, merged, parse_change, run
 from training.hardware import Hardware, Precision
-from training.results import Result, write_result
+from training.results import RunResult, write_result
 from training.tracking import Tracker, trackers
 from training.workers import is_first
+from veilsum.protocol.errors import Misuse
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
-_WAIT = timedelta(
-    days=7
-)  # a process waits for the others while they train: torch's 30 minutes are less than some rounds take
+_WAIT = timedelta(days=7)  # processes wait for one another's rounds, some longer than torch's 30 minutes
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the command was asked for.
+    """The command's options.
 
     Attributes:
-        experiment: a shipped experiment's name, or a file's.
-        variants: of its variants, each laid over those before it.
-        changes: `key=value`, laid over it.
+        experiment: an experiment file, or an installed experiment's name.
+        variants: its variants, of which later ones override earlier ones.
+        changes: `key=value` overrides.
         seeds: one run each.
-        data: the data folder; VEILSUM_DATA's where None.
+        data: the data folder; VEILSUM_DATA's if None.
         workers: processes that train members.
-        device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
-        precision: what numbers are multiplied in; `auto` is bfloat16 on GPUs that have it.
-        compiled: whether steps are compiled first.
-        features: whether to write every member's features, as `veilsum member join` reads them.
-        analyse: whether results hold what reports draw of models and heads.
+        device: torch's name; with `cuda` each process of torchrun takes another GPU.
+        precision: `auto` is bfloat16 on GPUs that have it.
+        compiled: compile steps first.
+        features: write every member's features, as `veilsum member join` reads them.
         track: `tensorboard`, `mlflow`.
     """
 
@@ -64,28 +61,27 @@ class Choices:
     precision: Precision = "auto"
     compiled: bool = False
     features: bool = False
-    analyse: bool = False
     track: tuple[str, ...] = ()
     loaded: Experiment = field(init=False)
 
     def __post_init__(self) -> None:
         changes = merged(*map(parse_change, self.changes))
         loaded = load_experiment(self.experiment, self.variants, changes)
-        if self.changes and "scale" not in changes:  # another task than the file's: reports must say so
+        if self.changes and "scale" not in changes:  # reports must say that this is another task
             scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
             loaded = loaded.model_copy(update={"scale": scale})
         object.__setattr__(self, "loaded", loaded)
 
 
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """One run a seed; a summary with means over them.
+    """Run every seed, and summarise the runs.
 
-    Every seed has a folder `seed-N` below the output: `run.safetensors`, from which an interrupted run goes on bit for bit,
+    Each seed has a folder `seed-N` in the output: `run.safetensors`, from which an interrupted run resumes,
     `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
 
     Raises:
-        Misuse: the device is none, or some of several seeds diverged; the others' folders are whole all the same.
-        DivergedError: the only seed did.
+        Misuse: the device is unusable, or some of several seeds diverged; the other seeds' folders are complete.
+        DivergedError: the only seed diverged.
     """
     try:
         hardware = Hardware.named(
@@ -117,14 +113,14 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
 
 
 def _device(name: str) -> str:
-    """Each of torchrun's processes on a machine takes a GPU of its own where none is named by its number."""
+    """Give each process of torchrun its own GPU, unless the device has a number."""
     rank = os.environ.get("LOCAL_RANK")
     return f"cuda:{rank}" if name == "cuda" and rank is not None else name
 
 
 def _one(
     choices: Choices, seed: int, folder: Path, hardware: Hardware, tell: Callable[[str], None]
-) -> Result:
+) -> RunResult:
     folder.mkdir(exist_ok=True)
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
@@ -138,7 +134,6 @@ def _one(
                 workers=choices.workers,
                 hardware=hardware,
                 progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
-                analyses=choices.analyse,
             )
         except DivergedError as error:
             if is_first():
@@ -173,20 +168,20 @@ class _Progress:
             tracker.round(record)
 
 
-def _leave_features(finished: Finished, folder: Path) -> None:
+def _leave_features(finished: FinishedRun, folder: Path) -> None:
     classifier, prepared = finished.trained.classifier, finished.prepared
     write_members(folder, classifier, prepared.data.train, prepared.partition)
     write_features(folder / "test.npz", classifier, prepared.data.test)
 
 
-def _leave(finished: Finished, result: Result, folder: Path) -> None:
+def _leave(finished: FinishedRun, result: RunResult, folder: Path) -> None:
     classifier = finished.trained.classifier
     preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
     write_result(result, folder / "result.json")
 
 
-def _summary(experiment: Experiment, results: Sequence[Result], output: Path) -> dict[str, Any]:
+def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "experiment": experiment.name,
         "method": experiment.method,
@@ -215,7 +210,7 @@ def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
 
 
 def write_members(output: Path, classifier: Classifier, data: Dataset, partition: Partition) -> None:
-    """Each member's features and labels, as `veilsum member join` reads them."""
+    """Write each member's features and labels, as `veilsum member join` reads them."""
     width = len(str(len(partition.members) - 1))
     for index, rows in enumerate(partition.members):
         write_features(
@@ -224,14 +219,14 @@ def write_members(output: Path, classifier: Classifier, data: Dataset, partition
 
 
 def write_features(path: Path, classifier: Classifier, data: Dataset) -> None:
-    """Features (n, dim) float32 of length 1, and labels (n,)."""
+    """Write features (n, dim), float32 of length 1, and labels (n,)."""
     features = extract_features(classifier, data.x).numpy()
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     np.savez(path, features=features / np.maximum(lengths, 1e-12), labels=data.y.numpy())
 
 
 def listing(available: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """A row for each shipped experiment."""
+    """List the installed experiments."""
     return [
         {"experiment": name, "variants": list(variants), "method": load_experiment(name).method}
         for name, variants in available.items()

@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.load.playing import RING_BITS, Load, run
 from benchmarks.serving import TOKEN, Served, coordinator
-from protocol.round_spec import CHUNK_ELEMENTS
 from service.storage.blobs import FileBlobs
+from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
 EVERY_S = 0.5
 PROMISED_MEMBERS, PROMISED_MB, INGEST, MEMORY_MB = 100, 40.0, 0.35, 200.0

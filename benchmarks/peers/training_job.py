@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from training.algorithms import Round
+from training.algorithms import TrainingRound
 from training.data import Dataset, Split
 from training.evaluate import evaluate
 from training.federated import train
@@ -67,7 +67,7 @@ def trainer(job: Job) -> LocalTrainer:
 
 def local_update(job: Job, member: int, index: int, weights: dict[str, torch.Tensor]) -> Any:
     recipe = job.recipe
-    round_ = Round(index, recipe.lr_at(index), job.members, recipe.momentum)
+    round_ = TrainingRound(index, recipe.lr_at(index), job.members, recipe.momentum)
     return trainer(job)(Task(member, round_, weights, (), ()))
 
 

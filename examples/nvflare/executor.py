@@ -17,10 +17,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from calibration import CalibrationError
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk.errors import ClientError
-from protocol.errors import Misuse, PeerFault
+from veilsum.calibration import CalibrationError
+from veilsum.protocol.errors import Misuse, PeerFault
 
 Features = Callable[[dict[str, Any]], tuple[Any, Any]]
 
@@ -33,7 +33,7 @@ class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped he
         identity: the folder of this site's identity.
         admin_key: the admin's public key, 64 hexadecimal digits.
         features: "module:function" from the task's weights, a dictionary of arrays, to features (n, dim) and labels (n,).
-        approve: approval digest, or name, of the study that this site takes part in.
+        approve: approval digest of the study that this site takes part in.
         task: the task's name.
     """
 

@@ -1,4 +1,4 @@
-"""A body comes when there is room for it and at a least rate, or its request ends; whatever a request holds is given back when it ends."""
+"""Bodies of requests: each comes when there is room for it and at a least rate, or its request ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,25 +6,24 @@ from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.request_signature import WITH_BODY
 from service.access.limits import TooMany
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.request_signature import WITH_BODY
 
 _AGAIN_S = 5
-"""After which whoever found no room is to ask again."""
+"""When to ask again after finding no room."""
 ENDING = "veilsum.ending"
-"""In a request's scope: what is closed once it is answered, streams and all."""
+"""In a request's scope: an ExitStack that is closed once the request is answered, streams included."""
 
 
 class Bodies:
-    """ASGI middleware; the times stand in the app's `state.pace`, set at start."""
+    """ASGI middleware, by the Pace in the app's `state.pace`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -38,23 +37,23 @@ class Pace:
     """How fast a body must come.
 
     Args:
-        grace_s: for its first byte, and in all beside what follows from the rate.
-        bytes_per_s: least rate on average.
+        grace_s: for its first byte, and for the rest beside what the rate gives it.
+        bytes_per_s: least average rate.
     """
 
-    def __init__(self, grace_s: float, bytes_per_s: float) -> None:
+    def __init__(self, grace_s: float = 20.0, bytes_per_s: float = 8192.0) -> None:
         self._grace_s, self._bytes_per_s = grace_s, bytes_per_s
 
     def kept(self, receive: Receive) -> Receive:
-        """`receive` for one request; it raises PeerFault(body-incomplete) once the body is late, or never to come."""
+        """Wrap one request's `receive`: it raises PeerFault(body-incomplete) when the body is late or its connection ends."""
         due_s: float | None = None
         size, whole = 0, False
 
         async def received() -> Message:
             nonlocal due_s, size, whole
-            if whole:  # from here on it waits for the caller to go
+            if whole:  # now this waits for the caller to go
                 return await receive()
-            if due_s is None:  # nobody waits for a body before the caller is known
+            if due_s is None:  # the body is not read before the caller is known
                 due_s = asyncio.get_running_loop().time() + self._grace_s
             try:
                 async with asyncio.timeout_at(due_s):
@@ -74,11 +73,10 @@ class Pace:
 
 
 class Room:
-    """How much of bodies is in memory at once: one for which there is no room is not read yet, first come, first served.
+    """The memory for bodies. A body without room is not read yet, first come, first served: it waits with its sender.
 
-    So many uploads at once neither fill the memory nor keep small calls waiting behind them: what is not read waits with its sender.
-    A body that is announced and does not come keeps nobody out for long: it has a part of the room for a moment, and all that it needs,
-    come what may, once it is whole.
+    So many uploads at once neither fill the memory nor delay small calls. A body that is announced and does not come takes a part of the
+    room for a moment only; all that it needs it takes, whatever is free, once it is whole.
 
     Args:
         size: bytes.
@@ -86,16 +84,16 @@ class Room:
     """
 
     SMALL = 1 << 16
-    """Bodies up to so many bytes need no room: a server has read as much before anybody looks."""
+    """Bodies of up to so many bytes need no room: the server has read as much already."""
     MOMENT_S, PARTS = 0.1, 8
 
     def __init__(self, size: int, wait_s: float = 20.0) -> None:
         self._size, self._wait_s = size, wait_s
         self._taken, self._given_back = 0, asyncio.Event()
-        self._turn = asyncio.Lock()  # it is fair
+        self._turn = asyncio.Lock()  # asyncio's locks are fair
 
     async def enter(self, size: int, ending: ExitStack) -> Callable[[], None]:
-        """Wait for room for a body of `size` bytes, and keep it until `ending` closes; TooMany where none comes in time.
+        """Wait for room for a body of `size` bytes, and keep it until `ending` closes; TooMany if none comes in time.
 
         Returns:
             What to call once the body is whole.

@@ -1,13 +1,13 @@
-"""Whoever sends a request."""
+"""Who sends a request."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.access import Scope
+from veilsum.protocol.access import Scope
 
 
-class Kind(StrEnum):
-    """What somebody is to this coordinator."""
+class Role(StrEnum):
+    """What a caller is to this coordinator."""
 
     ANYBODY = "anybody"
     MEMBER = "member"
@@ -17,26 +17,25 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever sends a request.
+    """Who sends a request.
 
     Attributes:
-        kind: what it is.
+        role: what it is.
         name: a member's id, a token's id, or who an issuer says it is; empty for anybody.
-        federation: a member's or an admin's, in hexadecimal.
+        federation: a member's or an admin's, or the only one that an operator's token works for, in hexadecimal.
         scopes: what an operator may do.
     """
 
-    kind: Kind
+    role: Role
     name: str = ""
     federation: str = ""
     scopes: frozenset[Scope] = frozenset()
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}" if self.kind in {Kind.MEMBER, Kind.OPERATOR} else str(self.kind)
+        return f"{self.role} {self.name}" if self.role in {Role.MEMBER, Role.OPERATOR} else str(self.role)
 
     def may(self, scope: Scope) -> bool:
-        """Whether an operator may do this."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-ANYBODY = Caller(Kind.ANYBODY)
+STRANGER = Caller(Role.ANYBODY)

@@ -1,4 +1,4 @@
-"""Who sends a request: known by its headers alone, before any of its body is read."""
+"""Who sends a request, by its headers alone, before any of its body is read."""
 
 import asyncio
 import hashlib
@@ -8,10 +8,14 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.messages import Roster
-from protocol.request_signature import (
+from service.access.callers import Caller, Role
+from service.access.issuer import Issuer
+from service.access.nonces import Nonce, Nonces, signer_of
+from service.access.tokens import Tokens, unauthorised
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Roster
+from veilsum.protocol.request_signature import (
     ADMIN,
     CONTENT_DIGEST,
     SIGNATURE,
@@ -20,11 +24,6 @@ from protocol.request_signature import (
     Target,
     digest_of,
 )
-from service.access.callers import Caller, Kind
-from service.access.issuer import Issuer
-from service.access.nonces import Nonce, Nonces, signer_of
-from service.access.tokens import Tokens, unauthorised
-from service.listed import Listed
 
 _PORTS = {"http": ":80", "https": ":443"}
 
@@ -33,12 +32,12 @@ class Gate:
     """Tells who sends a request.
 
     Args:
-        nonces: those that were used.
-        tokens: operators'.
+        nonces: of signed requests.
+        tokens: operators' own.
         now: Unix time in seconds.
         skew_s: how far a signer's clock may be off.
         public_url: the address that members use, where a proxy hides it; None to go by the Host header.
-        issuer: of other tokens of operators, if there is one; also an attribute.
+        issuer: of operators' other tokens; also an attribute.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Gate:
         self._prefix = parts.path.rstrip("/")
 
     async def operator(self, request: Request) -> Caller:
-        """An operator, by a token made here or by the issuer; PeerFault: unauthorised, unavailable."""
+        """Return the operator whose token, made here or by the issuer, a request shows; PeerFault: unauthorised, unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised()
@@ -65,7 +64,7 @@ class Gate:
         return caller
 
     async def bearer(self, token: str) -> tuple[Caller, float]:
-        """Whose token this is, and the Unix time at which it ends as the token itself says it; PeerFault as `operator`."""
+        """Return whose token this is, and its end in Unix time as an issuer's token says it; PeerFault as `operator`."""
         try:
             return await self._tokens.caller(token), math.inf
         except PeerFault:
@@ -73,12 +72,12 @@ class Gate:
                 raise
         return await self.issuer.caller(token)
 
-    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster | Listed]]) -> Caller:
-        """A member of the roster, by its signature.
+    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
+        """Return the member of the roster that signed a request.
 
         Args:
             request: signed.
-            roster: finds whose members may call; asked once the signature has the profile's form and time.
+            roster: finds the roster, once the signature has the profile's form and time.
 
         Raises:
             PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `roster`.
@@ -93,10 +92,10 @@ class Gate:
                 Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
             ) from fault
         self._verify(request, signature, public, federation)
-        return Caller(Kind.MEMBER, signature.keyid, federation)
+        return Caller(Role.MEMBER, signature.keyid, federation)
 
     async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
-        """The federation's admin, by its signature; PeerFault as `member`."""
+        """Return the federation's admin, who signed a request; PeerFault as `member`."""
         signature = self._signature(request)
         if signature.keyid != ADMIN:
             raise PeerFault(
@@ -106,7 +105,7 @@ class Gate:
             )
         name = await federation()
         self._verify(request, signature, bytes.fromhex(name), name)
-        return Caller(Kind.ADMIN, ADMIN, name)
+        return Caller(Role.ADMIN, ADMIN, name)
 
     def _signature(self, request: Request) -> RequestSignature:
         signature = RequestSignature.parse(_field(request, SIGNATURE_INPUT), _field(request, SIGNATURE))
@@ -114,7 +113,7 @@ class Gate:
         return signature
 
     async def take(self, request: Request) -> None:
-        """Take a request that was let in by its signature, once; PeerFault: request-replayed."""
+        """Take the nonce of a signed request; PeerFault: request-replayed."""
         nonce: Nonce | None = getattr(request.state, "nonce", None)
         if nonce is not None:
             await self._nonces.use(nonce)
@@ -126,7 +125,7 @@ class Gate:
         request.state.nonce = Nonce(signer_of(federation, signature.keyid), signature.nonce, expires_s)
 
     def target(self, request: Request) -> Target:
-        """The request as its sender addressed it."""
+        """Return the request's target as its sender addressed it."""
         scope = request.scope
         return Target(
             method=request.method,
@@ -137,7 +136,7 @@ class Gate:
 
 
 async def check_digest(request: Request) -> bytes:
-    """The SHA-256 of a signed request's body, once it is read; PeerFault: digest-mismatch, malformed-request without a length."""
+    """Read a signed request's body and return its SHA-256; PeerFault: digest-mismatch, malformed-request without a length."""
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
     named, body = digest_of(_field(request, CONTENT_DIGEST)), await request.body()
@@ -150,20 +149,15 @@ async def check_digest(request: Request) -> bytes:
 
 
 def headers_signed(request: Request, target: Target) -> str:
-    """What a signature is checked against, beside the method: `name=value` each, the path with its query where it has one."""
+    """Return what a signature is checked against beside the method, as `name=value` pairs."""
     names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
     path = f"{target.path}?{target.query}" if target.query else target.path
-    return " ".join(
-        [
-            f"authority={target.authority}",
-            f"path={path}",
-            *(f"{name}={_field(request, name)}" for name in names),
-        ]
-    )
+    signed = " ".join(f"{name}={_field(request, name)}" for name in names)
+    return f"authority={target.authority} path={path} {signed}"
 
 
 def _field(request: Request, name: str) -> str:
-    """A header's value, its lines joined (RFC 9421 §2.1)."""
+    """Join a header's lines (RFC 9421 §2.1)."""
     return ", ".join(value.strip() for value in request.headers.getlist(name))
 
 

@@ -1,11 +1,11 @@
-"""Who may call a route. Every route says it, by a guard, which is asked before the route's body is read."""
+"""Who may call a route. Every route names a guard, which is asked before the route's body is read."""
 
 import asyncio
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, suppress
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,22 +16,21 @@ from fastapi.security.base import SecurityBase
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from protocol.access import Scope
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import Roster
-from protocol.published import CombinedRecord
-from protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
-from protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
-from protocol.study import read_content
 from service.access.bodies import ENDING
-from service.access.callers import ANYBODY, Caller, Kind
+from service.access.callers import STRANGER, Caller, Role
 from service.access.gate import Gate, check_digest
 from service.access.limits import Limits, TooMany
 from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
-from service.listed import Listed
+from veilsum.protocol.access import Scope
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import Roster
+from veilsum.protocol.record import CombinedRecord
+from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
+from veilsum.protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from veilsum.protocol.study import read_content
 
 _TOKEN = HTTPBearer(
     auto_error=False, scheme_name="OperatorToken", description="an operator's token (docs/access.md)"
@@ -53,7 +52,7 @@ _SIGNED = (
 )
 
 _NAMED_MAX = 64
-"""Characters of a path's name that the log takes: the longest that any route takes has as many."""
+"""Characters of a path's name that the audit log takes, as many as the longest name that any route takes."""
 _NAMES = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
@@ -61,200 +60,191 @@ _NAMES = {
     "combination": ROUND_PATTERN,
     "member": MEMBER_PATTERN,
 }
+Admission = Callable[[Request], Awaitable[Caller]]
+"""Finds out who sends a request, by its headers alone; PeerFault where they may not."""
 
 
-class Guard(ABC):
+@dataclass(frozen=True, eq=False)
+class Guard:
     """Who may call a route.
 
     Attributes:
+        admit: lets callers in.
         schemes: how the API document says it.
-        causes: what it refuses callers for.
+        causes: what callers are refused for.
+        public: whether anybody is let in.
         limited: whether callers have limits here.
+        document: for a route's `openapi_extra`.
     """
 
-    schemes: ClassVar[tuple[SecurityBase, ...]] = ()
-    causes: ClassVar[tuple[Cause, ...]] = ()
-    limited: ClassVar[bool] = True
-
-    @abstractmethod
-    async def admit(self, request: Request) -> Caller:
-        """Whoever sends the request, known by its headers alone; PeerFault where it may not."""
+    admit: Admission
+    schemes: tuple[SecurityBase, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    public: bool = False
+    limited: bool = True
+    document: dict[str, Any] = field(default_factory=dict)
 
     async def __call__(self, request: Request) -> Caller:
-        """The caller, as the route was told before."""
         caller: Caller = request.state.caller
         return caller
 
     @property
     def dependencies(self) -> list[Dependency]:
-        """For a route's `dependencies`."""
+        """What a route lists as `dependencies`."""
         return [Depends(self), *(Depends(cast("Any", scheme)) for scheme in self.schemes)]
 
 
-class Anybody(Guard):
-    """Anybody: what is asked for is public."""
-
-    async def admit(self, request: Request) -> Caller:
-        """Unseen."""
-        del request
-        return ANYBODY
+async def _anybody(request: Request) -> Caller:  # noqa: ARG001 - an Admission
+    return STRANGER
 
 
-class MemberOrAnybody(Anybody):
-    """Anybody, and a member of the path's federation as itself: by its signature it is heard from (`service.heard`).
-
-    A signature that does not hold, or was there before, changes nothing: the request is anybody's.
-    """
-
-    document: ClassVar[dict[str, Any]] = {"security": [{}, {_SIGNATURE.scheme_name: []}]}
-    """For a route's `openapi_extra`: a scheme among the dependencies would be said to be needed."""
-
-    async def admit(self, request: Request) -> Caller:
-        """By a signature where there is one that holds, else unseen."""
-        if SIGNATURE_INPUT in request.headers:
-            with suppress(PeerFault):
-                return await gate_of(request).member(request, lambda: _roster(request))
-        return ANYBODY
+async def _signed(request: Request) -> Caller:
+    """Admit a member under the roster of the round, cohort or federation that the path names."""
+    return await gate_of(request).member(request, lambda: _roster(request))
 
 
-class Machines(Anybody):
-    """Whoever watches the process: an answer costs no more than a refusal, and refusing it would look like a dead process."""
-
-    limited = False
-
-
-class Member(Guard):
-    """The member that the path names; where it names none, any member of the path's federation."""
-
-    schemes = (_SIGNATURE,)
-    causes = (*_SIGNED, Cause.NOT_FOUND)
-
-    async def admit(self, request: Request) -> Caller:
-        """By its signature, under the roster of the round, cohort or federation that the path names."""
-        caller = await gate_of(request).member(request, lambda: _roster(request))
-        named = request.path_params.get("member", caller.name)
-        if named != caller.name:
-            raise PeerFault(
-                Cause.FORBIDDEN, f"this is {named}'s alone, and {caller.name} has signed", [caller.name]
-            )
-        return caller
+async def _signed_or_anybody(request: Request) -> Caller:
+    """Admit a member as itself, so that it is heard from (`service.liveness`), and everybody else, bad signatures included."""
+    if SIGNATURE_INPUT in request.headers:
+        with suppress(PeerFault):
+            return await _signed(request)
+    return STRANGER
 
 
-class Operator(Guard):
-    """An operator whose token has this scope.
+async def _member(request: Request) -> Caller:
+    """Admit the member that the path names; where it names none, any member of the path's federation."""
+    caller = await _signed(request)
+    named = request.path_params.get("member", caller.name)
+    if named != caller.name:
+        raise PeerFault(
+            Cause.FORBIDDEN, f"this is {named}'s alone, and {caller.name} has signed", [caller.name]
+        )
+    return caller
 
-    Args:
-        scope: that it takes.
-    """
 
-    schemes: ClassVar[tuple[SecurityBase, ...]] = (_TOKEN,)
-    causes: ClassVar[tuple[Cause, ...]] = (Cause.UNAUTHORISED, Cause.FORBIDDEN)
+async def _reader(request: Request) -> Caller:
+    """Admit a member whom the admin lists as a reader, in the round's roster and in the newest."""
+    caller = await _signed(request)
+    newest = await coordinator_of(request).federations.newest(caller.federation)
+    if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
+        raise PeerFault(
+            Cause.FORBIDDEN,
+            f"{caller.name} may not read sums: have the admin sign a roster with --reader {caller.name}, before the round",
+            [caller.name],
+        )
+    return caller
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
 
-    async def admit(self, request: Request) -> Caller:
-        """By its token."""
+async def _admin(request: Request) -> Caller:
+    """Admit the admin of the path's federation."""
+    return await gate_of(request).admin(request, lambda: _federation(request))
+
+
+def _operator(scope: Scope) -> Admission:
+    """Admit an operator whose token has a scope."""
+
+    async def admit(request: Request) -> Caller:
         caller = await gate_of(request).operator(request)
-        if not caller.may(self.scope):
+        if not caller.may(scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
-                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'of nobody'}: this takes '{self.scope}'",
+                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'of nobody'}: this takes '{scope}'",
             )
+        await check_federation(request, caller)
         return caller
 
-
-class ReaderOrOperator(Operator):
-    """A member whom the admin lists as a reader, in the round's roster and in the newest, or an operator."""
-
-    schemes = (_TOKEN, _SIGNATURE)
-    causes = (Cause.UNAUTHORISED, *_SIGNED, Cause.NOT_FOUND)
-
-    async def admit(self, request: Request) -> Caller:
-        """By a signature where there is one, else by a token."""
-        if SIGNATURE_INPUT not in request.headers:
-            return await super().admit(request)
-        caller = await gate_of(request).member(request, lambda: _roster(request))
-        newest = await coordinator_of(request).federations.newest(caller.federation)
-        if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
-            raise PeerFault(
-                Cause.FORBIDDEN,
-                f"{caller.name} may not read sums: have the admin sign a roster with --reader {caller.name}, before the round",
-                [caller.name],
-            )
-        return caller
+    return admit
 
 
-class HeadReader(Operator):
-    """Who may read a head: a member of the federation or an operator, and anybody where the study says so."""
+async def check_federation(request: Request, operator: Caller) -> None:
+    """Refuse an operator whose token works for another federation than the path's; PeerFault: forbidden, not-found."""
+    if not operator.federation:
+        return
+    path = _path(request)
+    named = path["federation"] if "federation" in path else (await _roster(request)).federation.hex()
+    if named != operator.federation:
+        raise PeerFault(
+            Cause.FORBIDDEN, f"token {operator.name} works for federation {operator.federation} only"
+        )
 
-    schemes = (_TOKEN, _SIGNATURE)
-    causes = (Cause.UNAUTHORISED, *_SIGNED, Cause.NOT_FOUND)
 
-    async def admit(self, request: Request) -> Caller:
-        """By a signature where there is one, else by a token; by neither where anyone may read."""
+def operators(scope: Scope) -> Guard:
+    """Guard a route for operators whose token has a scope."""
+    return Guard(_operator(scope), (_TOKEN,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
+
+
+def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = False) -> Admission:
+    """Admit by a signature where there is one, else by a token; by neither where the study makes its heads public."""
+    operator = _operator(scope)
+
+    async def admit(request: Request) -> Caller:
         if SIGNATURE_INPUT in request.headers:
-            return await gate_of(request).member(request, lambda: _roster(request))
-        if "authorization" not in request.headers and await _is_public(request):
-            return ANYBODY
-        return await super().admit(request)
+            return await signed(request)
+        if public_heads and "authorization" not in request.headers and await _is_public(request):
+            return STRANGER
+        return await operator(request)
+
+    return admit
 
 
-class AdminOrOperator(Operator):
-    """The admin of the path's federation, or an operator, who passes on what the admin signed."""
-
-    schemes = (_TOKEN, _SIGNATURE)
-    causes = (Cause.UNAUTHORISED, *_SIGNED)
-
-    async def admit(self, request: Request) -> Caller:
-        """By a signature where there is one, else by a token."""
-        if SIGNATURE_INPUT not in request.headers:
-            return await super().admit(request)
-        return await gate_of(request).admin(request, lambda: _federation(request))
+_BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
+ANYBODY = Guard(_anybody, public=True)
+MACHINES = Guard(_anybody, public=True, limited=False)
+"""Probes: an answer costs no more than a refusal, which would look like a dead process."""
+WAITING = Guard(
+    _signed_or_anybody, public=True, document={"security": [{}, {_SIGNATURE.scheme_name: []}]}
+)  # a scheme among the dependencies would be said to be needed
+MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
+AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
+READERS = Guard(_also_operators(_reader, Scope.SUMS), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
+HEADS = Guard(_also_operators(_signed, Scope.SUMS, public_heads=True), _BOTH, READERS.causes)
+PUBLISHING, CLOSING = (
+    Guard(_also_operators(_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
+    for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
+)
+"""The admin, or an operator who passes on what the admin signed."""
 
 
 class GuardedRoute(APIRoute):
-    """A route that asks its guard first, then reads the body; Misuse for one that names no guard."""
+    """A route that asks its guard, then reads the body; Misuse for one that names no guard."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, behind its guard."""
         inner, guard = super().get_route_handler(), guard_of(self)
 
         async def handle(request: Request) -> Response:
             request.state.caller = caller = await _admitted(request, guard)
             if request.method not in WITH_BODY:
                 return await inner(request)
-            # Whatever changes something is in the log before anybody is told what came of it.
+            # A change is in the log before anybody is told what came of it.
             request.state.made = list[str]()
             try:
-                # Until it is answered, and not until the answer is taken: a client that reads nothing keeps no room.
+                # The room is free once the request is answered: a client that does not read its answer keeps none.
                 with ExitStack() as place:
                     whole = await request.app.state.room.enter(_length(request), place)
-                    if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
+                    if caller.role in {Role.MEMBER, Role.ADMIN}:
                         request.state.digest = await check_digest(request)
                     else:
-                        # Here, where a body that does not come is told from one that can't be parsed.
+                        # Here a body that does not come is told from one that can't be parsed.
                         await request.body()
                     whole()
                     response = await inner(request)
                     request._body = b""  # noqa: SLF001 - Starlette keeps it until the answer is taken
             except BaseException as error:
-                await _record(request, self.path, _outcome(error))
+                await record(request, _outcome(error))
                 raise
-            await _record(request, self.path, DONE)
+            await record(request)
             return response
 
         return handle
 
 
 def _length(request: Request) -> int:
-    """Of the body, in bytes; 0 where it is not said, as no signed one may (`check_digest`)."""
+    """Bytes of the body; 0 where it is not said, which no signed request may do (`check_digest`)."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else 0
 
 
 def guard_of(route: APIRoute) -> Guard:
-    """Who may call a route."""
     for each in route.dependencies:
         if isinstance(each.dependency, Guard):
             return each.dependency
@@ -262,37 +252,37 @@ def guard_of(route: APIRoute) -> Guard:
 
 
 async def _admitted(request: Request, guard: Guard) -> Caller:
-    """Whoever the guard lets in, within its limits; who proves nothing has used its address's."""
+    """Admit a caller within its limits; a request that is refused counts as its address's."""
     limits: Limits = request.app.state.limits
     try:
         caller = await guard.admit(request)
     except PeerFault:
-        limits.charge(ANYBODY, request)
+        limits.charge(STRANGER, request)
         raise
     if not guard.limited:
         return caller
-    if caller is not ANYBODY and isinstance(guard, Anybody):
-        # Sent before, too many, or a nonce that can't be kept: what is public is no less so for whoever signs.
+    if caller is not STRANGER and guard.public:
+        # Replayed, too many, or a nonce that can't be kept: a signature never makes a public route less public.
         with suppress(PeerFault, OSError, SQLAlchemyError):
             await _count(request, caller)
             return caller
-        caller = ANYBODY
+        caller = STRANGER
     try:
         await _count(request, caller)
     except TooMany:
         raise
     except PeerFault:
-        limits.charge(ANYBODY, request)
+        limits.charge(STRANGER, request)
         raise
     return caller
 
 
 async def _count(request: Request, caller: Caller) -> None:
-    """Take a caller's token and its request's nonce, and count it as under way; PeerFault: too-many-requests, or as `Gate.take`."""
+    """Charge a request to its caller, take its nonce, and count it as under way; PeerFault: too-many-requests, or as `Gate.take`."""
     limits: Limits = request.app.state.limits
-    # Before the nonce, which is a write, and as no more than a loan: or whoever sends a member's request again would use up its bucket.
+    # Before the nonce, which is a write; given back for a replay, or whoever replays a member's requests would use up its bucket.
     limits.charge(caller, request)
-    if caller is not ANYBODY:
+    if caller is not STRANGER:
         try:
             await gate_of(request).take(request)
         except PeerFault:
@@ -301,17 +291,24 @@ async def _count(request: Request, caller: Caller) -> None:
     request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
 
 
-async def _record(request: Request, path: str, outcome: str) -> None:
+async def record(request: Request, outcome: str = DONE) -> None:
+    """Write to the audit log what a caller did, unless it is nobody in particular."""
     audit: Audit = request.app.state.audit
-    caller: Caller = request.state.caller  # who a page has found out to be signed in, too
-    if caller.kind is Kind.ANYBODY:
+    caller: Caller = request.state.caller  # a page may have found out since
+    if caller.role is Role.ANYBODY:
         return
     named = (
         {"federation": caller.federation, **request.path_params} if caller.federation else request.path_params
     )
-    on = " ".join([*(f"{name}={value[:_NAMED_MAX]}" for name, value in named.items()), *request.state.made])
+    on = " ".join(
+        [
+            *(f"{name}={value[:_NAMED_MAX]}" for name, value in named.items()),
+            *getattr(request.state, "made", ()),
+        ]
+    )
     now_s = coordinator_of(request).now()
-    await audit.record(Deed(now_s, str(caller), f"{request.method} {path}", on, outcome))
+    action = f"{request.method} {request.scope['route'].path}"
+    await audit.record(Deed(now_s, str(caller), action, on, outcome))
 
 
 def _outcome(error: BaseException) -> str:
@@ -323,19 +320,17 @@ def _outcome(error: BaseException) -> str:
 
 
 def gate_of(request: Request) -> Gate:
-    """The app's gate."""
     gate: Gate = request.app.state.gate
     return gate
 
 
 def coordinator_of(request: Request) -> Coordinator:
-    """The app's coordinator."""
     coordinator: Coordinator = request.app.state.coordinator
     return coordinator
 
 
-async def _roster(request: Request) -> Roster | Listed:
-    """Under which the path's round or cohort was formed, or the federation's newest; PeerFault(not-found)."""
+async def _roster(request: Request) -> Roster:
+    """Find the roster of the path's round or cohort, or the federation's newest; PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
         found: Roster = (await here.round(path["round_id"])).attempt.roster
@@ -365,7 +360,7 @@ async def _is_public(request: Request) -> bool:
 
 
 async def _federation(request: Request) -> str:
-    """The path's, or the one that its round belongs to; PeerFault: unauthorised, not-found."""
+    """Find the path's federation, or that of its round; PeerFault: unauthorised, not-found."""
     named = _path(request).get("federation")
     if named is None:
         return (await _roster(request)).federation.hex()
@@ -374,7 +369,7 @@ async def _federation(request: Request) -> str:
 
 
 def _path(request: Request) -> dict[str, str]:
-    """The path's names, which nobody else has looked at yet; PeerFault(malformed-request)."""
+    """Check the path's names, as nobody has yet; PeerFault(malformed-request)."""
     for name, value in request.path_params.items():
         if name in _NAMES and not re.fullmatch(_NAMES[name], value):
             raise PeerFault(Cause.MALFORMED_REQUEST, f"path.{name}: must match {_NAMES[name]}")

@@ -1,4 +1,4 @@
-"""Operators whom an issuer knows: its tokens, by OpenID Connect (docs/access.md).
+"""Operators that an issuer knows: its tokens, by OpenID Connect (docs/access.md).
 
 Authorization: Bearer JWT ──▶ kid ──▶ the issuer's key ──▶ signature, issuer, audience, times ──▶ claim ──▶ scopes
 """
@@ -13,33 +13,31 @@ from typing import Any
 import jwt
 from jwt import PyJWKClient, PyJWKClientConnectionError, PyJWKClientError, PyJWKSetError, PyJWTError
 
-from protocol.access import Scope
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from service.access.callers import Caller, Kind
+from service.access.callers import Caller, Role
 from service.settings import OpenIDConnect
+from veilsum.protocol.access import Scope
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 ALGORITHMS = ("RS256", "ES256")
-"""No other, whatever a token or a key says: none of them is symmetric."""
+"""The only ones, whatever a token or a key says. Neither is symmetric."""
 REQUIRED = ("iss", "aud", "sub", "exp", "iat")
 FETCH_S = 5.0
 AGAIN_S = 30.0
-"""Between two fetches for keys that nobody has heard of, or after one that failed."""
-KNOWN_S = 300.0
-"""For which a key that was seen at the issuer is believed in while the issuer is away."""
+"""Pause between two fetches for unknown keys, or after a fetch that failed."""
 SUBJECT = "oidc:"
-"""Before the name of whoever an issuer knows; the coordinator's own tokens have ids without a colon."""
+"""Stands before the name of an issuer's operator; the ids of the coordinator's own tokens have no colon."""
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class Issuer:
-    """Tells who an issuer's token is from.
+    """Tells whose an issuer's token is.
 
     Args:
-        trust: whom to believe, and what follows.
+        trust: whom to trust, and for what.
         skew_s: how far its clock may be off.
-        clock: seconds that only ever grow.
-        again_s: between two fetches that nobody but a caller gives reason for.
+        clock: monotonic seconds.
+        again_s: pause between two fetches that only a caller's token asks for.
     """
 
     def __init__(
@@ -49,45 +47,35 @@ class Issuer:
         clock: Callable[[], float] = time.monotonic,
         again_s: float = AGAIN_S,
     ) -> None:
-        self._trust, self._skew_s, self._clock, self._again_s = trust, skew_s, clock, again_s
-        self._keys, self._one = _Keys(trust, again_s), asyncio.Lock()
-        self._failed_s = -again_s
-        self._known: dict[str, tuple[jwt.PyJWK, float]] = {}
-
-    @property
-    def name(self) -> str:
-        """Its address."""
-        return self._trust.issuer
-
-    @property
-    def terms(self) -> str:
-        """Whom is believed here and what follows: where this changes, what was allowed by it ends."""
-        return self._trust.model_dump_json()
+        self.name = trust.issuer
+        self.terms = trust.model_dump_json()
+        """When these change, sessions that rest on them end."""
+        self._trust, self._skew_s = trust, skew_s
+        self._keys, self._one = _Keys(trust, clock, again_s), asyncio.Lock()
 
     async def caller(self, token: str) -> tuple[Caller, float]:
-        """Whose token this is, and the Unix time at which it ends; PeerFault: unauthorised, unavailable where the issuer's keys cannot be had."""
+        """Return whose token this is, and its end in Unix time; PeerFault: unauthorised, or unavailable without the issuer's keys."""
         try:
             claims = await self._claims(token)
-        except (PyJWTError, RecursionError) as error:  # JSON may be deeper than Python counts
-            # Without its words, which may quote the token.
+        except (PyJWTError, RecursionError) as error:  # JSON may be nested too deeply for Python
+            # Without the error's words, which may quote the token.
             raise self._refused(type(error).__name__) from error
         subject = claims["sub"]
         if not _SUBJECT.fullmatch(subject):
-            raise self._refused("its subject is none that a log can show")
+            raise self._refused("a log cannot show its subject")
         said = claims.get(self._trust.claim)
         words = said if isinstance(said, list) else [said]
         known = [self._trust.scopes.get(word) for word in words if isinstance(word, str)]
         scopes = frozenset[Scope]().union(*filter(None, known))
-        return Caller(Kind.OPERATOR, f"{SUBJECT}{subject}", scopes=scopes), float(claims["exp"])
+        return Caller(Role.OPERATOR, f"{SUBJECT}{subject}", scopes=scopes), float(claims["exp"])
 
     async def _claims(self, token: str) -> dict[str, Any]:
         kid = jwt.get_unverified_header(token).get("kid")
         if not isinstance(kid, str):
             raise self._refused("its header names no key")
-        key = await self._key(kid)
         claims: dict[str, Any] = jwt.decode(
             token,
-            key,
+            await self._key(kid),
             algorithms=ALGORITHMS,
             audience=self._trust.audience,
             issuer=self._trust.issuer,
@@ -97,46 +85,49 @@ class Issuer:
         return claims
 
     async def _key(self, kid: str) -> jwt.PyJWK:
-        async with self._one:  # a slow issuer holds up one thread
-            if self._clock() < self._failed_s + self._again_s:
-                # Whoever shows a token with a key that nobody knows keeps nobody else out.
-                key, until_s = self._known.get(kid, (None, 0.0))
-                if key is None or self._clock() > until_s:
-                    raise _unreachable(self._trust)
-            else:
-                try:
-                    key = await asyncio.to_thread(self._keys.get_signing_key, kid)
-                except (PyJWKClientConnectionError, PyJWKSetError, OSError, ValueError) as error:
-                    self._failed_s = self._clock()
-                    raise _unreachable(self._trust) from error
-                self._known[kid] = key, self._clock() + KNOWN_S
+        try:
+            async with self._one:  # a slow issuer holds up one thread
+                key = await asyncio.to_thread(self._keys.get_signing_key, kid)
+        except (PyJWKClientConnectionError, PyJWKSetError, OSError, ValueError) as error:
+            where = self._trust.jwks or self.name
+            raise PeerFault(
+                Cause.UNAVAILABLE, f"the keys of {where} cannot be fetched now; try again"
+            ) from error
         if key.algorithm_name not in ALGORITHMS:
-            raise self._refused(f"its key is none for {' or '.join(ALGORITHMS)}")
+            raise self._refused(f"its key is not for {' or '.join(ALGORITHMS)}")
         return key
 
     def _refused(self, why: str) -> PeerFault:
         return PeerFault(
-            Cause.UNAUTHORISED, f"the token of {self._trust.issuer} is refused ({why}): get a new one there"
+            Cause.UNAUTHORISED, f"the token of {self.name} is refused ({why}): get a new one there"
         )
 
 
 class _Keys(PyJWKClient):
-    """The issuer's keys, from where they are."""
+    """The issuer's keys, from a file or by discovery, kept for five minutes. A fetch that failed is not tried again at once."""
 
-    def __init__(self, trust: OpenIDConnect, again_s: float) -> None:
+    def __init__(self, trust: OpenIDConnect, clock: Callable[[], float], again_s: float) -> None:
         super().__init__(trust.issuer, timeout=FETCH_S, cooldown_duration=again_s)
-        self._trust = trust
+        self._trust, self._clock, self._again_s = trust, clock, again_s
+        self._failed_s = -again_s
 
     def fetch_data(self) -> Any:
-        """The key set, from the file or by discovery (OpenID Connect Discovery 1.0, 4)."""
-        if self._trust.jwks is not None:
-            return json.loads(self._trust.jwks.read_text("utf-8"))
+        if self._clock() < self._failed_s + self._again_s:
+            raise PyJWKClientConnectionError("the last fetch failed")
         try:
+            if self._trust.jwks is not None:
+                return json.loads(self._trust.jwks.read_text("utf-8"))
             return self._discovered()
-        except PyJWKClientError as error:  # of what was fetched, and not of the token
-            raise PyJWKClientConnectionError(str(error)) from error
+        except (
+            PyJWKClientError,
+            OSError,
+            ValueError,
+        ) as error:  # it is about the keys, and not about the token
+            self._failed_s = self._clock()
+            raise PyJWKClientConnectionError(type(error).__name__) from error
 
     def _discovered(self) -> dict[str, Any]:
+        """OpenID Connect Discovery 1.0, 4."""
         issuer = self._trust.issuer
         found = _fetched(issuer.rstrip("/") + "/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
@@ -150,9 +141,3 @@ class _Keys(PyJWKClient):
 def _fetched(uri: str) -> dict[str, Any]:
     found: dict[str, Any] = PyJWKClient(uri, cache_jwk_set=False, timeout=FETCH_S).fetch_data()
     return found
-
-
-def _unreachable(trust: OpenIDConnect) -> PeerFault:
-    return PeerFault(
-        Cause.UNAVAILABLE, f"the keys of {trust.jwks or trust.issuer} cannot be fetched now; try again"
-    )

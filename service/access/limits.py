@@ -1,6 +1,6 @@
-"""How much one caller may ask of this process: so many requests a second, and so many at once (docs/decisions/0020).
+"""How much one caller may ask of this process: so many requests a second, and so many at once (docs/decisions/coordinator.md).
 
-Whoever proves who it is has limits of its own; everybody else shares those of its address, and so do requests that prove nothing.
+Callers that prove who they are have limits of their own. All others share those of their address, and so do requests that prove nothing.
 """
 
 import math
@@ -13,14 +13,14 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from service.access.callers import Caller, Kind
+from service.access.callers import Caller, Role
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 BYTES_AT_ONCE = 128 << 20
-"""Of all bodies that one caller has under way, unless it is one alone: four lanes of the longest chunks."""
+"""Most bytes of all bodies that one caller has under way, or one body alone: four lanes of the longest chunks."""
 _FORGET_FROM = 1024
-"""Full buckets are the same as none: they are dropped when there are twice as many as after the last time, from here on."""
+"""Number of buckets from which full ones are dropped, each time there are twice as many as after the last time."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,28 @@ class Allowance:
 
     Attributes:
         per_s: requests a second in the long run.
-        burst: how many may come at once before that counts.
-        at_once: how many may be under way at the same time.
+        burst: requests at once before that counts.
+        at_once: requests under way at the same time.
         streams: how many of those may be streams of events, which are open for as long as a round runs.
     """
 
     per_s: float
     burst: int
     at_once: int
-    streams: int = 100
+    streams: int = 0
+
+    def at(self, per_s: float) -> "Allowance":
+        """Scale everything to another rate."""
+        counts = (self.burst, self.at_once, self.streams)
+        return Allowance(per_s, *(math.ceil(count * per_s / self.per_s) for count in counts))
+
+
+CALLER = Allowance(100.0, 2000, 64, streams=64)
+ADDRESS = Allowance(200.0, 20_000, 1024, streams=100)
 
 
 class TooMany(PeerFault):
-    """too-many-requests, and when to ask again.
-
-    Attributes:
-        after_s: whole seconds.
-    """
+    """too-many-requests, and after how many whole seconds to ask again."""
 
     def __init__(self, detail: str, after_s: int) -> None:
         super().__init__(Cause.TOO_MANY_REQUESTS, f"{detail}: wait {after_s} s")
@@ -57,8 +62,8 @@ class Limits:
 
     Args:
         named: for each member, admin and operator.
-        address: for each address, over everybody there who is none of those.
-        clock: seconds that only ever grow.
+        address: for each address, over all other requests from there.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class Limits:
         self._forget_at = _FORGET_FROM
 
     def charge(self, caller: Caller, request: Request) -> None:
-        """Take one token; TooMany, which takes none, where there is none left."""
+        """Take one token; TooMany, which takes none, where none is left."""
         who, allowed = self._of(caller, request)
         now_s = self._clock()
         full_s = max(now_s, self._full_s.get(who, now_s)) + 1 / allowed.per_s
@@ -83,51 +88,54 @@ class Limits:
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
     def give_back(self, caller: Caller, request: Request) -> None:
-        """The token that was taken for a request which turned out not to be the caller's own."""
+        """Return the token of a request that turned out not to be the caller's own."""
         who, allowed = self._of(caller, request)
         if who in self._full_s:
             self._full_s[who] -= 1 / allowed.per_s
 
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
-        """While a request, with a body of `size` bytes, is answered; TooMany where too many are, or too much of bodies."""
+        """Count a request with a body of `size` bytes while it is answered; TooMany for too many requests or bytes."""
         who, allowed = self._of(caller, request)
-        if self._under_way[who] >= allowed.at_once:
-            raise TooMany(f"{who} has {allowed.at_once} requests under way", 1)
         if self._bytes[who] and self._bytes[who] + size > BYTES_AT_ONCE:
             raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
-        self._under_way[who] += 1
-        self._bytes[who] += size
-        try:
-            yield
-        finally:
-            self._under_way[who] -= 1
-            self._bytes[who] -= size
-            if not self._under_way[who]:
-                del self._under_way[who], self._bytes[who]
+        with _counted(self._under_way, who, allowed.at_once, "requests under way", 1):
+            self._bytes[who] += size
+            try:
+                yield
+            finally:
+                self._bytes[who] -= size
+                if not self._bytes[who]:
+                    del self._bytes[who]
 
     @contextmanager
     def streaming(self, caller: Caller, request: Request) -> Iterator[None]:
-        """While a stream of events is open; TooMany where too many are."""
+        """Count a stream of events while it is open; TooMany for too many."""
         who, allowed = self._of(caller, request)
-        if self._streams[who] >= allowed.streams:
-            raise TooMany(f"{who} has {allowed.streams} streams open", 5)
-        self._streams[who] += 1
-        try:
+        with _counted(self._streams, who, allowed.streams, "streams open", 5):
             yield
-        finally:
-            self._streams[who] -= 1
-            if not self._streams[who]:
-                del self._streams[who]
 
     def _of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
-        if caller.kind is Kind.ANYBODY:
+        if caller.role is Role.ANYBODY:
             return f"address {_network(request)}", self._address
         return " ".join(filter(None, (str(caller), caller.federation))), self._named
 
 
+@contextmanager
+def _counted(counts: Counter[str], who: str, most: int, what: str, after_s: int) -> Iterator[None]:
+    if counts[who] >= most:
+        raise TooMany(f"{who} has {most} {what}", after_s)
+    counts[who] += 1
+    try:
+        yield
+    finally:
+        counts[who] -= 1
+        if not counts[who]:
+            del counts[who]
+
+
 def _network(request: Request) -> str:
-    """An IPv4 address, or the 64 bits of an IPv6 one that a site is given."""
+    """Return an IPv4 address, or the 64 bits of an IPv6 address that a site is given."""
     host = request.client.host if request.client else "unknown"
     try:
         address = ip_address(host)

@@ -1,8 +1,8 @@
 """Nonces of signed requests: each is taken once, by whichever process, until its request has expired.
 
-What has expired is forgotten, and a clock that is set may be wrong about that: ahead, and it forgets what is still taken once it is right
-again; behind, and it takes what was forgotten long ago. So of each signer it is remembered until when its nonces were forgotten,
-and what had to be sent by then is refused, whatever the clock says.
+Expired nonces are deleted, and a wrong clock may be wrong about that: one that is ahead deletes nonces that are valid again once it is
+set right, and one that is behind would take requests whose nonces were deleted long ago. So each signer has a row that says up to which
+expiry its nonces were deleted, and requests that expire earlier are refused, whatever the clock says.
 """
 
 import math
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
 from service.batches import Batches
 from service.storage.database import Database
 from service.storage.tables import nonces
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 FORGET_EVERY_S = 60.0
 CLOCKS_S = 60.0
-"""A nonce outlives its request by as much: the clock of another process may be behind this one's."""
+"""How much longer than its request a nonce is kept: another process's clock may be behind."""
 _FORGOTTEN = ""
-"""In place of a nonce, in the row that says until when a signer's were forgotten."""
+"""The nonce of the row that says up to which expiry a signer's nonces were deleted."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def signer_of(federation: str, keyid: str) -> str:
 
 
 async def newest(database: Database, signers: Collection[str]) -> dict[str, float]:
-    """When the last to expire of each one's requests does, or did, in Unix time; without those who had none let in.
+    """Return when each signer's last request expires, or did, in Unix time; none for a signer without requests.
 
-    Forgotten ones count: of each signer the newest's time is remembered.
+    Deleted nonces count: the newest one's time is remembered.
     """
     last = func.max(nonces.c.expires_s).label("last_s")
     query = select(nonces.c.signer, last).where(nonces.c.signer.in_(signers)).group_by(nonces.c.signer)
@@ -57,7 +57,7 @@ class Nonces:
     Args:
         database: shared by all processes of one coordinator.
         now: Unix time in seconds.
-        steady: seconds that only ever grow.
+        steady: monotonic seconds.
     """
 
     def __init__(
@@ -71,23 +71,23 @@ class Nonces:
         self._looked_s = steady()
 
     async def use(self, nonce: Nonce) -> None:
-        """Remember a nonce; PeerFault: request-replayed where it was used before, clock-skew where that is forgotten."""
+        """Take a nonce; PeerFault: request-replayed if it was used before, clock-skew if that may have been deleted."""
         if (fault := await self._batches.put(nonce)) is not None:
             raise fault
 
     async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
-        """For each, why it is refused; None where it is new."""
+        """Return for each why it is refused; None for a new one."""
         first = {(each.signer, each.nonce): each for each in reversed(batch)}
         async with self._database.transaction() as connection:
             if self._steady() >= self._looked_s + FORGET_EVERY_S:
                 self._looked_s = self._steady()
                 await self._forget(connection)
-            # In order, so that two processes that are sent the same ones don't wait for each other.
+            # In order, so that two processes with the same nonces never wait for each other.
             rows = [vars(each) for _, each in sorted(first.items())]
             fresh = await self._database.add_all(connection, nonces, rows)
-            # Only now: what another process forgets meanwhile has made room for them.
+            # After the insert: another process may have deleted nonces meanwhile.
             until_s = await self._forgotten(connection, {each.signer for each in batch})
-        # A nonce that came twice within the batch is the first one's.
+        # Of a nonce twice in the batch, the first is taken.
         keys = [(each.signer, each.nonce) for each in batch]
         return [
             _late(each)
@@ -99,7 +99,7 @@ class Nonces:
         ]
 
     async def _forgotten(self, connection: AsyncConnection, signers: set[str]) -> dict[str, float]:
-        """Until when each signer's were forgotten, as their requests expired; Unix time in seconds."""
+        """Return up to which expiry each signer's nonces were deleted, in Unix time."""
         rows = select(nonces.c.signer, nonces.c.expires_s).where(
             nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(signers)
         )

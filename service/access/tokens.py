@@ -1,4 +1,4 @@
-"""Operators' tokens: what each may do and for how long. Only hashes are kept."""
+"""Operators' tokens. Only their hashes are stored."""
 
 import hashlib
 import hmac
@@ -9,44 +9,52 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import ColumnElement, Row, insert, select, update
 
-from protocol.access import NewToken, Scope, TokenRequest, TokenView
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from service.access.callers import Caller, Kind
+from service.access.callers import Caller, Role
 from service.problems import not_found
 from service.storage.database import Database
 from service.storage.folder import write_durably
 from service.storage.tables import tokens
+from veilsum.protocol.access import NewToken, Scope, TokenRequest, TokenView
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
 
 CONFIGURED = "configured"
 """Id of the token that `VEILSUM_OPERATOR_TOKEN` sets."""
+MIN_CHARACTERS = 16
+"""Of a configured token; those that are made here have 51."""
 FIRST = "first token"
 FILE = "operator.token"
-"""In the data folder, its owner's alone."""
+"""A private file in the data folder."""
+_ALL = Caller(Role.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN}))
 
 
 class Tokens:
     """The tokens of one coordinator.
 
     Args:
-        database: where they are kept.
+        database: where they are stored.
         now: Unix time in seconds.
-        configured: one that is set from outside and may do everything.
-        folder: where the first one is left for whoever runs the coordinator, if nobody sits at a terminal.
+        configured: a token that is set from outside and may do everything.
+        folder: where the first token is left if nobody sits at a terminal.
     """
 
     def __init__(
         self, database: Database, now: Callable[[], float], configured: SecretStr | None, folder: Path
     ) -> None:
         self._database, self._now, self._folder = database, now, folder
-        # An empty variable is an unset one: else everybody who sends an empty token would be the operator.
+        # An empty variable counts as unset: else everybody who sends an empty token would be the operator.
         text = configured.get_secret_value().strip() if configured is not None else ""
+        if 0 < len(text) < MIN_CHARACTERS:
+            raise Misuse(
+                f"VEILSUM_OPERATOR_TOKEN has {len(text)} characters, at least {MIN_CHARACTERS} are needed: "
+                "`openssl rand -hex 32` makes a token"
+            )
         self._configured = _hash(text) if text else None
 
     async def start(self) -> None:
-        """Draw the first token, hand it over once, and keep its hash, where there is none and none is configured."""
+        """Draw a first token and hand it over once, if there is none and none is configured."""
         if self._configured is not None:
             return
         async with self._database.transaction() as connection:
@@ -58,7 +66,7 @@ class Tokens:
             self._hand_over(secret)  # before the commit, or a crash between would lose it
 
     def _hand_over(self, secret: str) -> None:
-        """Once, and to people: what a service manager or a container reads of stderr is kept, and others read it."""
+        """Show a token to people only: service managers and containers keep stderr, and others read it."""
         if sys.stderr.isatty():
             shown = f"Operator token (shown only this once): {secret}"
         else:
@@ -69,48 +77,46 @@ class Tokens:
         sys.stderr.flush()
 
     async def caller(self, token: str) -> Caller:
-        """Whose token this is; PeerFault(unauthorised) for nobody's, one that was revoked, or has expired."""
+        """Return whose token this is; PeerFault(unauthorised) if it is unknown, revoked or expired."""
         digest = _hash(token)
         if self._configured is not None and hmac.compare_digest(digest, self._configured):
-            return Caller(Kind.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN}))
-        async with self._database.reading() as connection:
-            row = (await connection.execute(select(tokens).where(tokens.c.sha256 == digest))).first()
-        return self._caller(row)
+            return _ALL
+        return (await self._stored(tokens.c.sha256 == digest))[0]
 
     async def standing(self, token: str) -> tuple[Caller, str]:
-        """Whoever has the token of this id, and its SHA-256; PeerFault(unauthorised) where it is in force no more."""
+        """Return whose token has this id, and its SHA-256; PeerFault(unauthorised) if it is no longer in force."""
         if token == CONFIGURED and self._configured is not None:
-            return Caller(Kind.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN})), self._configured
-        async with self._database.reading() as connection:
-            row = (await connection.execute(select(tokens).where(tokens.c.id == token))).first()
-        caller = self._caller(row)
-        assert row is not None
-        return caller, row.sha256
+            return _ALL, self._configured
+        return await self._stored(tokens.c.id == token)
 
-    def _caller(self, row: Row[Any] | None) -> Caller:
+    async def _stored(self, which: ColumnElement[bool]) -> tuple[Caller, str]:
+        async with self._database.reading() as connection:
+            row = (await connection.execute(select(tokens).where(which))).first()
         if row is None:
             raise unauthorised()
         for when, what in ((row.revoked_s, "was revoked"), (row.expires_s, "has expired")):
             if when is not None and self._now() >= when:
                 raise PeerFault(Cause.UNAUTHORISED, f"token {row.id} {what}: ask whoever made it for another")
-        return Caller(Kind.OPERATOR, row.id, scopes=frozenset(map(Scope, row.scopes.split())))
+        scopes = frozenset(map(Scope, row.scopes.split()))
+        return Caller(Role.OPERATOR, row.id, row.federation or "", scopes), row.sha256
 
     async def create(self, request: TokenRequest) -> NewToken:
-        """A new token, shown this once."""
+        """Make a token; its secret is shown this once."""
         made, secret = self._made(request.name, request.scopes, self._now() + request.lifetime_s)
+        made["federation"] = request.federation
         async with self._database.transaction() as connection:
             await connection.execute(insert(tokens).values(made))
             row = (await connection.execute(select(tokens).where(tokens.c.id == made["id"]))).one()
         return NewToken(**_view(row).model_dump(), secret=secret)
 
     async def views(self) -> tuple[TokenView, ...]:
-        """Every token, oldest first."""
+        """Return every token, oldest first."""
         async with self._database.reading() as connection:
             stored = await connection.execute(select(tokens).order_by(tokens.c.created_s, tokens.c.id))
             return tuple(map(_view, stored))
 
     async def revoke(self, token: str, by: Caller) -> TokenView:
-        """End a token now; again changes nothing. PeerFault: not-found; conflict for the caller's own."""
+        """End a token now; a second time changes nothing. PeerFault: not-found; conflict for the caller's own."""
         if token == by.name:
             raise PeerFault(
                 Cause.CONFLICT,
@@ -140,7 +146,6 @@ class Tokens:
 
 
 def unauthorised() -> PeerFault:
-    """Refuse a request without a token, or with nobody's."""
     return PeerFault(
         Cause.UNAUTHORISED, "this takes an operator's token: send 'Authorization: Bearer <token>'"
     )
@@ -151,6 +156,7 @@ def _view(row: Row[Any]) -> TokenView:
         token=row.id,
         name=row.name,
         scopes=tuple(map(Scope, row.scopes.split())),
+        federation=row.federation,
         created_s=row.created_s,
         expires_s=row.expires_s,
         revoked_s=row.revoked_s,

@@ -6,38 +6,39 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from pydantic import ValidationError
 
-from protocol.access import Scope
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.rest import OCTETS, SAFETENSORS, CancelRequest
-from service.access.guards import GuardedRoute, gate_of
-from service.audit import Audit
+from service.access.guards import GuardedRoute, coordinator_of, gate_of, record
+from service.audit import Audit, Deed
 from service.documents import HEAD, SUMS
-from service.pages import paths, session
+from service.pages import session
 from service.pages.rendering import HEADERS, page
+from service.pages.routes import turned
 from service.pages.session import SIGNED_IN_OR_NOT
 from service.problems import noted, wrong_phase
 from service.rounds import Round
 from service.routes.common import Here, TheRound, in_pieces
+from veilsum.protocol.access import Scope
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
 PAGE_ENTRIES = 100
 MAX_MINUTES = 366 * 24 * 60
-SEE_OTHER = 303
 
 
 async def form(request: Request) -> dict[str, str]:
-    """A form's fields, each once; PeerFault(malformed-request) where the body is none."""
+    """A form's fields, the last of each name; PeerFault(malformed-request) for another body."""
     kind = request.headers.get("content-type", OCTETS).partition(";")[0].strip().lower()
     if kind != FORM:
         raise PeerFault(Cause.MALFORMED_REQUEST, f"send this form as {FORM}, not {kind}")
     try:
         fields = parse_qs((await request.body()).decode(), keep_blank_values=True, max_num_fields=16)
     except ValueError as error:
-        raise PeerFault(Cause.MALFORMED_REQUEST, "the body is no form") from error
+        raise PeerFault(Cause.MALFORMED_REQUEST, "the body is not a form") from error
     return {name: values[-1].strip() for name, values in fields.items()}
 
 
@@ -54,25 +55,25 @@ OperatorsForm = Annotated[dict[str, str], Depends(operators_form)]
 
 
 async def rounds_form(request: Request, fields: OperatorsForm) -> dict[str, str]:
-    """The same, of an operator who may do this to rounds; PeerFault(forbidden) of another."""
-    session.check_scope(request, Scope.ROUNDS)
+    """The same, of an operator with the scope `rounds`; PeerFault(forbidden)."""
+    await session.check_scope(request, Scope.ROUNDS)
     return fields
 
 
 RoundsForm = Annotated[dict[str, str], Depends(rounds_form)]
 
 
-@router.get(paths.SIGN_IN)
-async def sign_in_page(request: Request, then: Annotated[str, Query(max_length=200)] = "/") -> HTMLResponse:
-    """The form for the operator's token."""
+@router.get("/sign-in")
+async def sign_in_page(
+    request: Request, then: Annotated[str, Query(pattern="^[ -~]{0,200}$")] = "/"
+) -> HTMLResponse:
     return _sign_in(request, inside(then))
 
 
-@router.post(paths.SIGN_IN, max_body_size=MAX_FORM_BYTES)
+@router.post("/sign-in", max_body_size=MAX_FORM_BYTES)
 async def sign_in(request: Request, fields: Form) -> Response:
-    """The token for a cookie."""
     then = inside(fields.get("then", "/"))
-    answer = RedirectResponse(then, SEE_OTHER, HEADERS)
+    answer = _see(then)
     session.check_origin(request)
     try:
         await session.begin(request, answer, fields.get("token", ""))
@@ -80,8 +81,16 @@ async def sign_in(request: Request, fields: Form) -> Response:
         if fault.cause is not Cause.UNAUTHORISED:
             raise
         noted(fault)
+        await failed_sign_in(request, fault.cause)
         return _sign_in(request, then, wrong=fault.detail)
     return answer
+
+
+async def failed_sign_in(request: Request, cause: Cause) -> None:
+    """Write to the audit log that an address tried; nothing of the token."""
+    log: Audit = request.app.state.audit
+    where = f"address={request.client.host}" if request.client else ""
+    await log.record(Deed(coordinator_of(request).now(), "anybody", "POST /sign-in", where, cause.value))
 
 
 def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
@@ -90,26 +99,27 @@ def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
     return page(request, "sign-in.html", context, 401 if wrong else 200)
 
 
-@router.post(paths.SIGN_OUT, max_body_size=MAX_FORM_BYTES)
-async def sign_out(request: Request, fields: OperatorsForm) -> Response:
-    """The cookie is taken back."""
-    del fields
-    answer = RedirectResponse(paths.ROUNDS, SEE_OTHER, HEADERS)
+@router.post("/sign-out", max_body_size=MAX_FORM_BYTES, dependencies=[Depends(operators_form)])
+async def sign_out(request: Request) -> Response:
+    answer = _see("/")
     session.end(request, answer)
     return answer
 
 
-@router.post(paths.CANCEL, max_body_size=MAX_FORM_BYTES)
+@router.post("/rounds/{round_id}/cancel", max_body_size=MAX_FORM_BYTES)
 async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
-    """Give a round up, with a reason that everybody sees."""
-    reason = fields.get("reason", "")
-    if not 0 < len(reason) <= 500:
-        raise PeerFault(Cause.MALFORMED_REQUEST, "say why, in 500 characters at most: everybody sees it")
-    await found.cancel(here.now(), CancelRequest(reason=reason).reason)
-    return RedirectResponse(paths.ROUND.format(round_id=found.id), SEE_OTHER, HEADERS)
+    """Cancel a round, with a reason that everybody sees."""
+    try:
+        reason = CancelRequest(reason=fields.get("reason", "")).reason
+    except ValidationError as error:
+        raise PeerFault(
+            Cause.MALFORMED_REQUEST, "say why, on one line of at most 500 characters: everybody sees it"
+        ) from error
+    await found.cancel(here.now(), reason)
+    return _see(f"/rounds/{found.id}")
 
 
-@router.post(paths.EXTEND, max_body_size=MAX_FORM_BYTES)
+@router.post("/rounds/{round_id}/extend", max_body_size=MAX_FORM_BYTES)
 async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     """Give the phase more time, counted from its present deadline."""
     minutes, deadline_s = fields.get("minutes", ""), found.deadline_s
@@ -120,45 +130,52 @@ async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     if deadline_s is None:
         raise wrong_phase(f"the round is {found.view().state} and waits for no time")
     await found.extend(here.now(), deadline_s + 60 * int(minutes))
-    return RedirectResponse(paths.ROUND.format(round_id=found.id), SEE_OTHER, HEADERS)
+    return _see(f"/rounds/{found.id}")
 
 
-@router.get(paths.AUDIT)
+@router.get("/audit")
 async def audit(
     request: Request, number: Annotated[int, Query(alias="page", ge=1, le=1 << 32)] = 1
 ) -> HTMLResponse:
-    """Who did what, the newest first: for whom the REST route gives it to."""
-    session.check_scope(request, Scope.READ)
+    """Who did what, the newest first."""
+    await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
     last = (await log.page(0, 0)).head.number
     until = max(0, last - (number - 1) * PAGE_ENTRIES)
     after = max(0, until - PAGE_ENTRIES)
     shown = await log.page(after, until - after)
-    pages = -(-last // PAGE_ENTRIES)
-    context = {"entries": shown.entries[::-1], "head": shown.head, "number": number, "pages": pages}
+    context = {
+        "entries": shown.entries[::-1],
+        "head": shown.head,
+        **turned(number, last, PAGE_ENTRIES),
+    }
     return page(request, "audit.html", context)
 
 
-@router.get(paths.SUMS)
+@router.get("/rounds/{round_id}/sums")
 async def sums(request: Request, found: TheRound) -> Response:
-    """The sum itself, as the REST route gives it to whoever has the token."""
     return await _file(request, found, SUMS, f"sums-{found.id}.safetensors")
 
 
-@router.get(paths.HEAD)
+@router.get("/rounds/{round_id}/head")
 async def head(request: Request, found: TheRound) -> Response:
-    """The head, as the REST route gives it to whoever has the token."""
     return await _file(request, found, HEAD, f"head-{found.id}.safetensors")
 
 
 async def _file(request: Request, found: Round, document: str, name: str) -> Response:
-    session.check_scope(request, Scope.READ)
+    await session.check_scope(request, Scope.SUMS)
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    return in_pieces(*await asyncio.to_thread(found.documents.read_document, document), SAFETENSORS, headers)
+    read = await asyncio.to_thread(found.documents.read_document, document)
+    await record(request)
+    return in_pieces(read, SAFETENSORS, headers)
+
+
+def _see(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303, HEADERS)
 
 
 def inside(address: str) -> str:
-    """A path of this coordinator's own, whatever a link asked for."""
+    """Return a path of this coordinator's own, whatever a link asked for."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc or not address.startswith("/") or address[1:2] in {"/", "\\"}:
         return "/"

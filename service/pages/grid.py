@@ -1,18 +1,15 @@
-"""Members × phases: who has answered what, from the round's transcript, which is public at its end.
-
-While a round runs the same follows from its view: who is waited for is told to everybody.
-"""
+"""Members × phases: who has answered what. A round's transcript says it, which is public at its end; while the round runs, its view does."""
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from protocol.errors import PeerFault
-from protocol.messages import Erased, Receipt, Refusal, RevealSummary, Vote, parse
-from protocol.rest import RoundView
-from protocol.transcript import Transcript
 from service.pages.wording import PHASES
 from service.rounds import Round
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Vote, parse
+from veilsum.protocol.rest import RoundView
+from veilsum.protocol.transcript import Transcript
 
 Answers = dict[str, frozenset[str]]
 """Who sent each kind of answer, by the phase that asks for it."""
@@ -24,7 +21,7 @@ _ANSWERS = {
     Erased.kind: "erasing",
 }
 _READ_MEMBERS = 200
-"""A transcript of more members is too long to be read for a page; those who are waited for are still shown."""
+"""A transcript of more members is too long to read for a page, which then shows only who is waited for."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ class Row:
     """One member's line.
 
     Attributes:
-        stored: chunks of its upload that are in, of `chunks`; all or none to who may not see more.
-        marks: for each phase "done", "waiting", "absent", "later" or "none" (it is not asked).
-        fate: where it stands in the sum.
+        stored: how many of its `chunks` are in; all or none for people who may not see more.
+        marks: by phase, "done", "waiting", "absent", "refused", "later" or "none" (the member is not asked).
+        fate: whether it is in the sum.
     """
 
     member: str
@@ -45,7 +42,7 @@ class Row:
 
 
 def answers_of(round_: Round) -> Answers | None:
-    """Who answered; None where no transcript says it."""
+    """Read who answered from the transcript; None if it cannot be read."""
     if len(round_.attempt.members) > _READ_MEMBERS:
         return None
     if round_.final is not None:
@@ -62,14 +59,12 @@ def _read(entries: Iterable[bytes]) -> Answers:
         if (phase := _ANSWERS.get(entry[1])) is not None:
             found[phase].add(getattr(parse(entry), "member"))  # noqa: B009 - of four kinds, all with a member
         elif entry[1] == Refusal.kind:
-            refusal = parse(entry)
-            assert isinstance(refusal, Refusal)
-            found["refused"].add(refusal.member)
+            found["refused"].add(getattr(parse(entry), "member"))  # noqa: B009 - as above
     return {phase: frozenset(members) for phase, members in found.items()}
 
 
 def columns(view: RoundView) -> tuple[str, ...]:
-    """The phases in which somebody answers."""
+    """Return the phases in which members answer."""
     asked = tuple(phase for phase in PHASES if phase not in {"recovered", "done"})
     return (*asked, "erasing") if view.state in {"erasing", "erased", "lost"} else asked
 
@@ -77,7 +72,7 @@ def columns(view: RoundView) -> tuple[str, ...]:
 def rows(
     round_: Round, view: RoundView, answers: Answers | None, members: Iterable[str], *, chunks: bool
 ) -> list[Row]:
-    """A line for each of these members; `chunks` shows operators how far an upload is that is not whole."""
+    """Make a line for each of these members; `chunks` shows how far an unfinished upload is, for operators."""
     askers = frozenset(round_.attempt.decryptors)
     found = answers or {}
     return [_row(round_, view, found, askers, member, partly=chunks) for member in members]
@@ -98,13 +93,13 @@ def _row(
 def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     if member in answers.get(phase, ()):
         return "done"
-    # The transcript tells who refused, and nothing before it.
+    # Only the transcript, at the end, tells who refused.
     if phase == "freezing" and view.ended and member in answers.get("refused", ()):
         return "refused"
     if phase == view.state:
         return "waiting" if member in view.waiting_for else "later" if answers else "done"
     if phase == "checking" and view.state in {"freezing", "revealing"} and member in view.waiting_for:
-        return "waiting"  # for its boxes: it comes late, and is still heard
+        return "waiting"  # for its boxes, which it may still send
     live = not view.ended and view.state in PHASES
     if phase not in view.phase_seconds and live and phase in PHASES[PHASES.index(view.state) :]:
         return "later"
@@ -116,7 +111,7 @@ def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:
         return 0
     try:
         return chunks - len(round_.upload_view(member).missing)
-    except PeerFault:  # nothing is announced yet
+    except PeerFault:  # not announced yet
         return 0
 
 

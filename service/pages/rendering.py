@@ -1,6 +1,7 @@
-"""Templates to answers: one environment, one set of headers."""
+"""Templates to answers: one environment, one set of headers, and what causes.md says of each cause."""
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -11,13 +12,14 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
-from protocol.identity import fingerprint
-from protocol.rest import PROBLEM_BASE, Problem
-from service.pages import paths
-from service.pages.problems import advice, cause_named
 from service.pages.session import session_of
 from service.pages.wording import STATES
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import fingerprint
+from veilsum.protocol.rest import PROBLEM_BASE, Problem
 
 HEADERS = {
     "content-security-policy": (
@@ -36,32 +38,40 @@ HEADERS = {
 def page(
     request: Request, template: str, context: Mapping[str, Any] | None = None, status: int = 200
 ) -> HTMLResponse:
-    """A page, for whoever looks at it."""
+    """Render a page for whoever looks at it."""
     values = {
         "here": request.url.path,
         "session": session_of(request),
         "base_url": str(request.base_url).rstrip("/"),
+        "now_s": request.app.state.coordinator.now(),
         **(context or {}),
     }
-    content = environment().get_template(template).render(values)
-    return HTMLResponse(content, status, HEADERS)
+    return HTMLResponse(environment().get_template(template).render(values), status, HEADERS)
 
 
 def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:
-    """A refusal, for a browser; None for everybody else, and for the REST routes."""
+    """Render a refusal for a browser; None for other clients, and for the REST routes."""
     if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
         return None
-    return page(
-        request,
-        "refusal.html",
-        {"problem": problem, "advice": advice()[problem.cause], "cause": cause_named(problem.cause)},
-        problem.status,
-    )
+    context = {"problem": problem, "advice": advice()[problem.cause], "cause": Cause(problem.cause)}
+    return page(request, "refusal.html", context, problem.status)
+
+
+@cache
+def advice() -> dict[str, Markup]:
+    """Return what causes.md says to do about each cause, as HTML."""
+    text = (files(__package__) / "causes.md").read_text("utf-8")
+    sections = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    markdown = MarkdownIt("commonmark", {"html": False})
+    # Our own file, with HTML off. Each section's first paragraph is the summary, which the page has already.
+    return {
+        name: Markup(markdown.render(body.strip().partition("\n\n")[2]))  # noqa: S704
+        for name, body in sections
+    }
 
 
 @cache
 def environment() -> Environment:
-    """The templates, with what they need to show times, keys and sizes."""
     made = Environment(
         loader=PackageLoader(__package__),
         autoescape=True,
@@ -72,8 +82,8 @@ def environment() -> Environment:
     made.filters |= {
         "utc": utc,
         "iso": lambda at_s: datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds"),
+        "ago": ago,
         "groups": lambda key: fingerprint(bytes.fromhex(key)),
-        "short": lambda key: key[:12],
         "seconds": seconds,
         "figure": figure,
         "count": lambda number: f"{number:,}",
@@ -85,23 +95,30 @@ def environment() -> Environment:
 
 @cache
 def asset(name: str) -> str:
-    """A static file's address, which changes with its content."""
+    """Return a static file's address, which changes with its content."""
     digest = sha256((files(__package__) / "static" / name).read_bytes()).hexdigest()
-    return f"{paths.STATIC.format(name=name)}?{digest[:12]}"
+    return f"/static/{name}?{digest[:12]}"
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence; `capitalize` would lower the others' capitals."""
+    # `capitalize` would lower the other capitals.
     return f"{words[0].upper()}{words[1:].rstrip('.')}."
 
 
 def utc(at_s: float) -> str:
-    """A time as people read it."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def ago(at_s: float, now_s: float) -> str:
+    """Return how long ago a time was, in its largest unit."""
+    past_s = max(0.0, now_s - at_s)
+    for unit_s, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if past_s >= unit_s:
+            return f"{past_s // unit_s:.0f} {name} ago"
+    return "just now"
+
+
 def seconds(duration_s: float) -> str:
-    """A duration as people read it."""
     if duration_s < 60:
         return f"{duration_s:.1f} s"
     minutes, rest = divmod(round(duration_s), 60)
@@ -110,7 +127,6 @@ def seconds(duration_s: float) -> str:
 
 
 def figure(number: float | None) -> str:
-    """A number to four digits."""
     if number is None or not math.isfinite(number):
         return "–"
     return f"{number:.4g}"

@@ -1,7 +1,9 @@
-"""The pages that anybody may read."""
+"""The pages that anybody may read. A signed-in operator sees more on some of them."""
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -10,25 +12,25 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from protocol.causes import Cause
-from protocol.published import SolutionView
-from protocol.rare_classes import class_floor
-from protocol.record import record_digest
-from protocol.rest import RoundView, round_name
-from protocol.study import read_content
-from protocol.trust import TRUST
-from service.access.guards import GuardedRoute
+from service.access.guards import ANYBODY, GuardedRoute
 from service.combining import stored_record
-from service.pages import grid, paths, reading
-from service.pages.problems import advice, cause_named
-from service.pages.rendering import page
+from service.coordinator import Coordinator
+from service.liveness import LOOK_BACK_S
+from service.pages import grid, reading
+from service.pages.rendering import advice, page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
 from service.problems import not_found
+from service.rosters import names_of
 from service.rounds import Round
-from service.routes.common import ANYBODY, CombinationPath, Here, Hex32Path, TheRound
+from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.record import SolutionView, record_digest
+from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.study import read_content
+from veilsum.protocol.trust import TRUST
 
 router = APIRouter(
     include_in_schema=False,
@@ -40,58 +42,66 @@ files = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencie
 PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
+CRITERIA = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
+"""What chose λ, or found the head, in a word."""
 
-Number = Annotated[int, Query(ge=1, le=1 << 32)]
+Number = Annotated[int, Query(alias="page", ge=1, le=1 << 32)]
 
 
-@router.get(paths.ROUNDS)
+def turned(number: int, total: int, most: int) -> dict[str, int]:
+    """Number a page and count the pages, for `parts.turning`."""
+    return {"number": number, "pages": -(-total // most)}
+
+
+async def last_heard(
+    request: Request, here: Coordinator, federation: str, members: Collection[str]
+) -> dict[str, Any]:
+    """When members were last heard from: for operators, as a preflight is."""
+    session = session_of(request)
+    if session is None or session.caller.federation not in {"", federation}:
+        return {"heard": None}
+    return {"heard": await here.last_heard(federation, members), "silent_s": LOOK_BACK_S}
+
+
+@router.get("/")
 async def rounds(
     request: Request,
     here: Here,
-    federation: str = "",
-    state: str = "",
-    number: Annotated[Number, Query(alias="page")] = 1,
+    federation: Annotated[str, Query(pattern="^([0-9a-f]{64})?$")] = "",
+    state: Annotated[str, Query(pattern="^[a-z]{0,16}$")] = "",
+    number: Number = 1,
 ) -> HTMLResponse:
     """All rounds, those that run first."""
     chosen = reading.Filter(federation, state)
-    listed = await reading.listed(here, chosen, (number - 1) * PAGE_ROUNDS, PAGE_ROUNDS)
+    listed = await reading.rounds_page(here, chosen, (number - 1) * PAGE_ROUNDS, PAGE_ROUNDS)
     return page(
         request,
         "rounds.html",
         {
-            "views": listed.views,
-            "total": listed.total,
-            "any": listed.any,
-            "running": listed.running,
+            "listed": listed,
             "chosen": chosen,
-            "states": reading.states(),
-            "federations": await reading.federation_ids(here),
-            "number": number,
-            "pages": -(-listed.total // PAGE_ROUNDS),
+            "states": [("live", "running"), *((name, words.title) for name, words in STATES.items())],
+            "federations": await reading.federation_names(here),
+            **turned(number, listed.total, PAGE_ROUNDS),
         },
     )
 
 
-@files.api_route(paths.STATIC, methods=["GET", "HEAD"])
+@files.api_route("/static/{name}", methods=["GET", "HEAD"])
 async def static(request: Request, name: str) -> Response:
-    """A style, a script or a picture of the pages; 304 where the browser has it."""
+    """A style, a script or a picture; 304 if the browser has it."""
     return await FILES.get_response(name, request.scope)
 
 
-@router.get(paths.ROUND)
-async def one_round(
-    request: Request, here: Here, found: TheRound, number: Annotated[Number, Query(alias="page")] = 1
-) -> HTMLResponse:
+@router.get("/rounds/{round_id}")
+async def one_round(request: Request, here: Here, found: TheRound, number: Number = 1) -> HTMLResponse:
     """One round: who has done what, whom it waits for, and until when."""
     view, first = found.view(), (number - 1) * PAGE_MEMBERS
     waited_for = frozenset(view.waiting_for)
     newest = await here.federations.newest(view.federation)
-    members, gone = await asyncio.to_thread(
-        lambda: (
-            sorted(view.members, key=lambda member: (member not in waited_for, member)),
-            sorted(set(view.members).difference(newest.members)),
-        )
-    )
+    members = sorted(view.members, key=lambda member: (member not in waited_for, member))
+    shown = members[first : first + PAGE_MEMBERS]
+    asked = session_of(request) is not None
     return page(
         request,
         "round.html",
@@ -100,57 +110,44 @@ async def one_round(
             "words": STATES[view.state],
             "phases": PHASES,
             "columns": grid.columns(view),
-            "rows": grid.rows(
-                found,
-                view,
-                await answers(found),
-                members[first : first + PAGE_MEMBERS],
-                chunks=session_of(request) is not None,
-            ),
-            "number": number,
-            "pages": -(-len(members) // PAGE_MEMBERS),
+            "rows": grid.rows(found, view, await answers(found), shown, chunks=asked),
+            **turned(number, len(members), PAGE_MEMBERS),
+            **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
             "spare": spare(found, view),
-            "refused": request.app.state.refused.of(found.id),
+            "refused": dict((request.app.state.refused.get(found.id) or Counter()).most_common()),
             "advice": advice(),
-            "gone": gone,
-            "roster": newest.number,
+            "gone": sorted({*view.members}.difference(names_of(newest))),
+            "federation": newest,
             "indicator": indicator_round(view),
             "classes": reading.class_names(found.attempt.content),
         },
     )
 
 
-CRITERIA = {
-    "gcv": "GCV",
-    "given": "as asked for",
-    "": "no new head",
-}
-"""What chose λ, or found the head, in a word."""
-
-
-@router.get(paths.RESULT)
-async def result(request: Request, found: TheRound) -> HTMLResponse:
+@router.get("/rounds/{round_id}/result")
+async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
     """What the coordinator signed about a finished round, and how to check it."""
-    record, attempt = found.documents.result(), found.attempt
+    record, attempt, view = found.documents.result(), found.attempt, found.view()
     return page(
         request,
         "result.html",
         {
-            "view": found.view(),
+            "view": view,
             "record": record,
             **_choice(record.solution),
             "trust": TRUST,
-            "indicator": indicator_round(found.view()),
+            "indicator": indicator_round(view),
             "members": len(attempt.members),
             "classes": reading.class_names(attempt.content),
-            "floor": class_floor(attempt.question) if record.holders else 0,
+            "floor": attempt.question.class_floor if record.holders else 0,
             "question": attempt.question,
             "public": attempt.content.after.readers == "anyone",
+            "federation": await here.federations.newest(view.federation),
         },
     )
 
 
-@router.get(paths.COMBINATION)
+@router.get("/combinations/{combination}")
 async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
     """What the coordinator signed about periods whose sums were added up, and how to check it."""
     record = await asyncio.to_thread(stored_record, combination, here.blobs)
@@ -159,6 +156,7 @@ async def combination(request: Request, combination: CombinationPath, here: Here
         "record": record,
         "digest": record_digest(record).hex(),
         "public": read_content(study.content).after.readers == "anyone",
+        "federation": await here.federations.newest(record.federation),
         **_choice(record.solution),
     }
     return page(request, "combination.html", context)
@@ -172,91 +170,106 @@ def _choice(solution: SolutionView) -> dict[str, Any]:
     }
 
 
-@router.get(paths.MEMBERS)
-async def members(request: Request, here: Here) -> HTMLResponse:
+@router.get("/federations")
+async def federations(request: Request, here: Here) -> HTMLResponse:
     """The federations, and who is in them."""
-    names = await reading.federation_ids(here)
-    found = [await reading.federation(here, name) for name in names]
-    return page(request, "members.html", {"federations": found})
+    names = await reading.federation_names(here)
+    found = [await reading.federation_page(here, each) for each in sorted(names, key=lambda id_: names[id_])]
+    return page(request, "federations.html", {"federations": found})
 
 
-@router.get(paths.FEDERATION)
-async def federation(
-    request: Request, federation: Hex32Path, here: Here, number: Annotated[Number, Query(alias="page")] = 1
-) -> HTMLResponse:
-    """One federation's members, studies and cohorts."""
-    found, first = await reading.federation(here, federation), (number - 1) * PAGE_MEMBERS
+@router.get("/federations/{federation}")
+async def federation(request: Request, federation: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
+    """One federation's members, studies and runs."""
+    found, first = await reading.federation_page(here, federation), (number - 1) * PAGE_MEMBERS
     cohorts = [await here.cohort(name) for name in reversed(found.cohorts)]
-    uploaded = await reading.uploaded(here, federation)
+    shown = found.names[first : first + PAGE_MEMBERS]
     return page(
         request,
         "federation.html",
         {
             "federation": found,
-            "people": found.people(found.names(first, PAGE_MEMBERS), cohorts, uploaded),
+            "people": found.people(shown, cohorts, await reading.uploaded(here, federation)),
+            **await last_heard(request, here, federation, shown),
             "cohorts": [await here.cohort_view(cohort) for cohort in cohorts],
             "studies": (await here.studies.views(federation))[::-1],
-            "now_s": here.now(),
             "combinations": await here.combinations(federation),
-            "number": number,
-            "pages": -(-found.named // PAGE_MEMBERS),
+            **turned(number, len(found.names), PAGE_MEMBERS),
         },
     )
 
 
-@router.get(paths.HEALTH)
+@router.get("/cohorts/{cohort}")
+async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
+    """One run of a study: who has enrolled, and what came of it."""
+    found, first = await here.cohort(cohort), (number - 1) * PAGE_MEMBERS
+    view = await here.cohort_view(found)
+    enrolled = frozenset(view.cards)
+    members = sorted(view.members, key=lambda member: (member in enrolled, member))
+    shown = members[first : first + PAGE_MEMBERS]
+    return page(
+        request,
+        "cohort.html",
+        {
+            "view": view,
+            "federation": found.roster,
+            "members": shown,
+            "enrolled": enrolled,
+            "decryptors": found.manifest.decryptors if found.manifest else (),
+            "rounds": found.rounds[::-1],
+            **turned(number, len(members), PAGE_MEMBERS),
+            **await last_heard(request, here, view.federation, shown),
+        },
+    )
+
+
+@router.get("/health")
 async def health(request: Request, here: Here) -> HTMLResponse:
     """What /readyz and /metrics say, for people."""
     readiness: Readiness = request.app.state.readiness
     await here.catalogue.look()
     counts = here.catalogue.states()
-    counted = {name: counts[name] for name in STATES}
-    refusals = {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
+    refusals = Counter(
+        {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
+    )
     return page(
         request,
         "health.html",
         {
             "missing": await readiness.missing(),
             "checks": readiness.names,
-            "counted": {name: count for name, count in counted.items() if count},
-            "refusals": sorted(
-                ((cause, count) for cause, count in refusals.items() if count), key=lambda pair: -pair[1]
-            ),
+            "counted": {name: counts[name] for name in STATES if counts[name]},
+            "refusals": [(cause, count) for cause, count in refusals.most_common() if count],
             "key": here.key.public.hex(),
             "up_s": time.time() - STARTED_S,
         },
     )
 
 
-@router.get(paths.PROBLEM)
+@router.get("/problems/{cause}")
 async def problem(request: Request, cause: str) -> HTMLResponse:
     """What a cause means, and what to do about it."""
-    found = cause_named(cause)
-    if found is None:
+    if cause not in set(Cause):
         raise not_found("cause; all of them are listed under /problems")
-    return page(request, "problem.html", {"cause": found, "advice": advice()[found.value]})
+    return page(request, "problem.html", {"cause": Cause(cause), "advice": advice()[cause]})
 
 
-@router.get(paths.PROBLEMS)
+@router.get("/problems")
 async def problems(request: Request) -> HTMLResponse:
     """Every cause."""
-    return page(request, "problems.html", {"causes": list(Cause), "advice": advice()})
+    return page(request, "problems.html", {"causes": list(Cause)})
 
 
 async def answers(found: Round) -> grid.Answers | None:
-    """Who answered what; an ended round's are read once."""
-    if found.final is not None:
-        return await asyncio.to_thread(_kept_answers, found)
-    return await asyncio.to_thread(grid.answers_of, found)
+    """Who answered what; an ended round's answers are read once."""
+    return await asyncio.to_thread(grid.answers_of if found.final is None else _kept_answers, found)
 
 
-@lru_cache(maxsize=64)
-def _kept_answers(found: Round) -> grid.Answers | None:
-    return grid.answers_of(found)
+_kept_answers = lru_cache(maxsize=64)(grid.answers_of)
 
 
 def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
-    """How many more may vanish before there can be no sum, and of whom; None where that question is over."""
+    """How many more may drop out before there can be no sum, and of whom; None once that is settled."""
     if view.state == "collecting":
         return len(view.members) - view.survivors_min, "members"
     if view.state == "checking":

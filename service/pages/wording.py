@@ -1,4 +1,4 @@
-"""What each state of a round means, in words for whoever looks at it, and what somebody has to do next."""
+"""What each state of a round means, in words, and what people have to do next."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,10 +11,10 @@ class Words:
     """One state.
 
     Attributes:
-        title: its name to people.
-        tone: how it is coloured; the title says it without.
-        meaning: what goes on, or went on.
-        following: what somebody has to do; empty where nobody has.
+        title: its name.
+        tone: its colour; the title says the same without.
+        meaning: what is or was going on.
+        following: what people have to do; empty if nothing.
     """
 
     title: str
@@ -27,13 +27,13 @@ STATES: dict[str, Words] = {
     "collecting": Words(
         "collecting uploads",
         "live",
-        "Members mask their statistics and upload them. It goes on when all are in, or when the time is up with enough of them.",
+        "Members mask their statistics and upload them. The round goes on when all uploads are in, or at the deadline if enough are.",
     ),
     "checking": Words(
         "checking boxes",
         "live",
-        "Decryptors open the share boxes that were dealt to them and sign receipts. Whoever dealt falsely is left out before anybody "
-        "signs a set.",
+        "Decryptors open the share boxes that members dealt to them, and sign receipts. A member that dealt falsely is left out before "
+        "a set is signed.",
     ),
     "freezing": Words(
         "freezing the set",
@@ -65,7 +65,7 @@ STATES: dict[str, Words] = {
     "voided": Words(
         "VOID",
         "quiet",
-        "The attempt ended without a sum. Nothing was opened, nor can it be: a threshold of decryptors has signed so.",
+        "The attempt ended without a sum. Enough decryptors have signed VOID: nothing was opened, nor can it be.",
         "Open the next attempt.",
     ),
     "erasing": Words(

@@ -1,1 +1,1 @@
-"""The REST interface: thin routes from `protocol.rest`'s paths to the coordinator."""
+"""The REST interface: thin routes from `veilsum.protocol.rest`'s paths to the coordinator."""

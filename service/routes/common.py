@@ -1,50 +1,95 @@
-"""What the routes share: the coordinator at hand, callers, raw bodies, long-polls."""
+"""What the routes share: how they are declared, the coordinator at hand, callers, raw bodies, long polls."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from protocol.access import Scope
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
 from service.access.bodies import ENDING
 from service.access.callers import Caller
-from service.access.gate import headers_signed
-from service.access.guards import (
-    AdminOrOperator,
-    Anybody,
-    HeadReader,
-    Machines,
-    Member,
-    MemberOrAnybody,
-    Operator,
-    ReaderOrOperator,
-    coordinator_of,
-    gate_of,
-)
+from service.access.guards import Guard, GuardedRoute, coordinator_of
 from service.access.limits import Limits
 from service.coordinator import Coordinator
+from service.problems import declared
 from service.rounds import Round
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import (
+    HEX32_PATTERN,
+    MAX_WAIT_S,
+    MEMBER_PATTERN,
+    OCTETS,
+    ROUND_PATTERN,
+    SAFETENSORS,
+)
 
-ANYBODY, MACHINES, MEMBER, WAITING = Anybody(), Machines(), Member(), MemberOrAnybody()
-READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
-READERS, HEADS = ReaderOrOperator(Scope.READ), HeadReader(Scope.READ)
-PUBLISHING, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+class Routes:
+    """Routes about one subject. Each says who may call it, what it refuses, and which raw bytes it takes and gives."""
+
+    def __init__(self, subject: str) -> None:
+        self.router = APIRouter(tags=[subject], route_class=GuardedRoute)
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        guard: Guard,
+        *causes: Cause,
+        takes: str = "",
+        gives: str = "",
+        kind: str = OCTETS,
+        answers: Mapping[int | str, dict[str, Any]] | None = None,
+        needs: tuple[Callable[..., Any], ...] = (),
+        **options: Any,
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Serve a path.
+
+        Args:
+            method: of HTTP.
+            path: with names in braces.
+            guard: who may call.
+            causes: of refusals, beside the guard's.
+            takes: what the raw body is; empty for JSON or no body.
+            gives: what the raw answer is; empty for JSON.
+            kind: the raw answer's media type.
+            answers: further responses by status.
+            needs: further dependencies.
+            options: of FastAPI.
+        """
+        responses = {**(answers or {}), **declared(*guard.causes, *causes)}
+        extra = dict(guard.document)
+        if takes:
+            extra["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _bytes(takes)}}}
+        if gives:
+            schema = {"type": "object"} if kind.endswith("+json") else _bytes()
+            responses[200] = {"description": gives, "content": {kind: {"schema": schema}}}
+            options.setdefault("response_class", Response)
+        return self.router.api_route(
+            path,
+            methods=[method],
+            dependencies=[*guard.dependencies, *map(Depends, needs)],
+            responses=responses,
+            openapi_extra=extra or None,
+            **options,
+        )
+
+
+def _bytes(what: str = "") -> dict[str, str]:
+    return {"type": "string", "format": "binary", **({"description": what} if what else {})}
 
 
 # What requests depend on are coroutines: FastAPI runs anything else in a thread, which costs more than all that these do.
 
 
 async def here_of(request: Request) -> Coordinator:
-    """The app's coordinator."""
     return coordinator_of(request)
 
 
 async def caller_of(request: Request) -> Caller:
-    """Whoever the route's guard has let in."""
     caller: Caller = request.state.caller
     return caller
 
@@ -53,17 +98,6 @@ async def made_by(request: Request) -> list[str]:
     """What the request makes, for the audit log: `name=id`."""
     made: list[str] = request.state.made
     return made
-
-
-async def digest_of_body(request: Request) -> bytes:
-    """The SHA-256 of a signed request's body."""
-    digest: bytes = request.state.digest
-    return digest
-
-
-def signed_headers(request: Request) -> str:
-    """By what anybody sees who has signed this request, and over which body (docs/access.md), for the audit log."""
-    return headers_signed(request, gate_of(request).target(request))
 
 
 async def one_stream(request: Request) -> None:
@@ -81,24 +115,13 @@ async def octets(request: Request) -> bytes:
 
 
 def in_pieces(
-    size: int, pieces: Iterator[bytes], kind: str, headers: Mapping[str, str] | None = None
+    document: tuple[int, Iterator[bytes]], kind: str = SAFETENSORS, headers: Mapping[str, str] | None = None
 ) -> StreamingResponse:
-    """A body as its reader takes it: one who takes nothing holds a piece of it in memory, and counts as being answered."""
+    """Answer with a document of this length piece by piece: a client that reads slowly holds one piece in memory."""
+    size, pieces = document
     return StreamingResponse(
         pieces, media_type=kind, headers={**(headers or {}), "content-length": str(size)}
     )
-
-
-def octets_in(what: str) -> dict[str, Any]:
-    """OpenAPI's description of a raw body."""
-    schema = {"type": "string", "format": "binary", "description": what}
-    return {"requestBody": {"required": True, "content": {OCTETS: {"schema": schema}}}}
-
-
-def octets_out(what: str, kind: str = OCTETS) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI's description of a raw answer."""
-    schema = {"type": "object"} if kind.endswith("+json") else {"type": "string", "format": "binary"}
-    return {200: {"description": what, "content": {kind: {"schema": schema}}}}
 
 
 Here = Annotated[Coordinator, Depends(here_of)]
@@ -106,7 +129,7 @@ RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 
 async def round_of(round_id: RoundPath, here: Here) -> Round:
-    """The path's round; PeerFault(not-found), and that before a stream has begun."""
+    """The path's round; PeerFault(not-found), before a stream has begun."""
     return await here.round(round_id)
 
 
@@ -114,10 +137,8 @@ TheRound = Annotated[Round, Depends(round_of)]
 TheCaller = Annotated[Caller, Depends(caller_of)]
 Octets = Annotated[bytes, Depends(octets)]
 Made = Annotated[list[str], Depends(made_by)]
-BodyDigest = Annotated[bytes, Depends(digest_of_body)]
 Hex32Path = Annotated[str, Path(pattern=HEX32_PATTERN)]
 MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
-NamePath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
 CombinationPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 IndexPath = Annotated[int, Path(ge=0, le=1 << 32)]
 After = Annotated[int, Query(ge=-1, le=1 << 53, description="answer as soon as the version is above this")]

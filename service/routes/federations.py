@@ -1,62 +1,56 @@
-"""Federations, studies and cohorts: rosters, runs, cards, manifests."""
+"""Federations, studies and cohorts: rosters, runs, cards, manifests, combined periods."""
 
 import asyncio
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
-from protocol import rest
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.messages import KeyCard, Roster, Study
-from protocol.messages.study import MAX_CONTENT
-from protocol.tags import PROTOCOL_VERSION
-from service.access.guards import GuardedRoute
+from service import combining
+from service.access.guards import ANYBODY, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
 from service.coordinator import Coordinator
-from service.problems import DECODING, declared, not_found
+from service.problems import DECODING, not_found
 from service.routes.common import (
-    ANYBODY,
-    MEMBER,
-    PUBLISHING,
-    ROUNDS,
-    WAITING,
     After,
+    CombinationPath,
     Here,
     Hex32Path,
     Made,
     MemberPath,
     Octets,
+    Routes,
     Wait,
-    octets_in,
-    octets_out,
+    in_pieces,
 )
+from veilsum.protocol import rest
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import KeyCard, Roster, Study
+from veilsum.protocol.messages.roster import MAX_CONTENT
+from veilsum.protocol.record import CombinationIds, CombinedRecord, CombineRequest
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
-router = APIRouter(tags=["federations"], route_class=GuardedRoute)
-MAX_ROSTER_BYTES, MAX_STUDY_BYTES = 16 << 20, MAX_CONTENT + 4096
+serve, combinations = Routes("federations"), Routes("combinations")
+MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
 
 
-@router.get(rest.COORDINATOR, dependencies=ANYBODY.dependencies, responses=declared())
+@serve("GET", rest.COORDINATOR, ANYBODY)
 async def coordinator(here: Here) -> rest.CoordinatorView:
     """The coordinator's public key, which a roster must name."""
     return rest.CoordinatorView(public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION)
 
 
-@router.put(
+@serve(
+    "PUT",
     rest.ROSTER,
-    dependencies=PUBLISHING.dependencies,
+    PUBLISHING,
+    *DECODING,
+    Cause.WRONG_FEDERATION,
+    Cause.BAD_SIGNATURE,
+    Cause.ROSTER_ROLLBACK,
+    Cause.CONFLICT,
+    takes="a Roster message",
     max_body_size=MAX_ROSTER_BYTES,
-    openapi_extra=octets_in("a Roster message"),
     response_model=rest.FederationView,
-    responses={
-        201: {"description": "stored", "model": rest.FederationView},
-        **declared(
-            *PUBLISHING.causes,
-            *DECODING,
-            Cause.WRONG_FEDERATION,
-            Cause.BAD_SIGNATURE,
-            Cause.ROSTER_ROLLBACK,
-            Cause.CONFLICT,
-        ),
-    },
+    answers={201: {"description": "stored", "model": rest.FederationView}},
 )
 async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Response:
     """Create a federation by its first roster (operator), or replace the roster by one with a higher number (admin, operator)."""
@@ -65,12 +59,7 @@ async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Respons
     return await _shown(here, federation, 201 if new else 200)
 
 
-@router.get(
-    rest.FEDERATION,
-    dependencies=ANYBODY.dependencies,
-    response_model=rest.FederationView,
-    responses=declared(Cause.NOT_FOUND),
-)
+@serve("GET", rest.FEDERATION, ANYBODY, Cause.NOT_FOUND, response_model=rest.FederationView)
 async def federation(federation: Hex32Path, here: Here) -> Response:
     """A federation's members, cohorts and rounds."""
     return await _shown(here, federation)
@@ -82,12 +71,7 @@ async def _shown(here: Coordinator, federation: str, status: int = 200) -> Respo
     return Response(body, status, media_type="application/json")
 
 
-@router.get(
-    rest.ROSTER,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={**octets_out("the newest Roster message"), **declared(Cause.NOT_FOUND)},
-)
+@serve("GET", rest.ROSTER, ANYBODY, Cause.NOT_FOUND, gives="the newest Roster message")
 async def roster(federation: Hex32Path, here: Here) -> Response:
     """The newest roster, as the admin signed it."""
     newest = await here.federations.rosters.body(federation)
@@ -96,34 +80,25 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
     return Response(newest, media_type=rest.OCTETS)
 
 
-@router.get(
-    rest.CHAIN,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={**octets_out("the Chain message"), **declared(Cause.NOT_FOUND)},
-)
+@serve("GET", rest.CHAIN, ANYBODY, Cause.NOT_FOUND, gives="the Chain message")
 async def chain(federation: Hex32Path, here: Here) -> Response:
     """How every attempt of the federation ended, oldest first."""
     await here.federations.newest(federation)  # not-found for a stranger
     return Response(await here.federations.chain(federation), media_type=rest.OCTETS)
 
 
-@router.put(
+@serve(
+    "PUT",
     rest.STUDY,
-    dependencies=PUBLISHING.dependencies,
+    PUBLISHING,
+    *DECODING,
+    Cause.NOT_FOUND,
+    Cause.WRONG_FEDERATION,
+    Cause.BAD_SIGNATURE,
+    Cause.STUDY_REFUSED,
+    takes="a Study message",
     max_body_size=MAX_STUDY_BYTES,
-    openapi_extra=octets_in("a Study message"),
-    responses={
-        201: {"description": "stored", "model": rest.StudyView},
-        **declared(
-            *PUBLISHING.causes,
-            *DECODING,
-            Cause.NOT_FOUND,
-            Cause.WRONG_FEDERATION,
-            Cause.BAD_SIGNATURE,
-            Cause.STUDY_REFUSED,
-        ),
-    },
+    answers={201: {"description": "stored", "model": rest.StudyView}},
 )
 async def put_study(
     federation: Hex32Path, study: Hex32Path, body: Octets, here: Here, response: Response
@@ -138,29 +113,19 @@ async def put_study(
     return next(view for view in await here.studies.views(federation) if view.study == study)
 
 
-@router.get(
-    rest.STUDY,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={**octets_out("the Study message"), **declared(Cause.NOT_FOUND)},
-)
+@serve("GET", rest.STUDY, ANYBODY, Cause.NOT_FOUND, gives="the Study message")
 async def study(federation: Hex32Path, study: Hex32Path, here: Here) -> Response:
     """A study, as the study key signed it."""
     return Response(await here.studies.body(federation, study), media_type=rest.OCTETS)
 
 
-@router.get(rest.STUDIES, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
+@serve("GET", rest.STUDIES, ANYBODY, Cause.NOT_FOUND)
 async def studies(federation: Hex32Path, here: Here) -> tuple[rest.StudyView, ...]:
     """All versions of all studies, in the order of their publication."""
     return await here.studies.views(federation)
 
 
-@router.get(
-    rest.RUNS,
-    dependencies=WAITING.dependencies,
-    openapi_extra=WAITING.document,
-    responses=declared(Cause.NOT_FOUND),
-)
+@serve("GET", rest.RUNS, WAITING, Cause.NOT_FOUND)
 async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RunsView:
     """The runs of studies that have not expired; with `after` and `wait_s`, as soon as they change.
 
@@ -173,20 +138,18 @@ async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wai
     return await here.runs.view(federation, here.now())
 
 
-@router.post(
+@serve(
+    "POST",
     rest.COHORTS,
-    dependencies=ROUNDS.dependencies,
+    ROUNDS,
+    Cause.NOT_FOUND,
+    Cause.STUDY_REFUSED,
+    Cause.ALREADY_SUMMED,
+    Cause.REPEAT_MISMATCH,
+    Cause.TERMS_REFUSED,
+    Cause.WEAK_PARAMETERS,
+    Cause.COHORT_TOO_SMALL,
     status_code=201,
-    responses=declared(
-        *ROUNDS.causes,
-        Cause.NOT_FOUND,
-        Cause.STUDY_REFUSED,
-        Cause.ALREADY_SUMMED,
-        Cause.REPEAT_MISMATCH,
-        Cause.TERMS_REFUSED,
-        Cause.WEAK_PARAMETERS,
-        Cause.COHORT_TOO_SMALL,
-    ),
 )
 async def open_cohort(
     federation: Hex32Path, request: rest.CohortRequest, here: Here, made: Made
@@ -197,12 +160,7 @@ async def open_cohort(
     return view
 
 
-@router.get(
-    rest.COHORT,
-    dependencies=WAITING.dependencies,
-    openapi_extra=WAITING.document,
-    responses=declared(Cause.NOT_FOUND),
-)
+@serve("GET", rest.COHORT, WAITING, Cause.NOT_FOUND)
 async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes.
 
@@ -214,22 +172,20 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
     return await here.cohort_view(found)
 
 
-@router.put(
+@serve(
+    "PUT",
     rest.CARD,
-    dependencies=MEMBER.dependencies,
-    max_body_size=4096,
-    openapi_extra=octets_in("a KeyCard message"),
-    responses=declared(
-        *MEMBER.causes,
-        Cause.WRONG_PHASE,
-        Cause.CARD_CONFLICT,
-        *DECODING,
-        Cause.BAD_SIGNATURE,
-        Cause.UNKNOWN_MEMBER,
-        Cause.WRONG_COHORT,
-        Cause.CARD_EXPIRED,
-        Cause.LOW_ORDER_POINT,
-    ),
+    MEMBER,
+    Cause.WRONG_PHASE,
+    Cause.CARD_CONFLICT,
+    *DECODING,
+    Cause.BAD_SIGNATURE,
+    Cause.UNKNOWN_MEMBER,
+    Cause.WRONG_COHORT,
+    Cause.CARD_EXPIRED,
+    Cause.LOW_ORDER_POINT,
+    takes="a KeyCard message",
+    max_body_size=MAX_CARD_BYTES,
 )
 async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:
     """A member enrols by its signed card; the last card forms the cohort."""
@@ -241,9 +197,7 @@ async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: He
     return await here.cohort_view(found)
 
 
-@router.post(
-    rest.CLOSE, dependencies=ROUNDS.dependencies, responses=declared(*ROUNDS.causes, Cause.NOT_FOUND)
-)
+@serve("POST", rest.CLOSE, ROUNDS, Cause.NOT_FOUND)
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards that came (operator)."""
     found = await here.cohort(cohort)
@@ -251,27 +205,52 @@ async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     return await here.cohort_view(found)
 
 
-@router.get(
-    rest.MANIFEST,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={**octets_out("the Manifest message"), **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)},
-)
+@serve("GET", rest.MANIFEST, ANYBODY, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
 async def manifest(cohort: Hex32Path, here: Here) -> Response:
     """The cohort's members and numbers, once it is formed."""
     return Response((await here.cohort(cohort)).formed().to_bytes(), media_type=rest.OCTETS)
 
 
-@router.get(
-    rest.CARDS,
-    dependencies=MEMBER.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("the Cards message"),
-        **declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
-    },
-)
+@serve("GET", rest.CARDS, MEMBER, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message")
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
     """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
     found = await asyncio.to_thread((await here.cohort(cohort)).cards_for, member)
     return Response(found.to_bytes(), media_type=rest.OCTETS)
+
+
+@combinations(
+    "POST",
+    rest.COMBINATIONS,
+    ROUNDS,
+    Cause.NOT_FOUND,
+    Cause.WRONG_PHASE,
+    Cause.TERMS_REFUSED,
+    Cause.SUM_CHECK_FAILED,
+    Cause.STORAGE_DAMAGED,
+    status_code=201,
+)
+async def combine(federation: Hex32Path, request: CombineRequest, here: Here) -> CombinedRecord:
+    """Add up the exact sums of several periods of one question, and solve again (operator)."""
+    return await here.combine(federation, request)
+
+
+@combinations("GET", rest.COMBINATIONS, ANYBODY, Cause.NOT_FOUND, name="combinations")
+async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
+    """A federation's combinations, those with the newest round first."""
+    await here.federations.newest(federation)  # not-found for a stranger
+    return CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
+
+
+@combinations("GET", rest.COMBINATION, ANYBODY, Cause.NOT_FOUND)
+async def combination(combination: CombinationPath, here: Here) -> CombinedRecord:
+    """The signed record of a combination."""
+    return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
+
+
+WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
+
+
+@combinations("GET", rest.COMBINED_WEIGHTS, HEADS, Cause.NOT_FOUND, gives=WEIGHTS, kind=rest.SAFETENSORS)
+async def weights(combination: CombinationPath, here: Here) -> Response:
+    """The head's weights, float64, as safetensors."""
+    return in_pieces(await asyncio.to_thread(combining.stored_weights, combination, here.blobs))

@@ -3,49 +3,42 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT
 
-from protocol import published, rest
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.messages import Lost, Upload
-from protocol.preflight import PreflightView
 from service import sent
-from service.access.guards import GuardedRoute
+from service.access.gate import headers_signed
+from service.access.guards import ANYBODY, CLOSING, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
 from service.coordinator import Coordinator
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
-from service.problems import DECODING, declared, not_found
+from service.problems import DECODING, not_found
 from service.rounds import Round
 from service.routes.common import (
-    ANYBODY,
-    CLOSING,
-    HEADS,
-    MEMBER,
-    READERS,
-    ROUNDS,
     After,
-    BodyDigest,
     Here,
     Hex32Path,
     IndexPath,
     Made,
     MemberPath,
-    NamePath,
     Octets,
+    Routes,
     TheCaller,
     TheRound,
     Wait,
     in_pieces,
-    octets_in,
-    octets_out,
     one_stream,
-    signed_headers,
 )
+from service.routes.federations import WEIGHTS
 from service.telemetry.metrics import UPLOAD_BYTES
+from veilsum.protocol import rest
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Lost, Upload
+from veilsum.protocol.preflight import PreflightView
+from veilsum.protocol.record import ResultRecord
 
-router = APIRouter(tags=["rounds"], route_class=GuardedRoute)
+serve = Routes("rounds")
 MAX_CHUNK_BYTES = 32 << 20
 EVENTS = "text/event-stream"
 _EVENTS_SCHEMA = {
@@ -55,9 +48,8 @@ _EVENTS_SCHEMA = {
     }
 }
 KEEPALIVE_S = 15.0
-"""Between two signs of life of a stream: proxies give up on one that says nothing."""
+"""Between two signs of life of a stream: proxies close one that is silent."""
 _REFUSED = (
-    *ROUNDS.causes,
     Cause.NOT_FOUND,
     Cause.WRONG_PHASE,
     Cause.CONFLICT,
@@ -70,14 +62,11 @@ _REFUSED = (
     Cause.WEAK_PARAMETERS,
 )
 """Why a round is not opened."""
+ENDED = (Cause.NOT_FOUND, Cause.WRONG_PHASE)
+"""Why an end is not shown."""
 
 
-@router.post(
-    rest.ROUNDS,
-    dependencies=ROUNDS.dependencies,
-    status_code=201,
-    responses=declared(*_REFUSED),
-)
+@serve("POST", rest.ROUNDS, ROUNDS, *_REFUSED, status_code=201)
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
     """Open the next step of a cohort's run, or again one that ended VOID (operator)."""
     view = (await here.open_round(cohort, request)).view()
@@ -85,31 +74,28 @@ async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, 
     return view
 
 
-@router.post(rest.PREFLIGHT, dependencies=ROUNDS.dependencies, responses=declared(*_REFUSED))
+@serve("POST", rest.PREFLIGHT, ROUNDS, *_REFUSED)
 async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> PreflightView:
     """What would be opened now, and what it would cost; nothing is (operator). What would not be opened is refused as there."""
     return await here.preflight(cohort, request)
 
 
-@router.get(
-    rest.ROUND,
-    dependencies=ANYBODY.dependencies,
-    response_model=rest.RoundView,
-    responses=declared(Cause.NOT_FOUND),
-)
+@serve("GET", rest.ROUND, ANYBODY, Cause.NOT_FOUND, response_model=rest.RoundView)
 async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> Response:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
     await here.changed(found.watch, after, wait_s)
     return Response(found.shown.json, media_type="application/json")
 
 
-@router.get(
+@serve(
+    "GET",
     rest.ROUND_EVENTS,
-    dependencies=[*ANYBODY.dependencies, Depends(one_stream)],
+    ANYBODY,
+    Cause.NOT_FOUND,
+    needs=(one_stream,),
     response_class=Response,
-    responses={
-        200: {"description": "events named `round`, each a RoundView", "content": {EVENTS: _EVENTS_SCHEMA}},
-        **declared(Cause.NOT_FOUND),
+    answers={
+        200: {"description": "events named `round`, each a RoundView", "content": {EVENTS: _EVENTS_SCHEMA}}
     },
 )
 async def events(found: TheRound, here: Here) -> StreamingResponse:
@@ -131,27 +117,20 @@ async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
             return
 
 
-@router.get(
-    rest.OPENING,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={**octets_out("the signed Opening message"), **declared(Cause.NOT_FOUND)},
-)
+@serve("GET", rest.OPENING, ANYBODY, Cause.NOT_FOUND, gives="the signed Opening message")
 async def opening(found: TheRound) -> Response:
     """The round's opening, for members who come after it is asked for."""
     return Response(found.attempt.opening.to_bytes(), media_type=rest.OCTETS)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.REQUEST,
-    dependencies=MEMBER.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("the message that the member has to answer now"),
-        204: {
-            "description": "nothing to answer yet; wait again with `after` from the veilsum-version header"
-        },
-        **declared(*MEMBER.causes, Cause.UNKNOWN_MEMBER),
+    MEMBER,
+    Cause.UNKNOWN_MEMBER,
+    gives="the message that the member has to answer now",
+    answers={
+        204: {"description": "nothing to answer yet; wait again with `after` from the veilsum-version header"}
     },
 )
 async def request_for(
@@ -167,14 +146,13 @@ async def request_for(
     return Response(message, headers=headers, media_type=rest.OCTETS)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.MATERIAL,
-    dependencies=MEMBER.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("arrays that the step takes of the one before it", rest.SAFETENSORS),
-        **declared(*MEMBER.causes, Cause.NOT_FOUND),
-    },
+    MEMBER,
+    Cause.NOT_FOUND,
+    gives="arrays that the step takes of the one before it",
+    kind=rest.SAFETENSORS,
 )
 async def material(found: TheRound, here: Here) -> Response:
     """What members need beside the opening, such as the head whose gradients they sum; its SHA-256 stands in the signed terms."""
@@ -184,24 +162,22 @@ async def material(found: TheRound, here: Here) -> Response:
     return Response(content, media_type=rest.SAFETENSORS)
 
 
-@router.put(
+@serve(
+    "PUT",
     rest.UPLOAD,
-    dependencies=MEMBER.dependencies,
+    MEMBER,
+    Cause.WRONG_PHASE,
+    Cause.WRONG_CONTEXT,
+    Cause.UPLOAD_CONFLICT,
+    Cause.CONFLICT,
+    *DECODING,
+    Cause.UNKNOWN_MEMBER,
+    Cause.BAD_SIGNATURE,
+    Cause.UPLOAD_MISSHAPEN,
+    Cause.NOT_A_DECRYPTOR,
+    Cause.REVEAL_MISSHAPEN,
+    takes="an Upload message",
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("an Upload message"),
-    responses=declared(
-        *MEMBER.causes,
-        Cause.WRONG_PHASE,
-        Cause.WRONG_CONTEXT,
-        Cause.UPLOAD_CONFLICT,
-        Cause.CONFLICT,
-        *DECODING,
-        Cause.UNKNOWN_MEMBER,
-        Cause.BAD_SIGNATURE,
-        Cause.UPLOAD_MISSHAPEN,
-        Cause.NOT_A_DECRYPTOR,
-        Cause.REVEAL_MISSHAPEN,
-    ),
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
@@ -212,24 +188,22 @@ async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here
     return found.upload_view(member)
 
 
-@router.get(
-    rest.UPLOAD,
-    dependencies=MEMBER.dependencies,
-    responses=declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN),
-)
+@serve("GET", rest.UPLOAD, MEMBER, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN)
 async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
     """Which chunks of an announced upload are still to come."""
     return found.upload_view(member)
 
 
-@router.put(
+@serve(
+    "PUT",
     rest.CHUNK,
-    dependencies=MEMBER.dependencies,
+    MEMBER,
+    Cause.WRONG_PHASE,
+    Cause.CHUNK_MISMATCH,
+    Cause.CHUNK_UNKNOWN,
+    Cause.CONFLICT,
+    takes="the packed chunk",
     max_body_size=MAX_CHUNK_BYTES,
-    openapi_extra=octets_in("the packed chunk"),
-    responses=declared(
-        *MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN, Cause.CONFLICT
-    ),
 )
 async def put_chunk(
     found: TheRound,
@@ -237,39 +211,36 @@ async def put_chunk(
     index: IndexPath,
     body: Octets,
     here: Here,
-    digest: BodyDigest,
     made: Made,
     request: Request,
 ) -> rest.UploadView:
     """Send a chunk that was announced, in any order; the same again changes nothing."""
     try:
-        await found.store_chunk(member, index, digest, body, here.now())
+        await found.store_chunk(member, index, request.state.digest, body, here.now())
     except PeerFault as fault:
-        if fault.cause is Cause.CONFLICT:
-            made.append(signed_headers(request))
+        if fault.cause is Cause.CONFLICT:  # the log shows who has signed the other bytes (docs/access.md)
+            made.append(headers_signed(request, gate_of(request).target(request)))
         raise
     UPLOAD_BYTES.inc(len(body))
     return found.upload_view(member)
 
 
-@router.post(
+@serve(
+    "POST",
     rest.ANSWERS,
-    dependencies=MEMBER.dependencies,
+    MEMBER,
+    Cause.WRONG_PHASE,
+    Cause.WRONG_CONTEXT,
+    Cause.CONFLICT,
+    Cause.ALREADY_VOTED,
+    *DECODING,
+    Cause.BAD_SIGNATURE,
+    Cause.NOT_A_DECRYPTOR,
+    Cause.SURVIVORS_INVALID,
+    Cause.REVEAL_MISSHAPEN,
+    Cause.SHARE_INVALID,
+    takes="a Receipt, Vote, Refusal, Reveal or Erased message",
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Receipt, Vote, Refusal, Reveal or Erased message"),
-    responses=declared(
-        *MEMBER.causes,
-        Cause.WRONG_PHASE,
-        Cause.WRONG_CONTEXT,
-        Cause.CONFLICT,
-        Cause.ALREADY_VOTED,
-        *DECODING,
-        Cause.BAD_SIGNATURE,
-        Cause.NOT_A_DECRYPTOR,
-        Cause.SURVIVORS_INVALID,
-        Cause.REVEAL_MISSHAPEN,
-        Cause.SHARE_INVALID,
-    ),
 )
 async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
@@ -288,45 +259,33 @@ async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -
     return found.view()
 
 
-@router.post(
-    rest.CANCEL,
-    dependencies=ROUNDS.dependencies,
-    responses=declared(*ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
-)
+@serve("POST", rest.CANCEL, ROUNDS, *ENDED)
 async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> rest.RoundView:
     """Give a round up (operator): its decryptors are asked to sign VOID."""
     await found.cancel(here.now(), request.reason)
     return found.view()
 
 
-@router.post(
-    rest.EXTEND,
-    dependencies=ROUNDS.dependencies,
-    responses=declared(
-        *ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED
-    ),
-)
+@serve("POST", rest.EXTEND, ROUNDS, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED)
 async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> rest.RoundView:
     """Give the phase that a round is in more time (operator)."""
     await found.extend(here.now(), request.deadline_s)
     return found.view()
 
 
-@router.post(
+@serve(
+    "POST",
     rest.LOST,
-    dependencies=CLOSING.dependencies,
+    CLOSING,
+    Cause.NOT_FOUND,
+    Cause.WRONG_PHASE,
+    Cause.WRONG_CONTEXT,
+    *DECODING,
+    Cause.BAD_SIGNATURE,
+    Cause.NOT_A_DECRYPTOR,
+    Cause.UNKNOWN_MEMBER,
+    takes="a Lost message",
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Lost message"),
-    responses=declared(
-        *CLOSING.causes,
-        Cause.NOT_FOUND,
-        Cause.WRONG_PHASE,
-        Cause.WRONG_CONTEXT,
-        *DECODING,
-        Cause.BAD_SIGNATURE,
-        Cause.NOT_A_DECRYPTOR,
-        Cause.UNKNOWN_MEMBER,
-    ),
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """Close an erasing round that too few decryptors report on (admin, by signature)."""
@@ -334,119 +293,94 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     return found.view()
 
 
-@router.get(
-    rest.CLOSING,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("the Certificate, the Erasure, or the admin's Lost"),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
-)
+@serve("GET", rest.CLOSING, ANYBODY, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
 async def closing(context: Hex32Path, here: Here) -> Response:
     """How the attempt of a context was closed, for members who still have to hear of it."""
     return Response((await here.closed(context)).end().to_bytes(), media_type=rest.OCTETS)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.TRANSCRIPT,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("the round's signed transcript (protocol §11)", rest.TRANSCRIPT_JSON),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
+    ANYBODY,
+    *ENDED,
+    gives="the round's signed transcript (protocol §11)",
+    kind=rest.TRANSCRIPT_JSON,
 )
 async def transcript(found: TheRound) -> Response:
     """What was said in a round that has ended, however it ended, for whoever replays it. It never changes."""
-    size, pieces = await asyncio.to_thread(found.documents.read_transcript)
     headers = {"cache-control": "public, max-age=31536000, immutable"}
-    return in_pieces(size, pieces, rest.TRANSCRIPT_JSON, headers)
+    read = await asyncio.to_thread(found.documents.read_transcript)
+    return in_pieces(read, rest.TRANSCRIPT_JSON, headers)
 
 
-@router.get(
-    rest.RESULT, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)
-)
-async def result(found: TheRound, response: Response) -> published.ResultRecord:
+@serve("GET", rest.RESULT, ANYBODY, *ENDED)
+async def result(found: TheRound, response: Response) -> ResultRecord:
     """The signed record of a finished round; its `link` header leads to the transcript."""
     where = rest.TRANSCRIPT.format(round_id=found.id)
     response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
     return found.documents.result()
 
 
-@router.get(
-    rest.WEIGHTS,
-    dependencies=HEADS.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
-        **declared(*HEADS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
-)
+@serve("GET", rest.WEIGHTS, HEADS, *ENDED, gives=WEIGHTS, kind=rest.SAFETENSORS)
 async def weights(found: TheRound) -> Response:
     """The head's weights, float64, as safetensors: for members and operators, or for anyone, as the study says."""
     return await _document(found, HEAD)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.EVICTIONS,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("the Evictions message: a proof for each survivor that the sum is without"),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
+    ANYBODY,
+    *ENDED,
+    gives="the Evictions message: a proof for each survivor that the sum is without",
 )
 async def evictions(found: TheRound) -> Response:
     """The proofs that evicted survivors dealt falsely."""
     return await _document(found, EVICTIONS, rest.OCTETS)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.DISCLOSURE,
-    dependencies=MEMBER.dependencies,
-    response_class=StreamingResponse,
-    responses={
-        **octets_out("the Disclosure message: the survivors' chunks and seeds of an indicator round"),
-        **declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
-    },
+    MEMBER,
+    Cause.WRONG_PHASE,
+    Cause.UNKNOWN_MEMBER,
+    gives="the Disclosure message: the survivors' chunks and seeds of an indicator round",
 )
-async def disclosure(
-    found: TheRound,
-    member: MemberPath,
-) -> StreamingResponse:
+async def disclosure(found: TheRound, member: MemberPath) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
     found.check_asker(member)
-    return in_pieces(*await asyncio.to_thread(found.documents.read_document, DISCLOSURE), rest.OCTETS)
+    return await _document(found, DISCLOSURE, rest.OCTETS)
 
 
-@router.get(
+@serve(
+    "GET",
     rest.SUMS,
-    dependencies=READERS.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("tensor `sum`, int64, as docs/protocol.md §8 and §9 lay it out", rest.SAFETENSORS),
-        **declared(*READERS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
+    READERS,
+    *ENDED,
+    gives="tensor `sum`, int64, as docs/protocol.md §8 and §9 lay it out",
+    kind=rest.SAFETENSORS,
 )
-async def sums(found: TheRound) -> Response:
-    """The sum itself, as safetensors (operator, or a member that the roster lists as a reader)."""
-    return await _document(found, SUMS)
+async def sums(request: Request, found: TheRound) -> Response:
+    """The sum itself, as safetensors (operator, or a member that the roster lists as a reader). The audit log names who asked."""
+    answer = await _document(found, SUMS)
+    await record(request)
+    return answer
 
 
-@router.get(
+@serve(
+    "GET",
     rest.DOCUMENT,
-    dependencies=MEMBER.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("arrays, and in the metadata what they do not say", rest.SAFETENSORS),
-        **declared(*MEMBER.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
+    MEMBER,
+    *ENDED,
+    gives="arrays, and in the metadata what they do not say",
+    kind=rest.SAFETENSORS,
 )
-async def document(found: TheRound, name: NamePath) -> Response:
+async def document(found: TheRound, name: MemberPath) -> Response:
     """What a round publishes beside its head, by the name that its record gives it."""
     return await _document(found, document_name(name))
 
 
-async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
-    return in_pieces(*await asyncio.to_thread(found.documents.read_document, name), kind)
+async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> StreamingResponse:
+    return in_pieces(await asyncio.to_thread(found.documents.read_document, name), kind)

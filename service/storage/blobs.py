@@ -1,78 +1,92 @@
-"""Large bytes: the interface, and its files on disk, whose folder entries are durable too before `put` returns."""
+"""Large bytes: what every store of them does, and the store on disk."""
 
 import os
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import filterfalse
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
-from protocol.errors import Misuse
 from service.storage.folder import fsync_folder, is_unfinished, make_folder, write_durably
+from service.telemetry.metrics import timed
+from veilsum.protocol.errors import Misuse
 
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 PIECE_BYTES = 1 << 20
-"""Of what `read` gives at a time."""
+"""Size of the pieces that `read` yields."""
 
 
-class Blobs(Protocol):
-    """Immutable blobs, named by short paths of our own making such as `round/member/3`. Each call blocks: make it in a thread.
+class Blobs(ABC):
+    """Immutable blobs, named by short paths of our own making such as `round/member/3`.
 
-    Every one raises OSError where storage fails.
+    Every call blocks: make it in a thread. It raises OSError where storage fails, FileNotFoundError for a blob that was never stored,
+    and Misuse for another kind of name.
     """
 
     def put(self, name: str, data: bytes) -> None:
-        """Store a blob whole or not at all, and durably."""
-        ...
+        """Store a blob durably, whole or not at all."""
+        with timed("put"):
+            self._put(checked(name), data)
 
     def get(self, name: str) -> bytes:
-        """The blob's bytes; FileNotFoundError if it was never stored."""
-        ...
+        """Read a blob."""
+        with timed("get"):
+            return self._get(checked(name))
 
     def read(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """The blob's length and its bytes, piece by piece; FileNotFoundError if it was never stored."""
-        ...
+        """Return a blob's length, and its bytes piece by piece."""
+        return self._read(checked(name))
 
     def delete(self, name: str) -> None:
-        """Remove a blob, or every blob under a folder; nothing happens if there is none."""
-        ...
+        """Remove a blob, or all blobs in a folder that nobody writes to; a missing one is fine."""
+        with timed("delete"):
+            self._delete(checked(name))
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """What lies directly under a folder."""
-        ...
+        """List what lies directly in a folder."""
+        return tuple(sorted(self._names(checked(folder))))
 
-    def clear_up(self) -> None:
-        """Remove what interrupted calls of `put` have left; those that are under way are not disturbed."""
-        ...
+    def clear_up(self) -> None:  # noqa: B027 - a bucket has nothing to clear up
+        """Remove what interrupted calls of `put` have left, and nothing that is being written."""
 
     def free_bytes(self) -> int | None:
-        """How much more can be stored; None where nobody can say."""
-        ...
+        """Return how much more can be stored; None where the store cannot tell."""
+        return None
+
+    @abstractmethod
+    def _put(self, name: str, data: bytes) -> None: ...
+    @abstractmethod
+    def _get(self, name: str) -> bytes: ...
+    @abstractmethod
+    def _read(self, name: str) -> tuple[int, Iterator[bytes]]: ...
+    @abstractmethod
+    def _delete(self, name: str) -> None: ...
+    @abstractmethod
+    def _names(self, folder: str) -> Iterator[str]: ...
 
 
 def checked(name: str) -> str:
-    """The name itself; Misuse where it is none of a blob."""
+    """Return a blob's name; Misuse for anything else."""
     if not all(_PART.fullmatch(part) for part in name.split("/")):
         raise Misuse(f"{name!r} is not the name of a blob")
     return name
 
 
-class FileBlobs:
-    """Blobs in files under a folder."""
+class FileBlobs(Blobs):
+    """Blobs in files under a folder. The folders' own entries are durable too before `put` returns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._unfinished = folder, set[Path]()
-        self._durable = set[Path]()
-        """Folders whose own names, and all above, are on the disk."""
+        self._durable = set[Path]()  # folders whose own names, and all above, are on the disk
         make_folder(folder)
 
-    def put(self, name: str, data: bytes) -> None:
-        """Store a blob whole or not at all, and durably."""
-        path = self.path(name)
+    def _put(self, name: str, data: bytes) -> None:
+        path = self._folder / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
-        # Whoever made one of these folders at the same moment may not have come to its fsync.
+        # A thread that made one of these folders at the same moment may not have reached its fsync.
         if path.parent not in self._durable:
             for folder in path.parent.parents:
                 fsync_folder(folder)
@@ -80,18 +94,15 @@ class FileBlobs:
                     break
             self._durable.add(path.parent)
 
-    def get(self, name: str) -> bytes:
-        """The blob's bytes; FileNotFoundError if it was never stored."""
-        return self.path(name).read_bytes()
+    def _get(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
 
-    def read(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """The blob's length and its bytes, piece by piece; FileNotFoundError if it was never stored."""
-        path = self.path(name)
+    def _read(self, name: str) -> tuple[int, Iterator[bytes]]:
+        path = self._folder / name
         return path.stat().st_size, _pieces(path.open("rb"))
 
-    def delete(self, name: str) -> None:
-        """Remove a blob, or every blob under a folder, into which nobody puts any at the same time; nothing happens if there is none."""
-        path = self.path(name)
+    def _delete(self, name: str) -> None:
+        path = self._folder / name
         if path.is_dir():
             self._durable.difference_update([f for f in tuple(self._durable) if path in {f, *f.parents}])
             shutil.rmtree(path)
@@ -102,14 +113,12 @@ class FileBlobs:
         # What is erased stays erased: the log is about to say so.
         fsync_folder(path.parent)
 
-    def names(self, folder: str) -> tuple[str, ...]:
-        """What lies directly under a folder."""
-        path = self.path(folder)
-        lying = (child.name for child in path.iterdir()) if path.is_dir() else ()
-        return tuple(sorted(filterfalse(is_unfinished, lying)))
+    def _names(self, folder: str) -> Iterator[str]:
+        path = self._folder / folder
+        return filterfalse(is_unfinished, (child.name for child in path.iterdir()) if path.is_dir() else ())
 
     def clear_up(self) -> None:
-        """Remove what interrupted calls of `put` have left: whatever already lay there at the last call, and still does."""
+        """Remove each unfinished file that already lay there at the last call."""
         lying = {
             Path(folder, name)
             for folder, _, files in os.walk(self._folder)
@@ -121,12 +130,8 @@ class FileBlobs:
         self._unfinished = lying
 
     def free_bytes(self) -> int:
-        """What the folder's disk has left for this process."""
+        """Return what the folder's disk has left for this process."""
         return shutil.disk_usage(self._folder).free
-
-    def path(self, name: str) -> Path:
-        """Where a blob or a folder of them lies, whether it was stored or not."""
-        return self._folder.joinpath(*checked(name).split("/"))
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The database as everybody else sees it: transactions that are durable, and deleted rows that are gone."""
+"""The database as the rest of the service sees it: transactions are durable, and deleted rows are gone."""
 
 import asyncio
 import secrets
@@ -19,28 +19,25 @@ MIGRATION_S = 3600.0
 
 
 class Database(ABC):
-    """Committed means on disk. What differs from one make to another is in `dialects`.
+    """A committed transaction is on the disk. `dialects` has one class for each product.
 
     Attributes:
-        shared: whether other processes may write to it at the same time.
-        answer_s: longest time that a block may take, lest one whom nobody answers waits for ever; None for a file, which answers.
+        shared: whether other processes may write at the same time.
+        answer_s: longest time that a block may take, for a server that may fall silent; None for a file.
     """
 
     shared: ClassVar[bool]
+    insert: ClassVar[Any]
+    """The dialect's own INSERT, which knows ON CONFLICT."""
     answer_s: float | None = None
     _engine: AsyncEngine
 
     async def start(self) -> None:
-        """Bring its tables to this release's, and forget what the last process could not.
-
-        Raises:
-            Misuse: its tables are a newer release's, or no release's.
-        """
+        """Upgrade the tables, and forget what the last process could not; Misuse for the tables of another release."""
         await self.migrate(migrating.upgrade)
         await self.forget()
 
     async def stop(self) -> None:
-        """Close every connection."""
         await self._engine.dispose()
 
     async def migrate(self, change: migrating.Change) -> None:
@@ -54,10 +51,10 @@ class Database(ABC):
 
     @asynccontextmanager
     async def transaction(self, at_least_s: float = 0.0) -> AsyncIterator[AsyncConnection]:
-        """Committed, and fsynced, when the block ends without an exception; else rolled back.
+        """Commit durably when the block ends without an exception, else roll back.
 
         Args:
-            at_least_s: which the block may take, whatever `answer_s` says.
+            at_least_s: how long the block may take, whatever `answer_s` says.
 
         Raises:
             TimeoutError: it takes longer; it may be committed nevertheless.
@@ -67,66 +64,61 @@ class Database(ABC):
             async with asyncio.timeout(limit_s), self._transaction() as connection:
                 yield connection
 
-    @abstractmethod
-    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """As `transaction`, which measures it."""
-
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """Nothing is written in the block; TimeoutError where it takes longer than `answer_s`."""
+        """Read in the block; TimeoutError where it takes longer than `answer_s`."""
         async with asyncio.timeout(self.answer_s), self._engine.connect() as connection:
             yield connection
 
-    @abstractmethod
-    async def alone(self, connection: AsyncConnection, what: str) -> None:
-        """Until the transaction ends nobody else is alone with the same thing."""
-
     async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-        """Insert a row; False, and nothing changes, where one stands under its primary key or a unique one."""
-        done = await connection.execute(self._adding(table).values(row))
+        """Insert a row, unless one stands under its primary key or a unique one; whether it was inserted."""
+        done = await connection.execute(self.insert(table).on_conflict_do_nothing().values(row))
         return bool(done.rowcount)
 
     async def add_all(
         self, connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> set[tuple[Any, ...]]:
-        """Insert those of the rows, one at the least, that `add` would; their primary keys."""
-        statement = self._adding(table).returning(*table.primary_key.columns)
+        """Insert those of one or more rows that `add` would; their primary keys."""
+        statement = self.insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
         return {tuple(row) for row in await connection.execute(statement, rows)}
 
-    @abstractmethod
-    def _adding(self, table: Table) -> Any:
-        """INSERT … ON CONFLICT DO NOTHING."""
+    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
+        """Insert a row, or replace the one under its primary key."""
+        statement = self.insert(table).values(row)
+        await connection.execute(
+            statement.on_conflict_do_update(index_elements=table.primary_key.columns, set_=row)
+        )
+
+    @cached_property
+    def process(self) -> str:
+        """This process's name among all on the database."""
+        return secrets.token_hex(16)
 
     @abstractmethod
-    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
-        """Insert a row, or replace the one that stands under its primary key."""
+    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """`transaction` without its limits."""
+
+    @abstractmethod
+    async def alone(self, connection: AsyncConnection, what: str) -> None:
+        """Wait until no other transaction is alone with the same thing, and keep others out until this one ends."""
 
     @abstractmethod
     async def announce(self, connection: AsyncConnection, topic: str) -> None:
         """Tell every process, once this transaction is committed, that something changed."""
 
-    @cached_property
-    def process(self) -> str:
-        """What this process is called, among all on the database."""
-        return secrets.token_hex(16)
-
     @abstractmethod
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """Until cancelled, be known to run and hear what others announce; OSError where the connection is lost: refresh all, and listen again."""
+        """Hear what others announce, and be known to run, until cancelled; OSError where the connection is lost."""
 
     @abstractmethod
     def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
-        """Whether a process does not listen; one that has just begun, or lost its connection, does not either."""
+        """Whether a process does not listen, as one that has just begun or lost its connection."""
 
     @property
     @abstractmethod
     def clock(self) -> ColumnElement[float]:
-        """The database's own time, Unix seconds: all processes agree on it."""
+        """The database's own Unix time in seconds, which all processes agree on."""
 
     @abstractmethod
     async def forget(self) -> None:
-        """Let nothing stay in the database's files of the rows that were deleted.
-
-        Raises:
-            OSError: a reader was in the way; try again.
-        """
+        """Remove deleted rows from the database's files; OSError where a reader was in the way."""

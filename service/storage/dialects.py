@@ -1,17 +1,16 @@
-"""SQLite and PostgreSQL: all that differs between them stands here."""
+"""SQLite and PostgreSQL: everything that differs between them."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import asyncpg
 from sqlalchemy import (
     ColumnElement,
     Float,
-    Table,
     event,
     false,
     func,
@@ -26,9 +25,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from protocol.errors import Misuse
 from service.storage.database import MIGRATION_S, Database
 from service.storage.migrating import Change
+from veilsum.protocol.errors import Misuse
 
 PRAGMAS = {
     "journal_mode": "wal",
@@ -39,28 +38,28 @@ PRAGMAS = {
     "secure_delete": "ON",
 }
 CONNECTIONS = 16
-"""Of one replica to PostgreSQL, at the most."""
+"""Most connections of one replica to PostgreSQL."""
 CHANNEL = "veilsum"
 PATIENCE_S = 10
 """How long a replica waits for a connection, or `forget` for others' transactions."""
 ANSWER_S = 30.0
-"""How long for an answer: a server, or the network to it, may fall silent and leave its connections open."""
+"""How long a replica waits for an answer: a server, or the network to it, may fall silent and leave its connections open."""
 IDLE_S = 120.0
-"""After which the server ends a transaction in which a replica does nothing: it stands still, or its machine is gone, and holds locks.
-And after which a replica gives up one command, such as the rollback that it sends when `ANSWER_S` is over."""
+"""Longest time in which a replica does nothing in a transaction before the server ends it and frees its locks, and longest time that a
+replica waits for one command, such as the rollback that it sends when `ANSWER_S` is over."""
 
 
 class Sqlite(Database):
     """One SQLite file (WAL, synchronous=FULL); one process, one writer at a time."""
 
-    shared: ClassVar[bool] = False
+    shared, insert = False, staticmethod(sqlite.insert)
 
     def __init__(self, path: Path) -> None:
-        # Its owner's alone, whatever the folder's mode; SQLite gives its journals the same.
+        # Private, whatever the folder's mode; SQLite gives its journals the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
-        # An error's text goes to the log: without the parameters, which are messages and shares.
-        # A statement that is kept to be run again keeps what it was last given: of uploads' announcements tens of megabytes.
+        # An error's text goes to the log, and parameters are messages and shares.
+        # A cached statement keeps its last parameters: tens of megabytes of uploads' announcements.
         self._engine = create_async_engine(
             f"sqlite+aiosqlite:///{path}", hide_parameters=True, connect_args={"cached_statements": 0}
         )
@@ -70,44 +69,29 @@ class Sqlite(Database):
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        """Writers queue here and not in SQLite, which would have them poll; what one reads before it writes holds."""
+        # Writers queue here, as SQLite would have them poll; what one reads before it writes holds.
         async with self._writer, self._engine.begin() as connection:
             yield connection
 
     async def alone(self, connection: AsyncConnection, what: str) -> None:
-        """Every writer is; this only begins the transaction, which Python's driver would put off until a row changes."""
-        del what
+        # Every writer is alone. Python's driver would put off the transaction's begin until a row changes.
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def _adding(self, table: Table) -> Any:
-        """SQLite's."""
-        return sqlite.insert(table).on_conflict_do_nothing()
-
-    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
-        """By ON CONFLICT DO UPDATE."""
-        statement = sqlite.insert(table).values(row)
-        await connection.execute(statement.on_conflict_do_update(table.primary_key.columns, set_=row))
-
     async def announce(self, connection: AsyncConnection, topic: str) -> None:
-        """There is nobody else."""
+        pass  # there is one process
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """There is nobody else."""
-        del heard
         await asyncio.Event().wait()
 
     def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
-        """There is one process, and it runs."""
-        del process
         return false()
 
     @property
     def clock(self) -> ColumnElement[float]:
-        """By Julian days."""
         return literal_column("(julianday('now') - 2440587.5) * 86400.0", Float)
 
     async def forget(self) -> None:
-        """Empty the write-ahead log, which still holds the rows that were deleted."""
+        # The write-ahead log still holds the deleted rows.
         async with self._writer, self._engine.connect() as connection:
             busy, *_ = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()
         if busy:
@@ -122,7 +106,7 @@ def _configure(connection: Any, _record: object) -> None:
 
 
 def _keep(context: ExceptionContext) -> None:
-    """A cancelled query is no lost connection: SQLAlchemy would leave its cursor, and the read transaction, to the collector."""
+    """Keep the connection of a cancelled query: SQLAlchemy would leave its cursor, and the read transaction, to the collector."""
     if isinstance(context.original_exception, asyncio.CancelledError):
         context.is_disconnect = False
 
@@ -137,7 +121,7 @@ class Postgres(Database):
         Misuse: another kind of URL.
     """
 
-    shared: ClassVar[bool] = True
+    shared, insert = True, staticmethod(postgresql.insert)
 
     def __init__(self, url: str) -> None:
         self.answer_s = ANSWER_S
@@ -151,11 +135,10 @@ class Postgres(Database):
         )
 
     def _connecting(self, command_s: float, **pool: Any) -> AsyncEngine:
-        """Connections whose commands take so long at the most."""
         connecting = {
             "timeout": PATIENCE_S,
             "command_timeout": command_s,
-            # Whatever the server's default: what is committed is on its disk.
+            # Whatever the server's defaults, committed rows are on its disk.
             "server_settings": {
                 "application_name": "veilsum",
                 "synchronous_commit": "on",
@@ -165,7 +148,6 @@ class Postgres(Database):
         return create_async_engine(self._url, hide_parameters=True, connect_args=connecting, **pool)
 
     async def start(self) -> None:
-        """As every database, and refuse a server that would acknowledge what it may lose."""
         async with self.reading() as connection:
             if (await connection.exec_driver_sql("SHOW fsync")).scalar_one() != "on":
                 raise Misuse(
@@ -174,38 +156,27 @@ class Postgres(Database):
         await super().start()
 
     async def migrate(self, change: Change) -> None:
-        """On a connection of its own, whose commands may take longer than others'."""
+        # On a connection of its own, whose commands may take longer.
         engine = self._connecting(MIGRATION_S, poolclass=NullPool)
         async with asyncio.timeout(MIGRATION_S), engine.begin() as connection:
             await self._migrated(connection, change)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        """READ COMMITTED: who relies on what it read says so by a condition, a key or a row lock."""
+        # READ COMMITTED: code that relies on what it read says so by a condition, a key or a row lock.
         async with self._engine.begin() as connection:
             yield connection
 
     async def alone(self, connection: AsyncConnection, what: str) -> None:
-        """By an advisory lock."""
         await connection.exec_driver_sql(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
         )
 
-    def _adding(self, table: Table) -> Any:
-        """PostgreSQL's: it waits for a transaction that is to commit or not commit the same key."""
-        return postgresql.insert(table).on_conflict_do_nothing()
-
-    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
-        """By ON CONFLICT DO UPDATE."""
-        statement = postgresql.insert(table).values(row)
-        await connection.execute(statement.on_conflict_do_update(index_elements=table.primary_key, set_=row))
-
     async def announce(self, connection: AsyncConnection, topic: str) -> None:
-        """By NOTIFY."""
         await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """By LISTEN, on a connection of its own, which holds an advisory lock: the server lets go of it as soon as the process is dead."""
+        # This connection holds an advisory lock, which the server frees as soon as the process is dead.
         lost = asyncio.Event()
         async with AsyncExitStack() as ending:
             async with asyncio.timeout(PATIENCE_S):
@@ -229,19 +200,14 @@ class Postgres(Database):
         raise OSError("the connection to the database is lost")
 
     def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
-        """Its lock can be had."""
         return func.pg_try_advisory_xact_lock_shared(_named(process))
 
     @property
     def clock(self) -> ColumnElement[float]:
-        """By its clock, and not the transaction's beginning."""
         return literal_column("extract(epoch from clock_timestamp())::float8", Float)
 
     async def forget(self) -> None:
-        """Write the events anew without the deleted ones; the old file, with shares in it, is unlinked.
-
-        The server's write-ahead log keeps its copy until it is recycled, and so does whatever was archived of it.
-        """
+        # The old file, with shares in it, is unlinked. The server's write-ahead log and its archives keep copies until they are recycled.
         async with asyncio.timeout(IDLE_S), self._engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.exec_driver_sql(f"SET lock_timeout = '{PATIENCE_S}s'")
@@ -254,7 +220,6 @@ class Postgres(Database):
 
 
 def _named(process: ColumnElement[str]) -> ColumnElement[int]:
-    """The number of a process's advisory lock."""
     return func.hashtextextended("veilsum process " + process, 0)
 
 
@@ -264,12 +229,12 @@ _TLS = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
 
 def postgres_url(url: str) -> Any:
-    """For SQLAlchemy, with asyncpg as the driver; Misuse, which quotes nothing of it, where it is no PostgreSQL's."""
+    """Parse a PostgreSQL URL for SQLAlchemy and asyncpg; Misuse, which quotes nothing of it, for any other."""
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # a port that is no number, which may be a password's end
+    except (ArgumentError, ValueError):  # the port is not a number: perhaps the end of a password
         parsed = None
-    # A password's own "@" would end it early, and its rest become the host, the port, or what errors and logs name.
+    # An "@" in a password would end it early, and make its rest the host or the port, which errors and logs name.
     if (
         parsed is None
         or parsed.get_backend_name() not in {"postgresql", "postgres"}

@@ -1,4 +1,4 @@
-"""The data folder: made durably, and one coordinator's at a time."""
+"""The data folder: files that survive a power cut, and a lock for one coordinator at a time."""
 
 import fcntl
 import os
@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from protocol.errors import Misuse
+from veilsum.protocol.errors import Misuse
 
 
-class FolderLock:
-    """Held from construction to `release`, which `with` does, or to the end of the process however it comes.
+class DataFolderLock:
+    """Held from construction to `release`, which `with` calls, or to the end of the process.
 
     Raises:
         Misuse: another process holds it.
@@ -31,7 +31,6 @@ class FolderLock:
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the next one in."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -42,7 +41,7 @@ class FolderLock:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner alone, with those above it, so that a power cut leaves it there."""
+    """Make a private folder and the ones above it, durably."""
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
@@ -70,7 +69,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def make_durably(path: Path, data: bytes) -> None:
-    """As `write_durably`, unless there is such a file by then: of those who make it at the same time the first one does."""
+    """Write a file unless it exists, whole or not at all; the first of several writers wins."""
     temporary = _written_beside(path, data)
     try:
         with suppress(FileExistsError):
@@ -81,7 +80,7 @@ def make_durably(path: Path, data: bytes) -> None:
 
 
 def _written_beside(path: Path, data: bytes) -> Path:
-    """A temporary file whose bytes are on the disk."""
+    """Return a temporary file whose bytes are on the disk."""
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -96,5 +95,5 @@ def _written_beside(path: Path, data: bytes) -> Path:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file is one that was begun beside its place and not put there."""
+    """Whether a file is a temporary one of `write_durably`."""
     return name.startswith(".")

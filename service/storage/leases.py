@@ -1,4 +1,4 @@
-"""Leases: work that any process may do, and one does at a time; when it dies, another takes it over."""
+"""Leases: work that any process may do and one does at a time. When that one dies, another takes over."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,15 +11,15 @@ from service.storage.database import Database
 from service.storage.tables import leases
 
 LEASE_S = 15.0
-"""How long after its last sign of life another may take over from a holder whose connections stand: its machine is gone, or it stands still."""
+"""How long a holder keeps its work without a sign of life while its connections stand: its machine is gone, or it stands still."""
 
 
 class Leases:
-    """This process's leases. Nothing relies on them but economy: what is done twice changes nothing the second time.
+    """This process's leases. They only save work: what is done twice changes nothing the second time.
 
     Args:
         database: whose clock they run by.
-        lease_s: how long one lasts that is not renewed; a third of it is between two renewals.
+        lease_s: how long a lease lasts unless it is renewed, as it is after each third of that.
     """
 
     def __init__(self, database: Database, lease_s: float = LEASE_S) -> None:
@@ -27,7 +27,7 @@ class Leases:
 
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[bool]:
-        """Whether this process holds the lease; renewed for as long as the block lasts, then given back."""
+        """Try to hold the lease for as long as the block lasts; whether this process holds it."""
         if not self._database.shared:
             yield True
             return
@@ -41,7 +41,7 @@ class Leases:
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-            with suppress(OSError, SQLAlchemyError):  # it runs out by itself
+            with suppress(OSError, SQLAlchemyError):  # it will run out
                 async with self._database.transaction() as connection:
                     await connection.execute(delete(leases).where(*self._own(key, fence)))
 
@@ -80,5 +80,5 @@ class Leases:
                     )
 
     def _own(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
-        """Not where another has taken it over."""
+        """Unless another process has taken it over."""
         return leases.c.key == key, leases.c.holder == self._database.process, leases.c.fence == fence

@@ -1,4 +1,4 @@
-"""Migrations: Alembic's scripts in `migrations`, run on a connection that somebody else has opened."""
+"""The revision of the database's tables, by Alembic, on a connection that somebody else has opened."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,60 +9,44 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 
-from protocol.errors import Misuse
+from service.storage.tables import metadata
+from veilsum.protocol.errors import Misuse
 
 Change = Callable[[Connection], None]
 """What changes a database's tables inside a transaction."""
-
-_UNRELEASED = frozenset({"initial", "wide", "state"})
-"""Revisions of development versions, whose rounds know no study."""
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def newest() -> str:
-    """The revision that this release works with."""
+    """Return the revision that this release works with."""
     head = ScriptDirectory(str(_SCRIPTS)).get_current_head()
     assert head is not None
     return head
 
 
-def known() -> frozenset[str]:
-    """Every revision that this release knows."""
-    return frozenset(script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions())
-
-
 def current(connection: Connection) -> str | None:
-    """The revision of a database's tables; None where there are none of ours."""
+    """Return the revision of a database's tables; None without any."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(connection: Connection) -> None:
-    """To the newest revision.
+    """Make the tables, or bring them to the newest revision.
 
     Raises:
-        Misuse: the tables were made by a newer release, or before the first one.
+        Misuse: the tables are of another release, which is newer, or older than the first one.
     """
     found = current(connection)
-    if found in _UNRELEASED or (found is None and inspect(connection).has_table("rounds")):
+    known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
+    if found not in {None, *known} or (found is None and inspect(connection).has_table("rounds")):
         raise Misuse(
-            "the database was made before the first release and cannot be read: stop the coordinator, move its data folder away "
-            "(or empty the database) and start again; the admin then publishes roster and studies anew"
+            f"the database is at revision {found}, which this release does not know. Run the newer release; or, if the database was made "
+            "before the first release, move the data folder away (or empty the database), start again, and publish roster and studies anew"
         )
-    if found is not None and found not in known():
-        raise Misuse(
-            f"the database is at revision {found}, which this release does not know: run the newer one"
-        )
-    if found != newest():
-        command.upgrade(_config(connection), "head")
-
-
-def downgrade(connection: Connection, revision: str = "base") -> None:
-    """Back to an older revision, `base` for none; what the newer ones keep is lost."""
-    command.downgrade(_config(connection), revision)
-
-
-def _config(connection: Connection) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    return config
+    if found is None:
+        metadata.create_all(connection)
+        command.stamp(config, "head")
+    elif found != newest():
+        command.upgrade(config, "head")

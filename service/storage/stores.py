@@ -1,16 +1,16 @@
-"""The two stores that the settings choose, opened together with what keeps others from spoiling them."""
+"""The database and the store of blobs that the settings choose."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from service.settings import Settings
+from service.storage import migrating
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.faults import worded
-from service.storage.folder import FolderLock, make_folder
+from service.storage.folder import DataFolderLock, make_folder
 from service.storage.objects import ObjectBlobs
-from service.storage.timing import TimedBlobs
 
 
 def database_of(settings: Settings) -> Database:
@@ -29,18 +29,41 @@ def blobs_of(settings: Settings) -> Blobs:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
-    """Both stores, ready; closed when the block ends.
+    """Open both stores; closed when the block ends.
 
     Raises:
         Misuse: another process works on the data folder's SQLite; a URL is of no store we know; the database can't be reached; or
             as `Database.start`.
     """
+    async with _database(settings) as database:
+        with worded():
+            await database.start()
+        yield database, blobs_of(settings)
+
+
+async def revisions(settings: Settings, *, upgrade: bool = False) -> dict[str, str | None]:
+    """Return the revision of the database's tables, None without tables, and the one that this release needs.
+
+    Args:
+        settings: of a coordinator.
+        upgrade: bring the tables to that revision first; Misuse as `migrating.upgrade`.
+    """
+    async with _database(settings) as database:
+        with worded():
+            if upgrade:
+                await database.migrate(migrating.upgrade)
+            async with database.reading() as connection:
+                found = await connection.run_sync(migrating.current)
+    return {"revision": found, "newest": migrating.newest()}
+
+
+@asynccontextmanager
+async def _database(settings: Settings) -> AsyncIterator[Database]:
+    """Nobody else's meanwhile, if it is a file."""
     async with AsyncExitStack() as ending:
         make_folder(settings.data_dir)
         if settings.database_url is None:
-            ending.enter_context(FolderLock(settings.data_dir))
+            ending.enter_context(DataFolderLock(settings.data_dir))
         database = database_of(settings)
         ending.push_async_callback(database.stop)
-        with worded():
-            await database.start()
-        yield database, TimedBlobs(blobs_of(settings))
+        yield database

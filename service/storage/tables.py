@@ -1,6 +1,6 @@
 """The database's tables. A live round is its events in order; everything else about it is derived.
 
-Who changes a table here adds a script to `migrations/versions`.
+A change here needs a script in `migrations/versions` that changes existing databases likewise.
 """
 
 from sqlalchemy import (
@@ -39,6 +39,8 @@ tokens = Table(
     Column("sha256", String(64), nullable=False, unique=True),
     Column("name", String(64), nullable=False),
     Column("scopes", Text, nullable=False),
+    # The only one that it works for.
+    Column("federation", String(64)),
     Column("created_s", Float, nullable=False),
     Column("expires_s", Float),
     Column("revoked_s", Float),
@@ -81,7 +83,7 @@ cohorts = Table(
     Column("deadline_s", Float, nullable=False),
     Column("manifest", LargeBinary),
     Column("fault", Text),
-    # Grows with every card and with the end of enrolment: who has not seen the last of them changes nothing.
+    # Grows with every card and with the end of enrolment; a process that has not seen the last change makes none.
     Column("changes", Integer, nullable=False),
     UniqueConstraint("federation", "counter"),
 )
@@ -115,7 +117,7 @@ rounds = Table(
     Index("rounds_by_state", "state"),
 )
 
-# One round after the other: what a set may be signed for depends on everything that was opened before.
+# One round at a time: what a set may be signed for depends on everything that was opened before.
 Index(
     "one_live_round",
     rounds.c.federation,
@@ -156,7 +158,7 @@ links = Table(
     PrimaryKeyConstraint("federation", "position"),
 )
 
-# Work that one process does at a time. Who holds one finds its own fence in it; a later holder has raised it.
+# Work that one process does at a time. A later holder raises the fence.
 leases = Table(
     "leases",
     metadata,
@@ -179,7 +181,7 @@ audit = Table(
     Column("head", String(64), nullable=False),
 )
 
-# One row: where the log ends, so that an end cut off is missed.
+# One row: where the log ends, so that a shortened log is noticed.
 audit_head = Table(
     "audit_head",
     metadata,
@@ -188,7 +190,7 @@ audit_head = Table(
     Column("head", String(64), nullable=False),
 )
 
-# Of signed requests, until they have expired; what is older goes with the next ones, but for a row that says until when a signer's went.
+# Nonces of signed requests that have not expired, and one row for each signer that says until when the others were deleted.
 nonces = Table(
     "nonces",
     metadata,

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from protocol.causes import Cause
-from protocol.rest import RoundView
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import RoundView
 
 REGISTRY = CollectorRegistry()
 STATES: tuple[str, ...] = get_args(RoundView.model_fields["state"].annotation)
@@ -35,9 +35,15 @@ ROUNDS_ENDED = Counter(
     "veilsum_rounds_ended_total", "Rounds that ended, by state.", ["state"], registry=REGISTRY
 )
 UPLOAD_BYTES = Counter("veilsum_upload_bytes_total", "Bytes of chunks that were stored.", registry=REGISTRY)
-CHORE_FAILURES = Counter(
-    "veilsum_chore_failures_total",
+JOB_FAILURES = Counter(
+    "veilsum_job_failures_total",
     "Work of the coordinator's own that failed and is tried again.",
+    registry=REGISTRY,
+)
+DAMAGED = Counter(
+    "veilsum_storage_damaged_total",
+    "Chunks, ranges of sums, and rows that storage did not hold as they were put there.",
+    ["what"],
     registry=REGISTRY,
 )
 LOOP_LAG = Histogram(
@@ -62,6 +68,8 @@ for _cause in Cause:
 for _state in STATES:
     ROUNDS.labels(_state)
     ROUNDS_ENDED.labels(_state)
+for _what in ("chunk", "range", "row"):
+    DAMAGED.labels(_what)
 for _operation in get_args(Operation):
     STORAGE.labels(_operation)
 

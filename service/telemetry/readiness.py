@@ -1,15 +1,21 @@
-"""Whether this process can do its work: what /readyz looks at, at most once in a while however often it is asked."""
+"""Whether this process can do its work: what /readyz looks at, however often it is asked at most once in a while."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
+from sqlalchemy import delete
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
+from service import audit
+from service.coordinator import Coordinator
+from service.storage import migrating
+from service.storage.tables import tokens
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import READY
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 log = structlog.get_logger(LOGGER)
 Check = Callable[[], Awaitable[None]]
@@ -23,29 +29,24 @@ class NotReady(Exception):  # noqa: N818 - a state, not an error
 
 
 class Readiness:
-    """The checks, each by the name of what it looks at.
+    """Checks by name.
 
     Args:
-        checks: each raises NotReady with the reason, or anything else where looking itself failed.
-        kept_s: how long an answer stands, so that asking costs nothing.
+        checks: each raises NotReady with the reason, or any other error where looking itself failed.
+        kept_s: how long a finding is kept for others who ask.
         patience_s: how long one check may take.
     """
 
     def __init__(
         self, checks: Mapping[str, Check], kept_s: float = KEPT_S, patience_s: float = PATIENCE_S
     ) -> None:
+        self.names = tuple(checks)
         self._checks, self._kept_s, self._patience_s = checks, kept_s, patience_s
-        self._lock = asyncio.Lock()
-        self._until = -1.0
+        self._lock, self._until = asyncio.Lock(), -1.0
         self._missing: dict[str, str] = {}
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What is looked at."""
-        return tuple(self._checks)
-
     async def missing(self) -> dict[str, str]:
-        """What is not as it should be, and why; empty where all is well."""
+        """Return the reason for each check that failed."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 reasons = await asyncio.gather(*map(self._look, self._checks))
@@ -55,7 +56,7 @@ class Readiness:
             return self._missing
 
     async def check(self) -> tuple[str, ...]:
-        """What was looked at; PeerFault(unavailable) with every reason where something is missing."""
+        """Return the names of the checks; PeerFault(unavailable) with every reason where one failed."""
         if missing := await self.missing():
             raise PeerFault(Cause.UNAVAILABLE, "; ".join(f"{name}: {why}" for name, why in missing.items()))
         return self.names
@@ -72,3 +73,45 @@ class Readiness:
             log.warning("not ready", of=name, **where(error))
             return f"{type(error).__name__}: the log says where"
         return ""
+
+
+def checks_of(coordinator: Coordinator) -> dict[str, Check]:
+    """Return the checks of a coordinator's process."""
+    # One name for the process: a check that was cut off leaves a blob that the next one deletes.
+    name = f"readiness/{secrets.token_hex(8)}"
+
+    async def process() -> None:
+        if coordinator.stopping:
+            raise NotReady("the process is stopping")
+        for task in coordinator.background:
+            if task.done():
+                raise NotReady(f"{task.get_name()} has ended: start the process again")
+
+    async def database() -> None:
+        async with coordinator.database.transaction() as connection:
+            # Changes nothing, and takes what a change takes: the writer's lock and a commit.
+            await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
+        async with coordinator.database.transaction() as connection:
+            # As whoever acts has to: nothing is answered that the audit log does not take.
+            await audit.begin(coordinator.database, connection)
+            await audit.write(
+                coordinator.database, connection, [audit.Deed(0.0, audit.COORDINATOR, "readiness")]
+            )
+            await connection.rollback()
+
+    async def migrations() -> None:
+        async with coordinator.database.reading() as connection:
+            found = await connection.run_sync(migrating.current)
+        if found != (newest := migrating.newest()):
+            raise NotReady(f"the database is at revision {found}, this release works with {newest}")
+
+    async def blobs() -> None:
+        content = secrets.token_bytes(16)
+        await asyncio.to_thread(coordinator.blobs.put, name, content)
+        try:
+            if await asyncio.to_thread(coordinator.blobs.get, name) != content:
+                raise NotReady("what was stored comes back changed")
+        finally:
+            await asyncio.to_thread(coordinator.blobs.delete, name)
+
+    return {"process": process, "database": database, "migrations": migrations, "blobs": blobs}

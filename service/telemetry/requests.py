@@ -1,33 +1,38 @@
-"""One line and one measurement for each request, under an id of our own that its answer names."""
+"""A log line, a measurement and a trace for each request, under an id of our own that its answer names."""
 
+import os
 import re
 import secrets
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import structlog
+from fastapi.telemetry import TelemetryConfig
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
-from protocol.rest import REQUEST_ID_HEADER, ROUND_PATTERN
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import REQUESTS
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import REQUEST_ID_HEADER, ROUND_PATTERN
 
 log = structlog.get_logger(LOGGER)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines."""
+"""Routes that machines ask for every few seconds."""
+_TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 class RequestTelemetry:
-    """ASGI middleware. A client's own id is not taken up: it could be anything, and would stand in the log."""
+    """ASGI middleware. A client's own request id is ignored: it could be anything, and would stand in the log."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -48,7 +53,7 @@ class RequestTelemetry:
 
 
 def round_in(scope: Scope) -> dict[str, str]:
-    """The round that a request is about, for a log line; empty where it names none in the form of one."""
+    """Return the round that a request is about, for a log line; nothing where its path has no round's id."""
     named = str(scope.get("path_params", {}).get("round_id", ""))
     return {"round": named} if re.match(ROUND_PATTERN, named) else {}
 
@@ -59,11 +64,29 @@ def _note(scope: Scope, status: int, seconds: float) -> None:
     method = scope["method"] if scope["method"] in _METHODS else "other"
     REQUESTS.labels(method, template, str(status)).observe(seconds)
     if template not in _QUIET:
-        log.info(
-            "request",
-            method=method,
-            route=template,
-            status=status,
-            ms=round(1000 * seconds, 1),
-            **round_in(scope),
-        )
+        about = {"status": status, "ms": round(1000 * seconds, 1), **round_in(scope)}
+        log.info("request", method=method, route=template, **about)
+
+
+def tracing() -> TelemetryConfig:
+    """Trace requests by OpenTelemetry if its environment variables say where to; Misuse where its libraries are missing.
+
+    FastAPI measures by itself. A span has method, route, path and status, and nothing of headers or bodies.
+    """
+    named = [name for name in ENDPOINTS if os.environ.get(name)]
+    if named and not all(map(_installed, _TRACING)):
+        raise Misuse(f"{named[0]} asks for traces, which need an extra: pip install 'veilsum[service,otel]'")
+    return {
+        "tracing": bool(named),
+        "metrics": False,  # /metrics has ours
+        "logs": False,
+        "operation_spans": False,  # they would name parameters
+        "auto_configure": bool(named),
+    }
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,41 +1,91 @@
-from __future__ import annotations
+"""Heads of any kind, and their files."""
 
+import json
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from calibration import CalibrationError, FFCStatistics, Head, ShapeMismatch, solve_ffc
-from calibration.head import log_softmax, parse_prior
+from tests.calibration.records import clouds, ffc
+from veilsum.calibration import (
+    CalibrationError,
+    Head,
+    KernelHead,
+    NonFinite,
+    NotUnitNorm,
+    RandomFeatures,
+    ShapeMismatch,
+    Solution,
+    TukeyHead,
+    solve_ffc,
+)
+from veilsum.calibration.head import log_softmax, parse_prior
+from veilsum.calibration.head_file import Calibrated, notes_in
 
 
 def head_of(*columns: list[float], bias: list[float] | None = None, empty: tuple[int, ...] = ()) -> Head:
     return Head(np.array(columns).T, None if bias is None else np.array(bias), empty)
 
 
+@pytest.fixture
+def solution() -> Solution:
+    rows, labels = clouds(200, 6, 3)
+    return solve_ffc(ffc(rows, labels + 1, 5, bias=True))
+
+
+def test_classes_without_records_are_never_predicted(solution: Solution) -> None:
+    assert solution.empty_classes == (0, 4)
+    assert solution.bias is not None
+    assert not solution.weights[:, [0, 4]].any()
+    assert not solution.bias[[0, 4]].any()
+    # Opposite to every class mean all scores are negative, and 0 would win.
+    predicted = solution.predict(-solution.weights.sum(axis=1, keepdims=True).T, normalise=True)
+    assert predicted.dtype == np.int64
+    assert set(predicted.tolist()) <= {1, 2, 3}
+    writable: Any = solution
+    with pytest.raises(FrozenInstanceError):
+        writable.ridge = 2.0
+
+
+def test_scores_take_what_update_takes(solution: Solution) -> None:
+    rows, _ = clouds(20, 6, 3, seed=1)
+    scores = solution.scores(rows)
+    assert scores.shape == (20, 5)
+    np.testing.assert_allclose(solution.scores(torch.from_numpy(rows).float()), scores, atol=1e-6)
+    np.testing.assert_allclose(solution.scores(7 * rows, normalise=True), scores, atol=1e-12)
+    assert (solution.predict(rows) == scores[:, 1:4].argmax(axis=1) + 1).all()
+    assert solution.predict(np.empty((0, 6))).shape == (0,)
+    for wrong, error in ((2 * rows, NotUnitNorm), (np.full((1, 6), np.nan), NonFinite)):
+        with pytest.raises(error):
+            solution.scores(wrong)
+    with pytest.raises(ShapeMismatch):
+        solution.scores(rows[:, :-1])
+
+
 def test_probabilities_are_a_softmax_over_the_classes_that_have_records() -> None:
     head = head_of([1.0, 0.0], [0.0, 1.0], [0.0, 0.0], empty=(2,))
-    probabilities = head.probabilities(np.array([[0.6, 0.8]]), temperature=0.5)
     odds = np.exp(np.array([1.2, 1.6]))
-    np.testing.assert_allclose(probabilities, [[*(odds / odds.sum()), 0.0]])
+    expected = [[*(odds / odds.sum()), 0.0]]
+    np.testing.assert_allclose(head.probabilities(np.array([[0.6, 0.8]]), temperature=0.5), expected)
     assert (log_softmax(np.array([1e4, 0.0])) == [0.0, -1e4]).all()
+    for temperature in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(CalibrationError):
+            head.probabilities(np.eye(2), temperature=temperature)
+        with pytest.raises(CalibrationError):
+            head.with_prior(np.ones(3), np.ones(3), temperature=temperature)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, np.inf, np.nan])
-def test_a_temperature_is_above_zero(temperature: float) -> None:
-    with pytest.raises(CalibrationError, match="temperature is above 0"):
-        head_of([1.0]).probabilities(np.ones((1, 1)), temperature=temperature)
-
-
-def test_unit_columns_divide_the_bias_alike() -> None:
+def test_unit_columns_divide_the_bias_alike(solution: Solution) -> None:
     plain = head_of([3.0, 4.0], [0.0, 0.0], [0.0, 2.0]).with_unit_columns()
     np.testing.assert_allclose(plain.weights.T, [[0.6, 0.8], [0.0, 0.0], [0.0, 1.0]])
     assert plain.bias is None
-    assert set(plain.tensors) == {"weights"}
     biased = head_of([3.0, 0.0], bias=[4.0]).with_unit_columns()
     assert biased.bias is not None
-    assert set(biased.tensors) == {"weights", "bias"}
     np.testing.assert_allclose([*biased.weights[:, 0], *biased.bias], [0.6, 0.0, 0.8])
+    changed = solution.with_unit_columns()  # its diagnostics would be false
+    assert (type(changed), changed.empty_classes) == (Head, (0, 4))
 
 
 def test_a_prior_moves_the_odds_at_any_temperature() -> None:
@@ -47,30 +97,72 @@ def test_a_prior_moves_the_odds_at_any_temperature() -> None:
             moved = head.with_prior(counts, prior, temperature=temperature)
             np.testing.assert_allclose(moved.probabilities(rows, temperature=temperature)[0], p / p.sum())
             assert moved.empty_classes == (2,)
-    with pytest.raises(CalibrationError, match="temperature is above 0"):
-        head.with_prior(counts, prior, temperature=0.0)
-
-
-@pytest.mark.parametrize(
-    ("prior", "error", "match"),
-    [
-        ([1.0], ShapeMismatch, "one number for each of 2"),
-        ([1.0, -1.0], CalibrationError, "above 0 for every class"),
-        ([1.0, 0.0], CalibrationError, "above 0 for every class"),
-        ([1.0, np.nan], CalibrationError, "above 0 for every class"),
-    ],
-)
-def test_priors_that_are_none(prior: Any, error: type[Exception], match: str) -> None:
-    with pytest.raises(error, match=match):
-        parse_prior(prior, [3, 4])
     assert parse_prior(None, [3, 1]).tolist() == [0.75, 0.25]
+    for wrong in ([1.0], [1.0, -1.0], [1.0, 0.0], [1.0, np.nan]):
+        with pytest.raises(CalibrationError):
+            parse_prior(wrong, [3, 4])
 
 
-def test_a_changed_solution_is_a_plain_head_that_still_predicts(clouds: Any) -> None:
-    rows, labels = clouds(300, 8, 4)
-    statistics = FFCStatistics(8, 5, bias=True)
-    statistics.update(rows, labels)
-    changed = solve_ffc(statistics).with_unit_columns()
-    assert type(changed) is Head
-    assert changed.empty_classes == (4,)
-    assert (changed.predict(rows) == labels).mean() > 0.9
+RNG = np.random.default_rng(1)
+CENTRE = np.array([0.1, -0.2, 0.3])
+WEIGHTS, BIAS, PHI = RNG.normal(size=(3, 2)), RNG.normal(size=2), RandomFeatures(3, 4, 0.5, b"x")
+HEADS: dict[str, Head] = {
+    "linear": Head(WEIGHTS, None, ()),
+    "biased": Head(WEIGHTS, BIAS, (1,)),
+    "centred": Head(WEIGHTS, BIAS, (), centre=CENTRE),
+    "centred random features": KernelHead(RNG.normal(size=(4, 2)), None, (), PHI, centre=CENTRE),
+    "centred tukey": TukeyHead(WEIGHTS, None, (), None, unit=True, centre=CENTRE),
+    "tukey": TukeyHead(WEIGHTS, BIAS, (), 0.5),
+    "tukey of unit features": TukeyHead(WEIGHTS, BIAS, (), None, unit=True),
+    "random features": KernelHead(RNG.normal(size=(4, 2)), None, (), PHI),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_comes_back_from_its_file(name: str) -> None:
+    kept = Calibrated(HEADS[name], (1,) if HEADS[name].empty_classes else (), 0.5, {"mu": 1.0})
+    again = Calibrated.of(kept.arrays, json.loads(json.dumps(kept.notes)))
+    features = np.abs(RNG.normal(size=(20, 3))) + 0.1
+    np.testing.assert_array_equal(again.scores(features), kept.scores(features))
+    np.testing.assert_array_equal(again.predict(features), kept.predict(features))
+    assert (type(again.head), again.withheld, again.temperature) == (type(kept.head), kept.withheld, 0.5)
+    assert again.noise == {"mu": 1.0}
+    assert (again.head.dim, again.head.classes) == (3, 2)
+    assert type(kept.head.with_unit_columns()) is type(kept.head)
+    assert set(Calibrated(HEADS["linear"]).without((0,)).predict(features).tolist()) == {1}
+
+
+def forms(**changes: Any) -> dict[str, Any]:
+    form = {"kind": "random-features", "mapped": 2, "size": 3, "bandwidth": 1.0, "seed": "00"}
+    return {"form": form | changes}
+
+
+ONES = {"weights": np.ones((3, 2))}
+FALSE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *((arrays, {}) for arrays in ({}, {"weights": np.zeros((0, 2))}, {"weights": np.ones((3, 2), np.float32)})),
+    *((ONES | more, {}) for more in ({"bias": np.ones(3)}, {"centre": np.zeros(2)}, {"other": np.eye(3)})),
+    ({"weights": np.full((3, 2), np.inf)}, {}),
+    *((ONES, {"classes_without_records": classes}) for classes in ([2], [True], [0, 1], [0, 0], 3)),
+    *((ONES, {name: value}) for name, value in (("form", 3), ("noise", 3), ("temperature", 0.0))),
+    (ONES, {"form": {"kind": "quadratic"}}),
+    *((ONES, {"form": {"kind": "tukey", "unit": True, "power": power}}) for power in (2.0, 0.0, "half")),
+    *((ONES, forms(**changes)) for changes in ({}, {"mapped": 2**62}, {"mapped": True}, {"size": 4})),
+    ({"weights": np.ones((4, 2))}, forms(size=4, bandwidth=-1.0)),
+    ({"weights": np.ones((4, 2))}, forms(size=4, mapped=2**62)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arrays", "notes"), FALSE)
+def test_a_file_without_a_valid_head_is_refused(arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+    with pytest.raises(ShapeMismatch):
+        Calibrated.of(arrays, notes)
+
+
+def test_notes_are_read_from_the_file_s_header() -> None:
+    header = json.dumps({"__metadata__": {"entry": '{"a": 1}', "list": "[]"}}).encode()
+    file = len(header).to_bytes(8, "little") + header
+    assert notes_in(file, "entry") == {"a": 1}
+    assert notes_in(file, "other") == {}
+    for content, entry in ((file, "list"), (b"", "entry"), (file[:20], "entry")):
+        with pytest.raises(ShapeMismatch):
+            notes_in(content, entry)

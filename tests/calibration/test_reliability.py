@@ -1,57 +1,39 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from sklearn.metrics import confusion_matrix, log_loss
 
-from calibration import (
-    FFCStatistics,
-    Head,
-    LabelOutOfRange,
-    Reliability,
-    solve_ffc,
-    solve_lda,
-)
-from calibration.reliability import BINS, LOSS_MAX, default_temperatures
+from tests.calibration.records import digits, ffc
+from veilsum.calibration import Head, LabelOutOfRange, Reliability, solve_ffc, solve_lda
+from veilsum.calibration.reliability import BINS, LOSS_MAX, default_temperatures
 
-DIGITS = load_digits()
-ROWS = DIGITS.data / np.linalg.norm(DIGITS.data, axis=1, keepdims=True)
-LABELS = DIGITS.target
+TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
+STATISTICS = ffc(*TRAIN, 10, bias=True)
+HEAD = solve_ffc(STATISTICS)
+HELD_OUT, TEST = (TEST_ROWS[:300], TEST_LABELS[:300]), (TEST_ROWS[300:], TEST_LABELS[300:])
 
 
-def fitted(stop: int = 1000) -> FFCStatistics:
-    statistics = FFCStatistics(64, 10, bias=True)
-    statistics.update(ROWS[:stop], LABELS[:stop])
-    return statistics
-
-
-def judged(head: Head, part: slice, **settings: Any) -> Reliability:
-    return Reliability.of(head, ROWS[part], LABELS[part], **settings)
-
-
-HEAD = solve_ffc(fitted())
-HELD_OUT, TEST = slice(1000, 1400), slice(1400, None)
+def judged(records: Any, *temperatures: float) -> Reliability:
+    return Reliability.of(HEAD, *records, temperatures=temperatures or None)
 
 
 def test_losses_are_log_losses_and_the_confusion_is_the_confusion() -> None:
-    ours = judged(HEAD, HELD_OUT, temperatures=[0.1, 1.0])
+    rows, labels = HELD_OUT
+    ours = judged(HELD_OUT, 0.1, 1.0)
     for index, temperature in enumerate(ours.temperatures):
-        probabilities = HEAD.probabilities(ROWS[HELD_OUT], temperature=temperature)
-        assert ours.losses[index] == pytest.approx(log_loss(LABELS[HELD_OUT], probabilities))
-    predicted = HEAD.predict(ROWS[HELD_OUT])
-    assert (ours.confusion == confusion_matrix(LABELS[HELD_OUT], predicted)).all()
-    assert ours.accuracy == pytest.approx((predicted == LABELS[HELD_OUT]).mean())
-    eights = LABELS[HELD_OUT] == 8
-    assert ours.recalls[8] == pytest.approx((predicted[eights] == 8).mean())
+        probabilities = HEAD.probabilities(rows, temperature=temperature)
+        assert ours.losses[index] == pytest.approx(log_loss(labels, probabilities))
+    predicted = HEAD.predict(rows)
+    assert (ours.confusion == confusion_matrix(labels, predicted)).all()
+    assert ours.accuracy == pytest.approx((predicted == labels).mean())
+    assert ours.recalls[8] == pytest.approx((predicted[labels == 8] == 8).mean())
 
 
 def test_the_calibration_error_is_that_of_its_definition() -> None:
-    ours = judged(HEAD, HELD_OUT, temperatures=[0.08])
-    probabilities = HEAD.probabilities(ROWS[HELD_OUT], temperature=0.08)
-    confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == LABELS[HELD_OUT]
+    ours = judged(HELD_OUT, 0.08)
+    probabilities = HEAD.probabilities(HELD_OUT[0], temperature=0.08)
+    confidence, hit = probabilities.max(axis=1), probabilities.argmax(axis=1) == HELD_OUT[1]
     expected = 0.0
     for b in range(BINS):
         inside = (confidence >= b / BINS) & ((confidence < (b + 1) / BINS) | (b == BINS - 1))
@@ -64,16 +46,10 @@ def test_the_calibration_error_is_that_of_its_definition() -> None:
     assert ours.calibration_errors[0] == pytest.approx(expected)
 
 
-def test_records_held_out_turn_ridge_scores_into_probabilities_of_real_digits() -> None:
-    temperature = judged(HEAD, HELD_OUT).temperature
-    untouched = judged(HEAD, TEST, temperatures=[1.0]).calibration_errors[0]
-    tempered = judged(HEAD, TEST, temperatures=[temperature]).calibration_errors[0]
-    assert untouched > 0.6
-    assert tempered < 0.06
-
-
-def test_lda_needs_hardly_any_temperature() -> None:
-    assert 0.5 < judged(solve_lda(fitted()), HELD_OUT).temperature < 6
+def test_a_hold_out_set_turns_ridge_scores_into_probabilities() -> None:
+    assert judged(TEST, 1.0).calibration_errors[0] > 0.6
+    assert judged(TEST, judged(HELD_OUT).temperature).calibration_errors[0] < 0.06
+    assert 0.5 < Reliability.of(solve_lda(STATISTICS), *HELD_OUT).temperature < 6  # LDA hardly needs one
 
 
 def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one() -> None:
@@ -85,8 +61,8 @@ def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one(
     assert default_temperatures()[16] == 1
 
 
-def test_what_can_not_be_judged() -> None:
+def test_no_records_and_unknown_labels() -> None:
     with pytest.raises(LabelOutOfRange):
-        Reliability.of(HEAD, ROWS[:1], [10])
-    none = Reliability.of(HEAD, ROWS[:0], LABELS[:0])
+        judged((TEST_ROWS[:1], [10]))
+    none = judged((TEST_ROWS[:0], TEST_LABELS[:0]))
     assert (none.records, none.accuracy, none.calibration_errors.max()) == (0, 0, 0)

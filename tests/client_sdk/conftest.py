@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk.reservations import Reservations
-from protocol import round_spec
 from tests.client_sdk.federation import Federation
+from veilsum.protocol import round_spec
 
 
 @pytest.fixture(autouse=True)

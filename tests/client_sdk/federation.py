@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.agent import Agent
-from client_sdk.conversations import Conversations
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
 from client_sdk.identity import Identity
+from client_sdk.member import Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.records import Records
 from client_sdk.surroundings import Surroundings
-from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster, Study
-from protocol.simulator import simulated_content, simulated_question
-from protocol.study import DAY_S, Content, as_tuples
 from tests.client_sdk.local_coordinator import LocalCoordinator
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.study import DAY_S, Content, as_tuples
 from veilsum.study.vectors import vector
 
 T = TypeVar("T")
@@ -68,17 +69,18 @@ class Federation:
         readers: Sequence[str] = (),
         question: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
+        admin: bytes = b"A" * 32,
     ) -> None:
         self.folder, self.clock = folder, Clock()
-        self.admin, self.coordinator_key = SigningKey(b"A" * 32), SigningKey(b"C" * 32)
+        self.admin, self.coordinator_key = SigningKey(admin), SigningKey(b"C" * 32)
         self.ids = tuple(f"member-{index}" for index in range(members))
         self.question, self.after = dict(question or {}), dict(after or {})
         for member in self.ids:
             Identity.create(folder / member, member)
         self.roster = self.make_roster(1, readers=tuple(readers))
+        self.policy = Policy(admin_key=self.admin.public, mu_budget=1e3)
         self.study = self.make_study()
         self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.study, self.clock)
-        self.policy = Policy(admin_key=self.admin.public, approved={"study"}, mu_budget=1e3)
         self.events: list[tuple[str, Progress]] = []
         self.open: dict[str, Conversations] = {}
 
@@ -107,14 +109,16 @@ class Federation:
             **self.question,
             **question,
         }
-        found = simulated_content(values, int(self.clock.now_s) + 80 * DAY_S).model_dump(mode="json")
+        found = simulated_content(values, int(self.clock()) + 80 * DAY_S).model_dump(mode="json")
         found["notes"] |= {"name": "study", **(notes or {})}
         found["after"] |= self.after
         return Content.model_validate(as_tuples(found))
 
     def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
-        content = self.content(notes, **question).to_bytes()
-        return Study.make(self.admin, federation=self.admin.public, content=content)
+        """A signed study, which members approve from now on."""
+        content = self.content(notes, **question)
+        self.policy = replace(self.policy, approved={*self.policy.approved, content.approval})
+        return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
 
     def member(self, member: str, **changes: Any) -> Conversations:
         """A fresh process of this member: the one before is gone."""

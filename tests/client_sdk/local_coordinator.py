@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from calibration.answer import Answer
 from client_sdk.effects import Request, Response
-from protocol import published, rest
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import (
+from veilsum.calibration.answer import Answer
+from veilsum.protocol import rest
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
     Certified,
     Collecting,
     CoordinatorPhase,
@@ -25,10 +25,10 @@ from protocol.coordinator import (
     Voided,
     disclose,
 )
-from protocol.disputes import vertex_cover
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import (
+from veilsum.protocol.disputes import vertex_cover
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Evictions,
     KeyCard,
@@ -44,13 +44,20 @@ from protocol.messages import (
     Upload,
     parse,
 )
-from protocol.messages import Lost as LostMessage
-from protocol.opening_rules import earlier_context, link_of
-from protocol.rare_classes import withheld_classes
-from protocol.record import sign_record
-from protocol.round_spec import RoundSpec
-from protocol.study import SUM_STEP, Content, read_content
-from protocol.transcript import Transcript
+from veilsum.protocol.messages import Lost as LostMessage
+from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.rare_classes import withheld_classes
+from veilsum.protocol.record import (
+    DisputeView,
+    DocumentView,
+    ResultRecord,
+    SolutionView,
+    SurvivorView,
+    sign_record,
+)
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import SUM_STEP, Content, read_content
+from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import answer, pooled
 from veilsum.study.materials import read_material
 from veilsum.study.promise import promise
@@ -75,7 +82,7 @@ class Round:
     transcript: Transcript
     version: int = 1
     spool: dict[tuple[str, int], bytes] = field(default_factory=dict)
-    record: published.ResultRecord | None = None
+    record: ResultRecord | None = None
     published: Files | None = None
     sums: bytes = b""
     total: np.ndarray[Any, Any] | None = None
@@ -207,6 +214,7 @@ class LocalCoordinator:
             self.rounds[round_id].material = shown
         entry.rounds.append(round_id)
         entry.version += 1
+        self.revision += 1
         return round_id
 
     def lose(self, round_id: str, admin: SigningKey) -> None:
@@ -529,7 +537,7 @@ class LocalCoordinator:
         entry.published = files(spec, found)
         entry.record = self.sign(entry, found)
 
-    def sign(self, entry: Round, found: Answer | None = None, **changes: Any) -> published.ResultRecord:
+    def sign(self, entry: Round, found: Answer | None = None, **changes: Any) -> ResultRecord:
         """The record of a round, with other values where given."""
         assert isinstance(entry.phase, Recovered)
         if found is None:
@@ -560,10 +568,10 @@ class LocalCoordinator:
             "terms": attempt.terms.hash.hex(),
             "survivors_hash": certificate.survivors_hash.hex(),
             "survivors": tuple(
-                published.SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
+                SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
             ),
             "disputes": tuple(
-                published.DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
+                DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
                 for d in entry.phase.disputes
             ),
             "dropped": tuple(
@@ -577,18 +585,18 @@ class LocalCoordinator:
             "head": None if head is None else hashlib.sha256(head).hexdigest(),
             "sums": hashlib.sha256(entry.sums).hexdigest(),
             "documents": tuple(
-                published.DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
+                DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
                 for name, content in documents
             ),
             "transcript": entry.transcript.head.hex(),
             "error_bound": found.error_bound,
-            "solution": published.SolutionView(
+            "solution": SolutionView(
                 chosen_by=found.chosen_by,
                 ridge=found.ridge,
                 empty_classes=() if found.head is None else found.head.empty_classes,
             ),
         }
-        return sign_record(published.ResultRecord(**{**values, **changes}), self.key)
+        return sign_record(ResultRecord(**{**values, **changes}), self.key)
 
 
 def noise_view(spec: RoundSpec) -> rest.NoiseView | None:

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.errors import ShapeMismatch
 from client_sdk.agent import LOOK_S, Agent
-from client_sdk.errors import Declined, NoResult, PeerFault
+from client_sdk.effects import Request, Response, Unreached
+from client_sdk.errors import Declined, NoResult, PeerFault, Unreachable
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
-from protocol.causes import Cause
 from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
+from veilsum.calibration.errors import ShapeMismatch
+from veilsum.protocol.causes import Cause
 
 
 def opening(federation: Federation, *periods: str) -> Callable[[], bool]:
@@ -109,7 +110,6 @@ def test_once_raises_the_no(federation: Federation) -> None:
 
 def test_records_that_do_not_fit_one_study_do_not_end_an_agent(federation: Federation) -> None:
     other = federation.make_study({"name": "other"}, dim=4)
-    federation.policy = Policy(federation.admin.public, approved={"study", "other"})
     agents = federation.agents(once=False)
     federation.coordinator.publish(other)
     federation.coordinator.open_cohort()
@@ -157,28 +157,90 @@ def test_a_voided_attempt_is_followed_by_the_next(federation: Federation) -> Non
     assert any("join the next attempt" in event.detail for _, event in federation.events)
 
 
-def test_once_ends_where_the_run_has_no_result(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    solve = federation.coordinator._solve
+def failing(federation: Federation, patch: pytest.MonkeyPatch, step: str = "sum") -> None:
+    """Have the first certified attempt at a step fail its checks."""
+    solve, failed = federation.coordinator._solve, list[str]()
 
     def broken(entry: Any, phase: Any) -> None:
         solve(entry, phase)
-        entry.fault = PeerFault(Cause.SUM_CHECK_FAILED, "a trace")
+        if not failed and phase.attempt.terms.step == step:
+            failed.append(entry.round_id)
+            entry.holders = ()
+            entry.fault = PeerFault(Cause.SUM_CHECK_FAILED, "a trace")
 
-    monkeypatch.setattr(federation.coordinator, "_solve", broken)
+    patch.setattr(federation.coordinator, "_solve", broken)
+
+
+def repeating(federation: Federation, period: str) -> Callable[[], bool]:
+    """As `opening`, and the operator repeats a step that was certified and failed, before it opens the next one."""
+    opened = [federation.coordinator.open_cohort(period)]
+    repeats = list[str]()
+
+    def stuck() -> bool:
+        failed = [each for each in federation.coordinator.rounds.values() if each.fault is not None]
+        if failed and not repeats:
+            repeats.append(failed[0].phase.attempt.context.hex())
+            opened.append(federation.coordinator.open_cohort(period, repeats[0]))
+            return True
+        return any(federation.leading_on(cohort)() for cohort in reversed(opened))
+
+    return stuck
+
+
+@pytest.mark.parametrize("step", ["indicator", "sum"])
+def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    federation = Federation(tmp_path, question=WITHHOLDING)
+    failing(federation, monkeypatch, step)
+    flows = {m: federation.open[m].joined(agent) for m, agent in federation.agents().items()}
+    results = federation.together(flows, stuck=repeating(federation, "p1"))
+    assert {type(each) for each in results.values()} == {Result}, results
+    rounds = [each.phase.attempt for each in federation.coordinator.rounds.values()]
+    assert [each.repeats for each in rounds].count(True) == 1
+    federation.close()
+
+
+def test_once_ends_where_a_noisy_run_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(tmp_path, question={**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}})
+    failing(federation, monkeypatch)
     results = next_of(federation, federation.agents(), "p1")
     assert {type(each) for each in results.values()} == {NoResult}, results
-    # The operator repeats it, and agents go on without being told.
-    monkeypatch.setattr(federation.coordinator, "_solve", solve)
+    federation.close()
+
+
+def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(federation, monkeypatch)
+    flows = {m: federation.open[m].joined(agent) for m, agent in federation.agents().items()}
+    stuck = opening(federation, "p1")
+    federation.together(flows, stuck=stuck, vanish={"member-0": "chunks/1"})
     [round_] = federation.coordinator.rounds.values()
-    agents = federation.agents()
+    others = {m: federation.member(m).agent(federation.records(m)) for m in federation.ids[1:]}
+    flows = {m: federation.open[m].joined(agent) for m, agent in others.items()}
+    federation.together(flows, stuck=federation.expiring(round_.round_id))
+    assert round_.fault is not None
     again = federation.coordinator.open_cohort("p1", round_.phase.attempt.context.hex())
-    results = federation.together(
-        {m: federation.open[m].joined(agent) for m, agent in agents.items()},
-        stuck=federation.leading_on(again),
-    )
+    flows = {m: federation.open[m].joined(agent) for m, agent in federation.agents().items()}
+    results = federation.together(flows, stuck=federation.leading_on(again))
     assert {type(each) for each in results.values()} == {Result}, results
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_only_once_ends_where_the_coordinator_is_out_of_reach(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, *, once: bool
+) -> None:
+    handle, back_s = federation.coordinator.handle, federation.clock.now_s + 3600
+
+    def answered(request: Request) -> Response | Unreached:
+        return handle(request) if federation.clock.now_s >= back_s else Unreached("refused", sent=False)
+
+    monkeypatch.setattr(federation.coordinator, "handle", answered)
+    results = next_of(federation, federation.agents(once=once), "p1")
+    assert {type(each) for each in results.values()} == {Unreachable if once else Result}, results
+    if not once:
+        assert any("out of reach" in event.detail for _, event in federation.events)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +264,7 @@ def test_a_fresh_agent_goes_on_where_the_last_one_was(tmp_path: Path, part: str)
 
 
 def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(federation: Federation) -> None:
+    other_study = federation.make_study({"name": "other"}, loss=90)
     data = {m: [federation.data(m, p) for p in ("p1", "p2", "p3")] for m in federation.ids}
     agents = {}
     for member, parts in data.items():
@@ -215,6 +278,7 @@ def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(federation: Fe
         for steps in (*flows.values(), silent):
             next(steps)
     federation.coordinator.open_round(first)
+    federation.coordinator.publish(other_study)
     other = federation.coordinator.open_cohort("p2")
     for _ in range(400):
         for steps in flows.values():

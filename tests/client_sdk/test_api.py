@@ -10,8 +10,8 @@ from client_sdk.errors import PeerFault
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import Caller
 from client_sdk.surroundings import Surroundings
-from protocol.causes import Cause
-from protocol.rest import VERSION_HEADER
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import VERSION_HEADER
 
 API = Coordinator(Caller(0.0, Surroundings(), Reporter(None)))
 

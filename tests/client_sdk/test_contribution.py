@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration import FFCStatistics, solve_ffc
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import NotEnrolled, PeerFault, StateError
 from client_sdk.identity import Identity
 from client_sdk.progress import Step
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from protocol.causes import Cause
-from protocol.member import Closed
-from protocol.messages import Receipt, parse
-from protocol.record import sign_record
-from protocol.shamir import share_secrets
 from tests.client_sdk.federation import CLASSES, DIM, Federation, Kill
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Collecting
+from veilsum.protocol.member import Closed
+from veilsum.protocol.messages import Receipt, parse
+from veilsum.protocol.record import sign_record
+from veilsum.protocol.shamir import share_secrets
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federation: Federation) -> None:
@@ -129,7 +130,7 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
     flows = federation.contributions(round_id)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "protocol.sealing.share_secrets",
+            "veilsum.protocol.sealing.share_secrets",
             lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
         )
         federation.run_until(flows.pop("member-3"), "chunks/1")
@@ -223,6 +224,25 @@ def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) ->
     assert [results[m].counted for m in federation.ids] == [True] * 4 + [False]
     results["member-4"].verify(federation.admin.public)
     federation.close()
+
+
+def test_a_chunk_that_the_coordinator_lost_is_sent_again(federation: Federation) -> None:
+    """By a member whose upload was whole, and that waits."""
+    coordinator = federation.coordinator
+    round_id = coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    last = flows.pop("member-2")
+    started = {member: federation.until(flow, "requests", "waits") for member, flow in flows.items()}
+    entry, index = coordinator.rounds[round_id], 1
+    assert isinstance(entry.phase, Collecting)
+    del entry.spool["member-0", index]
+    coordinator._move(entry, entry.phase.chunk_damaged("member-0", index))
+    results = federation.together({"member-2": last}, started=started)
+    assert {type(result) for result in results.values()} == {Result}, results
+    sent = coordinator.wire[f"PUT /v1/rounds/{round_id}/uploads/member-0/chunks/{index}", ""]
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+    assert federation.total(round_id) == federation.expected(round_id)
 
 
 def test_an_upload_that_comes_too_late_ends_in_helping(tmp_path: Path) -> None:

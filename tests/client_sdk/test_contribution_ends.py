@@ -9,10 +9,10 @@ from client_sdk.identity import Identity
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
-from protocol.causes import Cause
-from protocol.member import Closed, MemberPhase, Ready
-from protocol.messages import Vote, void_hash
 from tests.client_sdk.federation import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed, MemberPhase, Ready
+from veilsum.protocol.messages import Vote, void_hash
 
 
 def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> None:

@@ -14,13 +14,13 @@ from client_sdk.errors import NoResult, PeerFault
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
-from protocol.causes import Cause
-from protocol.coordinator import Collecting, Recovered
-from protocol.member import Opened
-from protocol.messages import parse
-from protocol.published import DocumentView, ResultRecord
 from tests.client_sdk.federation import DIM, NOISY, Federation
 from tests.client_sdk.local_coordinator import Round, refusal
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Collecting, Recovered
+from veilsum.protocol.member import Opened
+from veilsum.protocol.messages import parse
+from veilsum.protocol.record import DocumentView, ResultRecord
 from veilsum.study.materials import material_file
 
 
@@ -41,7 +41,7 @@ def test_another_opening_for_the_same_round_is_refused(federation: Federation) -
         ({"members_min": 4}, 1, Cause.POLICY_REFUSED),
         ({"epsilon_max": 1.0}, 1, Cause.POLICY_REFUSED),
         ({"lifetime_max_s": 60.0}, 1, Cause.POLICY_REFUSED),
-        ({"approved": {"other"}}, 1, Cause.STUDY_REFUSED),
+        ({"approved": {bytes(32)}}, 1, Cause.STUDY_REFUSED),
         ({}, 2, Cause.ROSTER_ROLLBACK),
     ],
 )
@@ -235,6 +235,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federat
     keys = [bytes(pair.key) for pair in (*ready.masks, *ready.boxes)]
     assert len(list((state / "spool" / cohort).iterdir())) == 2
     federation.clock.now_s += 2 * 86_400
+    federation.coordinator.publish(federation.make_study({"name": "other"}, loss=90))
     coordinator, other = federation.coordinator, federation.enrol("p2")
     flows = federation.contributions(coordinator.open_round(other), ["member-0"])
     with pytest.raises(PeerFault, match=f"round {abandoned} and is not shown how it ended"):

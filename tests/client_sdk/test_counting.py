@@ -12,20 +12,20 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save
 
-from calibration import FFCStatistics, ShapeMismatch, solve_ffc
-from calibration.head_file import Calibrated
 from client_sdk import Result
 from client_sdk.effects import Request, Response
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.progress import Step
 from client_sdk.store import Store
-from protocol.causes import Cause
-from protocol.member import Closed
-from protocol.messages import Disclosure
-from protocol.record import sign_record
-from protocol.rest import HEAD
-from protocol.shamir import share_secrets
-from tests.client_sdk.federation import CLASSES, DIM, WITHHOLDING, Federation
+from tests.client_sdk.federation import CLASSES, DIM, LEAST, WITHHOLDING, Federation
+from veilsum.calibration import FFCStatistics, ShapeMismatch, solve_ffc
+from veilsum.calibration.head_file import Calibrated
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Closed
+from veilsum.protocol.messages import Disclosure
+from veilsum.protocol.record import sign_record
+from veilsum.protocol.rest import HEAD
+from veilsum.protocol.shamir import share_secrets
 
 HOLD = ((0, 1), (0,), (0, 1))
 """The classes that each of three members holds: a class needs three holders, so the second is withheld."""
@@ -35,14 +35,15 @@ class Counting(Federation):
     """Members that hold classes of their own."""
 
     def __init__(self, folder: Path, members: int = 3, **changes: Any) -> None:
-        values = {**WITHHOLDING, "members_min": 3 if members == 3 else members - 1}
+        records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
+        values = {**WITHHOLDING, "members_min": 3 if members == 3 else members - 1, "records": records}
         super().__init__(folder, members, question={**values, **changes})
 
     def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         place = self.ids.index(member)
         rng = np.random.default_rng([place, *period.encode()])
-        labels = np.resize(np.array(HOLD[place % len(HOLD)]), 30)
-        return rng.standard_normal((30, DIM)) + labels[:, None], labels
+        labels = np.resize(np.array(HOLD[place % len(HOLD)]), 2 * LEAST)
+        return rng.standard_normal((2 * LEAST, DIM)) + labels[:, None], labels
 
     def both(self) -> tuple[str, dict[str, Any]]:
         """Everybody's single call, and the indicator that it was given."""
@@ -148,7 +149,7 @@ def test_a_false_dealer_of_the_count_is_left_out_of_the_sum(
     flows = counting.contributions(indicator)
     with monkeypatch.context() as patched:
         patched.setattr(
-            "protocol.sealing.share_secrets",
+            "veilsum.protocol.sealing.share_secrets",
             lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
         )
         counting.run_until(flows.pop("member-3"), "chunks/0")

@@ -16,15 +16,15 @@ from pydantic import SecretStr
 
 from client_sdk import Identity, Member
 from client_sdk.operator import Operator
-from protocol.causes import Cause
-from protocol.messages import Roster
 from service.access.callers import Caller
 from service.access.connections import Connection
-from service.access.limits import Limits
+from service.access.limits import ADDRESS, CALLER, Limits
 from service.app import create_app
 from service.settings import Settings
 from service.telemetry.metrics import REFUSALS
 from tests.client_sdk.federation import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Roster
 
 MEMBERS = 40
 
@@ -57,7 +57,7 @@ class Watched(Limits):
 @pytest.mark.slow
 def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.app.Limits", Watched)
-    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"))
+    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("the operator's own token"))
     config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none", http=Connection)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -78,7 +78,7 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
     refused = REFUSALS.labels(Cause.TOO_MANY_REQUESTS.value)._value
     before = refused.get()
     crowd.clock.now_s = time.time()
-    with Operator(url, "token") as operator, ThreadPoolExecutor(MEMBERS) as pool:
+    with Operator(url, "the operator's own token") as operator, ThreadPoolExecutor(MEMBERS) as pool:
         roster = crowd.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
         federation = operator.publish_roster(roster).federation
         study = operator.publish_study(crowd.make_study()).study
@@ -92,7 +92,7 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
     assert refused.get() == before
     # Not even if the whole round had come in one moment.
     public = Watched.sent.pop("address 127.0.0.1")
-    assert 100 < public < settings.address_burst / 4
-    assert 10 < max(Watched.sent.values()) < settings.caller_burst / 4
-    assert Watched.at_once.pop("address 127.0.0.1") < settings.address_at_once / 8
-    assert max(Watched.at_once.values()) < settings.caller_at_once / 2
+    assert 100 < public < ADDRESS.burst / 4
+    assert 10 < max(Watched.sent.values()) < CALLER.burst / 4
+    assert Watched.at_once.pop("address 127.0.0.1") < ADDRESS.at_once / 8
+    assert max(Watched.at_once.values()) < CALLER.at_once / 2

@@ -8,11 +8,11 @@ import pytest
 from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.member import Enrolled, Ready
-from protocol.parameters import Quorum
 from tests.client_sdk.federation import Federation, Kill
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Enrolled, Ready
+from veilsum.protocol.quorum import Quorum
 
 
 def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from client_sdk.errors import first_fault
-from protocol.rest import CohortRequest, RoundRequest
+from veilsum.protocol.rest import CohortRequest, RoundRequest
 
 
 def test_what_is_wrong_with_json_is_told_with_its_place_and_without_its_values() -> None:

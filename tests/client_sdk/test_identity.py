@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client_sdk.errors import IdentityError, Misuse
+from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.files import make_private
 from client_sdk.identity import Identity
 from client_sdk.ledger import carry_over
@@ -143,8 +144,11 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
     federation.enrol("p2")
     federation.close()
     old, new = federation.folder / "member-0", tmp_path / "new"
+    with Identity.load(old).lock(), pytest.raises(IdentityError, match="another process"):
+        Identity.create(new, "member-0", ledger=old)
+    kept = shutil.copytree(old, tmp_path / "kept")
     Identity.create(new, "member-0", ledger=old)
-    before, after = Store(old).ledger, Store(new).ledger
+    before, after = Store(kept).ledger, Store(new).ledger
     assert after.runs() == before.runs()
     assert after.secret == before.secret
     assert after.history() == before.history()
@@ -152,6 +156,9 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
         assert np.array_equal(after.rows(run)[0], before.rows(run)[0])
     assert after.vector(after.runs()[0], "sum") is not None
     assert {path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()} == {0o600}
+    with pytest.raises(StateError, match=r"ledger.sqlite is missing"):
+        Store(old).begin()
+    Store(new).begin()
     for ledger in (tmp_path / "nothing", new):
         with pytest.raises(Misuse, match="exist"):
             carry_over(ledger, new)

@@ -18,16 +18,16 @@ from pydantic import SecretStr
 
 import client_sdk
 from client_sdk import AsyncMember, Identity, Member, Records, Result
-from client_sdk.conversations import Conversations
 from client_sdk.effects import Pause, Request
 from client_sdk.errors import IdentityError, Misuse, PeerFault
+from client_sdk.member import Conversations
 from client_sdk.operator import Operator
 from client_sdk.records import Marks
 from client_sdk.transport import AsyncDriver, BlockingDriver
-from protocol.causes import Cause
 from service.app import create_app
 from service.settings import Settings
 from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
+from veilsum.protocol.causes import Cause
 
 URL = "https://sum.example.org"
 
@@ -159,7 +159,7 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
         busy[0] = value
 
     monkeypatch.setattr(Conversations, "_busy", property(slowly, kept), raising=False)
-    monkeypatch.setattr("client_sdk.conversations.enrol", flow)
+    monkeypatch.setattr("client_sdk.member.enrol", flow)
     conversations = federation.member("member-0")
 
     def begin(_: int) -> str:
@@ -325,7 +325,7 @@ def test_only_one_file_knows_httpx() -> None:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"))
+    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("the operator's own token"))
     config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -342,7 +342,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question: dict[str, Any]) -> None:
     federation = Federation(tmp_path / "federation", readers=("member-0",), question=question)
     federation.clock.now_s = time.time()
-    with Operator(address, "token") as operator:
+    with Operator(address, "the operator's own token") as operator:
         key = bytes.fromhex(operator.coordinator().public_key)
         roster = federation.make_roster(1, coordinator=key, readers=("member-0",))
         name = operator.publish_roster(roster).federation

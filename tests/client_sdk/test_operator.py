@@ -9,8 +9,8 @@ from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
-from protocol.access import Scope, TokenRequest
 from tests.client_sdk.federation import Clock
+from veilsum.protocol.access import Scope, TokenRequest
 
 URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
 

@@ -7,10 +7,10 @@ import pytest
 
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.messages import Manifest
 from tests.client_sdk.federation import NOISY, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Manifest
 from veilsum.study.promise import study_mu
 
 KEY = SigningKey(b"A" * 32).public
@@ -23,8 +23,10 @@ KEY = SigningKey(b"A" * 32).public
         {"admin_key": "xy"},
         {"admin_key": 7},
         {"approved": "study"},
-        {"approved": {"Not a name"}},
+        {"approved": {"study"}},
+        {"approved": {"ab" * 31}},
         {"approved": {b"short"}},
+        {"approved": {7}},
         {"members_min": 2},
         {"decryptor_colluders_min": -1},
         {"lifetime_max_s": 0},
@@ -40,18 +42,20 @@ def test_limits_that_mean_nothing_are_misuse(changes: dict[str, Any]) -> None:
 
 
 def test_keys_and_digests_are_bytes_or_hexadecimal() -> None:
-    policy = Policy(KEY.hex(), approved=["ab" * 32, b"\xcd" * 32, "ct-2026"])
+    policy = Policy(KEY.hex(), approved=["ab" * 32, b"\xcd" * 32])
     assert policy.federation == KEY
-    assert policy.approved == {b"\xab" * 32, b"\xcd" * 32, "ct-2026"}
-    assert policy == Policy(KEY, approved={"AB" * 32, "cd" * 32, "ct-2026"})
+    assert policy.approved == {b"\xab" * 32, b"\xcd" * 32}
+    assert policy == Policy(KEY, approved={"AB" * 32, "cd" * 32})
 
 
-def test_a_study_is_approved_by_its_digest_or_by_its_name(federation: Federation) -> None:
+def test_a_study_is_approved_by_its_digest_alone(federation: Federation) -> None:
     content = federation.content()
     assert Policy(KEY, approved={content.approval}).approves(content)
     assert Policy(KEY, approved={content.approval.hex()}).approves(content)
-    assert Policy(KEY, approved={"study"}).approves(content)
-    assert not Policy(KEY, approved={"other"}).approves(content)
+    for other in (content.question.digest, federation.study.hash):
+        assert not Policy(KEY, approved={other}).approves(content)
+    with pytest.raises(Misuse, match="64 hexadecimal digits; `veilsum member join` shows"):
+        Policy(KEY, approved={content.notes.name})  # whoever has the study key can sign anything under it
     with pytest.raises(PeerFault, match=f"approve {content.approval.hex()}") as caught:
         Policy(KEY).check_study(content)
     assert caught.value.cause is Cause.STUDY_REFUSED
@@ -71,7 +75,7 @@ def test_a_renewal_needs_no_new_approval_and_every_other_change_does(federation:
 
 def test_the_most_epsilon_refuses_exact_studies_too(federation: Federation) -> None:
     exact, noisy = federation.content(), federation.content(**NOISY)
-    policy = Policy(KEY, approved={"study"}, epsilon_max=8.0, mu_budget=10.0)
+    policy = Policy(KEY, approved={exact.approval, noisy.approval}, epsilon_max=8.0, mu_budget=10.0)
     policy.check_study(noisy)
     with pytest.raises(PeerFault, match="an exact study"):
         policy.check_study(exact)

@@ -3,11 +3,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.errors import ShapeMismatch, WrongDtype
 from client_sdk.errors import Misuse
 from client_sdk.records import Marks, Records, Selection, select, select_again
-from protocol.simulator import simulated_content, simulated_question
-from protocol.study import Question
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.calibration.errors import ShapeMismatch, WrongDtype
+from veilsum.protocol.study import Question
 
 SECRET, FEDERATION = b"s" * 32, b"f" * 32
 RNG = np.random.default_rng(0)
@@ -152,9 +152,15 @@ def test_ids_are_text_bytes_or_integers() -> None:
             [1, 2, 3],
             np.array([1, 2, 3]),
             np.array(["1", "2", "3"]),
+            ["01", " 2", "0003 "],
         )
     ]
     assert len(set(keyed)) == 1
+    composed, decomposed, zero, words = (
+        chosen(records(1, [each])).records for each in ("M\u00fcller 7", " Mu\u0308ller 7\t", "000", "0x0")
+    )
+    assert composed == decomposed
+    assert zero == chosen(records(1, [0])).records != words
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ def test_ids_are_text_bytes_or_integers() -> None:
         ([1.5] * 40, "row 0 is a float"),
         ([None] * 40, "row 0 is a NoneType"),
         ([True] * 40, "row 0 is a bool"),
-        (["a"] * 39 + [""], "row 39 has 0 bytes"),
+        (["a"] * 39 + [" "], "row 39 has 0 bytes"),
         (["a" * 1025] * 40, "1025 bytes"),
     ],
 )
@@ -178,8 +184,12 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
         records(features=np.zeros(40))
     with pytest.raises(ShapeMismatch):
         records(labels=np.zeros(39, int))
+    with pytest.raises(ShapeMismatch, match=r"expected \(n, dim\)"):
+        Records([], [])
+    with pytest.raises(ShapeMismatch, match="argmax"):
+        records(labels=np.eye(40)[:, :4])
     with pytest.raises(WrongDtype):
-        records(features=np.zeros((40, 3), int))
+        records(features=np.array([["a"] * 3] * 40))
     with pytest.raises(WrongDtype):
         records(labels=[b"a"] * 40)
     with pytest.raises(WrongDtype, match="the label in row 1 is a int"):
@@ -188,6 +198,12 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
         records().check_dim(10)
     assert repr(records()) == "<Records, 40 rows>"
     assert len(records()) == 40
+
+
+def test_lists_and_whole_numbers_are_records_too() -> None:
+    given = Records([[1, 2], [3, 4]], [0, 1])
+    assert given.features.dtype == np.float64
+    assert given.features.tolist() == [[1, 2], [3, 4]]
 
 
 def test_the_same_rows_are_found_under_another_extractor() -> None:

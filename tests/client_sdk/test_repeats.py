@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import Declined, Misuse, PeerFault
-from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
-from protocol.causes import Cause
-from protocol.messages import Study
 from tests.client_sdk.federation import DIM, WITHHOLDING, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Study
 
 OTHER = {"extractor": "ab" * 32}
 
@@ -30,7 +29,6 @@ def summed(federation: Federation) -> str:
 
 def other_study(federation: Federation, **question: Any) -> Study:
     study = federation.make_study({"name": "other"}, **{**OTHER, **question})
-    federation.policy = Policy(federation.admin.public, approved={"study", "other"})
     federation.coordinator.publish(study)
     return study
 

@@ -10,14 +10,13 @@ from client_sdk import contribution
 from client_sdk.errors import PeerFault
 from client_sdk.evidence import read_header
 from client_sdk.identity import Identity
-from client_sdk.replaying import replayed
-from client_sdk.result import TRANSCRIPT, Result
-from protocol.causes import Cause
-from protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse, void_hash
-from protocol.record import sign_record
-from protocol.transcript import Transcript
+from client_sdk.result import TRANSCRIPT, Result, replayed
 from tests.client_sdk.federation import Federation, asked
 from tests.protocol.forging import again
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse, void_hash
+from veilsum.protocol.record import sign_record
+from veilsum.protocol.transcript import Transcript
 
 Edit = Callable[[list[bytes]], object]
 

@@ -1,7 +1,7 @@
 """The ledger: answers, records held, attempts, vectors, and what a crash leaves of them (docs/protocol.md §7)."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +15,18 @@ from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
 from client_sdk.records import Selection
 from client_sdk.reservations import Reservations, Run, State
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.member import History
-from protocol.messages import NO_CONTEXT, Link
-from protocol.simulator import Federation, simulated_content, simulated_question
-from protocol.study import Content
+from tests.support.simulator import Federation, simulated_content, simulated_question
+from veilsum.calibration.privacy import gdp_epsilon
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import History
+from veilsum.protocol.messages import NO_CONTEXT, Link
+from veilsum.protocol.study import Content, Noise
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 LABELS = np.array([0, 1, 1])
+EXACT = simulated_content(simulated_question(3), 0).question
 RANKS = np.arange(96, dtype=np.uint8).reshape(3, 32)
 EXPIRES = 2_000_000
 
@@ -34,12 +36,13 @@ def ledger(tmp_path: Path) -> Reservations:
     return Reservations(tmp_path / "ledger")
 
 
-def study(name: str = "study", *, least: int = 3, noisy: bool = False, **question: Any) -> Content:
+def study(name: str = "study", *, least: int = 3, mu: float = 0.0, **question: Any) -> Content:
     """A study of three members; the rule of §4.1 about few rows is not what this is about."""
     content = simulated_content({**simulated_question(3), **question}, EXPIRES)
-    noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "sum"} if noisy else None
+    epsilon = gdp_epsilon(mu, 1e-6)
+    noise = Noise(epsilon=epsilon, delta=1e-6, unit="record", recipe="sum") if mu else None
     limits = content.question.records.model_copy(update={"least": least})
-    changed = content.question.model_copy(update={"records": limits, "noise": noise and object()})
+    changed = content.question.model_copy(update={"records": limits, "noise": noise})
     changed.__dict__["digest"] = (name.encode() + bytes(32))[:32]
     notes = content.notes.model_copy(update={"name": name})
     found = content.model_copy(update={"question": changed, "notes": notes})
@@ -71,15 +74,19 @@ class Chain:
         attempt = _Attempt(context, self.question, period, step)
         self.learn(replace(self.history, unsettled=(*self.history.unsettled, attempt)))  # type: ignore[arg-type]  # a stand-in
 
-    def end(self, context: bytes, reason: str, step: str = "sum", period: str = "p1") -> None:
+    def end(
+        self, context: bytes, reason: str, step: str = "sum", period: str = "p1", *, left_out: bool = False
+    ) -> None:
         survivors = bytes([9] * 32) if reason == "none" else NO_CONTEXT
         link = Link(bytes(32), 0, 0, self.question, period, step, NO_CONTEXT, context, reason, survivors)
         others = tuple(each for each in self.history.settled if each.context != context)
         unsettled = tuple(each for each in self.history.unsettled if each.context != context)
-        self.learn(replace(self.history, settled=(*others, link), unsettled=unsettled))
+        self.learn(
+            replace(self.history, settled=(*others, link), unsettled=unsettled), [context] if left_out else []
+        )
 
-    def learn(self, history: History) -> None:
-        self.ledger.remember(history, self.history)
+    def learn(self, history: History, left_out: Sequence[bytes] = ()) -> None:
+        self.ledger.remember(history, self.history, left_out)
         self.history = history
 
 
@@ -103,9 +110,11 @@ def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservations, "_history", lambda _ledger: KNOWN[-1])
     true = Reservations.remember
 
-    def remember(self: Reservations, history: History, since: History) -> None:
+    def remember(
+        self: Reservations, history: History, since: History, left_out: Collection[bytes] = ()
+    ) -> None:
         KNOWN.append(since)
-        true(self, history, since)
+        true(self, history, since, left_out)
 
     monkeypatch.setattr(Reservations, "remember", remember)
 
@@ -168,43 +177,45 @@ def test_an_answer_is_final(ledger: Reservations) -> None:
 
 
 def test_a_noisy_study_is_answered_yes_however_few_rows_there_are(ledger: Reservations) -> None:
-    run = ledger.answer(study(least=4, noisy=True), "p1", selection(rows=0), mu=1.0)
+    run = ledger.answer(study(least=4, mu=1.0), "p1", selection(rows=0))
     assert (run.state, run.rows, run.records) == (State.RESERVED, 0, 0)
     assert ledger.rows(run)[0].shape == (0, 2)
 
 
 def test_a_held_record_is_free_for_no_other_exact_run(ledger: Reservations) -> None:
     reserve(ledger)
-    assert ledger.free([A, B, C], noisy=False) == {C}
+    assert ledger.free([A, B, C], EXACT) == {C}
     with pytest.raises(Misuse, match="1 of the records are held"):
         reserve(ledger, B, C, content=study("other"))
     assert len(ledger.runs()) == 1
-    assert ledger.free([A, B, C], noisy=False) == {C}
+    assert ledger.free([A, B, C], EXACT) == {C}
 
 
 def test_exact_or_noisy_for_life(ledger: Reservations) -> None:
-    noisy = study("noisy", noisy=True)
+    noisy, other = study("noisy", mu=1.0), study("other", mu=1.0)
     reserve(ledger, A)
-    reserve(ledger, B, period="p2", content=noisy, mu=1.0)
-    assert ledger.free([A, B, C], noisy=False) == {C}
-    assert ledger.free([A, B, C], noisy=True, mu=1.0, mu_budget=2.0) == {B, C}
+    reserve(ledger, B, period="p2", content=noisy)
+    assert ledger.free([A, B, C], EXACT) == {C}
+    assert ledger.free([A, B, C], other.question, 2.0) == {B, C}
     with pytest.raises(Misuse, match="held by other runs"):
-        reserve(ledger, A, period="p3", content=noisy, mu=1.0)
+        reserve(ledger, A, period="p3", content=noisy)
     with pytest.raises(Misuse, match="held by other runs"):
         reserve(ledger, B, period="p3")
 
 
 def test_a_records_budget_is_spent_over_all_studies(ledger: Reservations) -> None:
-    reserve(ledger, A, B, content=study("one", noisy=True), mu=1.5)
-    other = reserve(ledger, A, content=study("other", noisy=True), mu=1.0)
+    reserve(ledger, A, B, content=study("one", mu=1.5))
+    other = reserve(ledger, A, content=study("other", mu=1.0))
 
-    def free(mu: float) -> set[bytes]:
-        return ledger.free([A, B, C], noisy=True, mu=mu, mu_budget=2.0)
+    def free(mu: float, budget: float = 2.0) -> set[bytes]:
+        return ledger.free([A, B, C], study("third", mu=mu).question, budget)
 
     assert free(0.8) == {A, B, C}
     assert free(1.0) == {B, C}
     assert free(1.4) == {C}
-    assert free(2.1) == set()
+    assert free(1.4, 1.3) == set()
+    with pytest.raises(Misuse, match="1 of the records"):
+        reserve(ledger, A, B, content=study("third", mu=1.0), mu_budget=2.0)
     ledger.give_up(other)
     assert free(1.0) == {A, B, C}
 
@@ -218,8 +229,23 @@ def test_a_certified_or_lost_attempt_spends_for_ever(ledger: Reservations, reaso
     [run] = ledger.runs()
     assert (run.state, run.summed) == (State.SPENT, C)
     ledger.give_up(run)
-    assert ledger.free([A, B], noisy=False) == set()
+    assert ledger.free([A, B], EXACT) == set()
     assert np.array_equal(ledger.rows(run)[0], FEATURES)
+
+
+@pytest.mark.parametrize("reason", ["none", "erased", "lost"])
+def test_a_member_that_was_left_out_spends_nothing_whatever_ends_the_attempt(
+    ledger: Reservations, reason: str
+) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, "none", left_out=True)
+    assert ledger.runs()[0].state is State.RESERVED
+    ledger.give_up(run)
+    chain.end(C, reason)
+    assert ledger.runs()[0].state is State.DECLINED
+    assert ledger.free([A, B], EXACT) == {A, B}
 
 
 def test_an_erasure_takes_the_place_of_a_certificate(ledger: Reservations) -> None:
@@ -232,7 +258,7 @@ def test_an_erasure_takes_the_place_of_a_certificate(ledger: Reservations) -> No
     ledger.give_up(run)
     chain.end(C, "erased")
     assert ledger.runs()[0].state is State.DECLINED
-    assert ledger.free([A, B], noisy=False) == {A, B}
+    assert ledger.free([A, B], EXACT) == {A, B}
 
 
 def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
@@ -262,12 +288,12 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     chain = Chain(ledger, run.question)
     chain.enter(C, "indicator")
     ledger.give_up(run)
-    assert ledger.free([A], noisy=False) == set()
+    assert ledger.free([A], EXACT) == set()
     with pytest.raises(PeerFault, match="gave up") as caught:
         ledger.check(attempt(run))
     assert caught.value.cause is Cause.POLICY_REFUSED
     chain.end(C, "survivors-too-few", "indicator")
-    assert ledger.free([A], noisy=False) == {A}
+    assert ledger.free([A], EXACT) == {A}
     assert not [
         path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and path.suffix != ".sqlite"
     ]
@@ -341,7 +367,7 @@ def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservation
         with pytest.raises(Misuse, match="summed under this extractor before"):
             ledger.answer(again, "p1", selection(), base=base)
     assert ledger.under(D) is None
-    assert ledger.free([A, B, C], noisy=False) == {C}
+    assert ledger.free([A, B, C], EXACT) == {C}
 
 
 def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
@@ -445,7 +471,7 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
         life(again)
         [run] = again.runs()
         assert (run.state, run.records, run.summed) == (State.SPENT, 2, D)
-        assert again.free([A, B, C, D], noisy=False) == {C, D}
+        assert again.free([A, B, C, D], EXACT) == {C, D}
         point += 1
     assert point > 8
 

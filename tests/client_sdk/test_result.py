@@ -16,16 +16,15 @@ from client_sdk.evidence import Evidence
 from client_sdk.identity import Identity
 from client_sdk.records import Records
 from client_sdk.result import Result
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.member import Closed
-from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
-from protocol.published import DisputeView, DocumentView, SurvivorView
-from protocol.record import sign_record
-from protocol.rest import NoiseView
-from protocol.transcript import Transcript
 from tests.client_sdk.federation import CLASSES, Federation, tensor
 from tests.protocol.forging import again
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Closed
+from veilsum.protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
+from veilsum.protocol.record import DisputeView, DocumentView, SurvivorView, sign_record
+from veilsum.protocol.rest import NoiseView
+from veilsum.protocol.transcript import Transcript
 
 
 @pytest.fixture(scope="module")

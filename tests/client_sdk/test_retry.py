@@ -11,10 +11,10 @@ from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import Caller
 from client_sdk.surroundings import Surroundings
-from protocol.causes import Cause
-from protocol.errors import PeerFault as Fault
 from tests.client_sdk.federation import Clock
 from tests.client_sdk.local_coordinator import problem, refusal
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault as Fault
 
 REQUEST = Request("PUT", "/v1/thing", b"body")
 OK = Response(200, {}, b"fine")

@@ -6,9 +6,9 @@ from typing import Any
 from client_sdk import Result
 from client_sdk.errors import PeerFault
 from client_sdk.store import Store
-from protocol.causes import Cause
-from protocol.coordinator import Recovered
 from tests.client_sdk.federation import WITHHOLDING, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered
 
 QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 

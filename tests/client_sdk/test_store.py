@@ -13,8 +13,8 @@ from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
 from client_sdk.policy import Policy
 from client_sdk.store import Store
-from protocol.member import History
 from tests.client_sdk.federation import Federation
+from veilsum.protocol.member import History
 
 
 @pytest.fixture

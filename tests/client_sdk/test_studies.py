@@ -1,21 +1,22 @@
 """What a member checks of a study before it answers, in the page's order (docs/protocol.md §4.1)."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from calibration.errors import ShapeMismatch
 from client_sdk.errors import Declined, Misuse, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.messages import Study
-from protocol.study import DAY_S
 from tests.client_sdk.federation import DIM, LEAST, NOISY, Federation
+from veilsum.calibration.errors import ShapeMismatch
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Study
+from veilsum.protocol.study import DAY_S
 
 
 def enrolling(federation: Federation, study: Study | None = None, **changes: Any) -> Any:
@@ -87,11 +88,7 @@ def test_a_rollback_of_a_study_is_remembered_over_restarts_and_without_approval(
         assert "version 2 was seen" in fault.detail
         assert fault.cause is Cause.STUDY_REFUSED
     assert enrolling(federation, second) is None
-    assert enrolling(federation, federation.make_study({"name": "another"}), policy=named("another")) is None
-
-
-def named(*names: str) -> Policy:
-    return Policy(SigningKey(b"A" * 32).public, approved=names)
+    assert enrolling(federation, federation.make_study({"name": "another"})) is None
 
 
 def test_a_cohort_whose_id_does_not_follow_is_refused(
@@ -102,7 +99,7 @@ def test_a_cohort_whose_id_does_not_follow_is_refused(
 
         def lying(request: Any, cohort: str, changes: dict[str, Any] = changes) -> Any:
             shown = true(request, cohort)
-            from protocol.rest import CohortView  # noqa: PLC0415 - beside its use
+            from veilsum.protocol.rest import CohortView  # noqa: PLC0415 - beside its use
 
             view = CohortView.model_validate_json(shown.body).model_copy(update=changes)
             return type(shown)(200, {}, view.model_dump_json().encode())
@@ -163,9 +160,11 @@ def test_spent_records_are_skipped_and_said(federation: Federation) -> None:
 
 
 def test_without_ids_the_data_set_is_used_once(federation: Federation) -> None:
-    data = Records(*federation.data("member-0"))
-    assert enrolling_in(federation, "p1", data)
-    assert "0 are free (20 belong to" in declined(federation, data, "p2")
+    data = {m: Records(*federation.data(m)) for m in federation.ids}
+    cohort = federation.coordinator.open_cohort()
+    federation.together({m: federation.member(m).enrol(cohort, data[m]) for m in federation.ids})
+    federation.run(cohort)
+    assert "0 are free (20 belong to" in declined(federation, data["member-0"], "p2")
 
 
 def test_features_of_another_length_raise_before_anything_is_answered(federation: Federation) -> None:
@@ -196,11 +195,28 @@ def test_a_noisy_study_is_never_declined_and_its_budget_is_charged_once(tmp_path
     [run] = federation.open["member-0"].ledger()
     assert (run.state, run.rows) == (State.RESERVED, 0)
     assert run.mu == pytest.approx(1.5315, abs=1e-3)
-    federation.policy = Policy(federation.admin.public, approved={"study"}, mu_budget=2.0)
+    federation.policy = replace(federation.policy, mu_budget=2.0)
     records = federation.records("member-0")
-    for period, rows in (("p2", 20), ("p3", 0)):  # 1.53 · √2 is above 2
-        assert enrolling_in(federation, period, records)
+    for study, rows in ({}, 20), ({"loss": 90}, 0):  # 1.53 · √2 is above 2
+        federation.coordinator.publish(federation.make_study({"name": "other"} if study else {}, **study))
+        assert enrolling_in(federation, "p2", records)
         assert federation.open["member-0"].ledger()[-1].rows == rows
+    federation.close()
+
+
+def test_a_noisy_study_is_declined_where_it_claims_to_repeat_a_sum(tmp_path: Path) -> None:
+    """Nothing is answered for: the records of an exact sum are in no noisy one."""
+    federation = Federation(tmp_path)
+    federation.run(federation.enrol())
+    (context,) = federation.coordinator.sets
+    records, before = federation.records("member-0"), federation.open["member-0"].ledger()
+    federation.coordinator.publish(federation.make_study({"version": 2}, extractor="ab" * 32, **NOISY))
+    cohort = federation.coordinator.open_cohort(repeats=context.hex())
+    with pytest.raises(Declined, match="one of the two has noise"):
+        federation.alone(federation.member("member-0").enrol(cohort, records))
+    assert federation.open["member-0"].ledger() == before
+    assert enrolling_in(federation, "p1", records)
+    assert federation.open["member-0"].ledger()[-1].rows == 0
     federation.close()
 
 

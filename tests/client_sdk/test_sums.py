@@ -13,8 +13,8 @@ from safetensors.numpy import load, save
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.sums import verify_sums
-from protocol.causes import Cause
 from tests.client_sdk.federation import NOISY, Federation, tensor
+from veilsum.protocol.causes import Cause
 
 
 def finished(folder: Path, question: dict[str, Any]) -> tuple[Result, bytes]:

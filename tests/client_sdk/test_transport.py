@@ -19,9 +19,9 @@ from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
 from client_sdk.surroundings import Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
-from protocol.causes import Cause
-from protocol.identity import SigningKey
-from protocol.request_signature import RequestSignature, Target, content_digest
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
 
 URL = "https://sum.example.org/base"
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -17,12 +17,12 @@ from typer.main import get_command
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from docs.hooks import commands
-from protocol.rest import METRICS
 from service.access.tokens import FILE
 from service.settings import SECRETS_DIR
 from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
 from veilsum.cli import app
+from veilsum.protocol.rest import METRICS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

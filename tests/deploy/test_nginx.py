@@ -23,7 +23,6 @@ from pydantic import SecretStr
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk.errors import PeerFault, UnexpectedAnswer
 from client_sdk.operator import Operator
-from protocol.causes import Cause
 from service.app import create_app
 from service.settings import Settings
 from tests.service.servers import lacking
@@ -32,6 +31,7 @@ from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
 from veilsum.admin import create_admin, revised
 from veilsum.demo.consortium import demo_study
 from veilsum.demo.plan import Plan
+from veilsum.protocol.causes import Cause
 from veilsum.running import Following
 from veilsum.study import signed as study_signed
 
@@ -107,7 +107,11 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     port = free_port()
     url = f"https://127.0.0.1:{port}"
     app = create_app(
-        Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"), public_url=url)
+        Settings(
+            data_dir=tmp_path / "service",
+            operator_token=SecretStr("the operator's own token"),
+            public_url=url,
+        )
     )
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run)
@@ -144,7 +148,9 @@ def test_who_gets_through(door: Door, tmp_path: Path) -> None:
         with door.client(stranger) as client:
             assert client.get("/v1/coordinator").status_code == 400
         with (
-            Operator(door.url, "token", verify=str(door.authority.path), cert=stranger) as operator,
+            Operator(
+                door.url, "the operator's own token", verify=str(door.authority.path), cert=stranger
+            ) as operator,
             pytest.raises(UnexpectedAnswer, match="HTTP 400 without a problem document"),
         ):
             operator.coordinator()
@@ -169,7 +175,7 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
         with Member(door.url, identity, policy, **shown) as live:
             return next(iter(live.join(own, once=True))).counted
 
-    with Operator(door.url, "token", **shown) as operator, ThreadPoolExecutor(4) as pool:
+    with Operator(door.url, "the operator's own token", **shown) as operator, ThreadPoolExecutor(4) as pool:
         draft = revised(
             None,
             coordinator=operator.coordinator().public_key,

@@ -30,7 +30,7 @@ async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
         seen = await walk(c, tmp_path)
         for name in MEMBERS:
             # The agent goes on waiting for runs; its result is there.
-            kept = c.machine.home(f"veilsum-{name}") / "identity" / "results" / f"ct-2026-{PERIOD}"
+            kept = c.machine.home(f"veilsum-{name}") / "identity" / "results" / "ct-2026" / PERIOD
             result = Result.load(kept)
             result.verify(bytes.fromhex(c.admin))
             assert (result.record.round, result.counted) == (seen["round"], True)

@@ -65,7 +65,16 @@ class Consortium:
         self.admin = str(self.cli.json("admin", "new", self.cli.folder / "admin")["federation"])
         keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]
         folder = self.cli.folder
-        self.ask("admin", "roster", folder / "roster.json", "--folder", folder / "admin", *keys)
+        self.ask(
+            "admin",
+            "roster",
+            folder / "roster.json",
+            "--folder",
+            folder / "admin",
+            "--name",
+            "Four hospitals",
+            *keys,
+        )
         classes = [word for index in range(CLASSES) for word in ("--class", f"class-{index}")]
         words = (
             "--extractor",
@@ -223,7 +232,7 @@ async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
         round_id = str(c.operate("operator", "round", "open", cohort)["round"])
         await page.goto(f"{c.url}/rounds/{round_id}")
         await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
-        await page.get_by_label("Minutes more").fill("120")
+        await page.get_by_label("Minutes more").fill("20")
         await picture(page, "waiting")
         await page.get_by_role("button", name="Extend").click()
         c.join("hospital-d")

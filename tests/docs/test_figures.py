@@ -56,3 +56,23 @@ def test_what_a_member_installs() -> None:
     assert f"| {found['from client_sdk import Member']['processor_s']:g} s | – |" in shown
     for version, said in found["suite_against_the_wheel"].items():
         assert f"{version}: {said.partition(',')[0]}" in shown
+
+
+def test_the_table_of_refined_heads() -> None:
+    from benchmarks.refined_heads import Figure, page  # noqa: PLC0415 - imports all that training needs
+
+    figures = json.loads((FIGURES / "refined_heads.json").read_text("utf-8"))
+    rows = page([Figure(**row) for row in figures])
+    shown = (ROOT / "docs" / "privacy.md").read_text("utf-8").splitlines()
+    start = shown.index(rows[0])
+    assert shown[start : start + len(rows)] == rows
+
+
+def test_the_sizes_of_sums() -> None:
+    from veilsum.calibration import ccvr_layout, ffc_layout  # noqa: PLC0415 - as above
+    from veilsum.calibration.privacy import gradient_release, mean_release  # noqa: PLC0415 - as above
+
+    shown = (ROOT / "docs" / "heads.md").read_text("utf-8")
+    layouts = [ffc_layout(1280, 100), ffc_layout(4096, 100), ccvr_layout(1280, 100)]
+    for layout in (*layouts, mean_release(1280).layout, gradient_release(1280, 100).layout):
+        assert f"| {layout.elements:,} |" in shown

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 MADE = {"reference/commands.md", "reference/rest.md", *BESIDE.values()}
 COMMANDS = dict(commands(get_command(app)))
-OURS = ("calibration", "client_sdk", "protocol", "service", "training", "veilsum")
+OURS = ("client_sdk", "service", "training", "veilsum")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -99,18 +99,7 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     named = set(re.findall(r"[\w/.-]+\.md", str(site["nav"])))
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES} | MADE
-    left = {page for page in pages if not any(Path(page).match(each) for each in site["not_in_nav"].split())}
-    assert named == left  # mkdocs --strict stops at a page without a place, and at a place without a page
-
-
-def test_every_decision_is_listed_by_its_title() -> None:
-    folder = ROOT / "docs" / "decisions"
-    titles = {
-        path.name: path.read_text("utf-8").splitlines()[0].removeprefix("# ") for path in folder.glob("0*.md")
-    }
-    wanted = [f"- [{title}]({name})" for name, title in sorted(titles.items())]
-    listed = (folder / "README.md").read_text("utf-8").splitlines()
-    assert [line for line in listed if line.startswith("- ")] == wanted
+    assert named == pages  # mkdocs --strict stops at a page without a place, and at a place without a page
 
 
 def test_every_command_and_every_option_has_its_heading() -> None:
@@ -280,7 +269,7 @@ def test_targets_and_scripts_that_pages_name_exist() -> None:
         text = page.read_text("utf-8")
         named = set(re.findall(r"(?:`|^\$ |^)make ([a-z-]+)", text, re.MULTILINE))
         assert named <= targets, (page.name, named - targets)
-        for module in re.findall(r"python -m ((?:benchmarks|tests)(?:\.\w+)+)", text):
+        for module in re.findall(r"python -m ((?:assurance|benchmarks|research|tests)(?:\.\w+)+)", text):
             path = ROOT / module.replace(".", "/")
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), (page.name, module)
 
@@ -288,3 +277,22 @@ def test_targets_and_scripts_that_pages_name_exist() -> None:
 def test_no_page_puts_a_token_on_a_command_line() -> None:
     for page in (ROOT / "README.md", *PAGES):
         assert not re.search(r"--token [A-Z…<$]", page.read_text("utf-8")), page
+
+
+TOP = "assurance|benchmarks|client_sdk|deploy|docs|examples|research|service|tests|training|veilsum"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "README.md", *(ROOT / each for each in BESIDE)],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_files_and_functions_that_pages_name_exist(page: Path) -> None:
+    """`path/of/file.py`, and names after it: `path.py::test`, or ``path.py`, `Class.method``."""
+    text = page.read_text("utf-8")
+    for path in re.findall(rf"`((?:{TOP})/[\w/.-]*\.py)", text):
+        assert (ROOT / path).exists(), path
+    for path, names in re.findall(rf"`((?:{TOP})/[\w/]+\.py)`((?:, `[\w.]+`)+)", text):
+        code = (ROOT / path).read_text("utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", code), (path, name)

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from protocol.keystream import Masks
-from protocol.ring import Ring
+from veilsum.protocol.keystream import Masks
+from veilsum.protocol.ring import Ring
 
 BLOCK_BYTES = 16
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from protocol import boxes
-from protocol.causes import Cause
-from protocol.errors import PeerFault
+from veilsum.protocol import sealing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 Load = Callable[[str], list[dict[str, Any]]]
 
@@ -28,11 +28,11 @@ def test_every_vector(vectors: list[dict[str, Any]], monkeypatch: pytest.MonkeyP
         key, nonce, context, shares, ciphertext, tag = (
             bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "msg", "ct", "tag")
         )
-        monkeypatch.setattr(boxes, "_NONCE", nonce)
-        sealed = boxes.seal(key, shares, context)
+        monkeypatch.setattr(sealing, "_NONCE", nonce)
+        sealed = sealing.seal(key, shares, context)
         opened: object
         try:
-            opened = boxes.unseal(key, ciphertext + tag, context, "eve")
+            opened = sealing.unseal(key, ciphertext + tag, context, "eve")
         except PeerFault as fault:
             opened = fault.cause, fault.parties
         valid = vector["result"] == "valid"
@@ -49,7 +49,7 @@ def test_a_box_has_no_other_tag_length(
         key, nonce, context, ciphertext, tag = (
             bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "ct", "tag")
         )
-        monkeypatch.setattr(boxes, "_NONCE", nonce)
+        monkeypatch.setattr(sealing, "_NONCE", nonce)
         for length in (0, 4, 8, 12, 15):
             with pytest.raises(PeerFault, match=r"^box-refused: "):
-                boxes.unseal(key, ciphertext + tag[:length], context, "eve")
+                sealing.unseal(key, ciphertext + tag[:length], context, "eve")

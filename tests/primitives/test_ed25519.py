@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.identity import verify_signature
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import verify_signature
 
 Load = Callable[[str], list[dict[str, Any]]]
 

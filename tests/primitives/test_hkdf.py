@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from protocol.keys import derive
+from veilsum.protocol.keys import derive
 
 Load = Callable[[str], list[dict[str, Any]]]
 

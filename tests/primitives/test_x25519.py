@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.keys import AgreementKey, canonical
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.keys import AgreementKey, canonical
 
 Load = Callable[[str], list[dict[str, Any]]]
 FILE = "Protocol/wycheproof/x25519_test.json"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from protocol import attempt, round_spec, sizing
-from protocol.coordinator import enrolling
-from protocol.messages import Upload
-from protocol.simulator import Federation
-from protocol.sizing import Sizes
 from tests.protocol import forging
+from tests.support.simulator import Federation
+from veilsum.protocol import attempt, round_spec, sizing
+from veilsum.protocol.coordinator import enrolling
+from veilsum.protocol.messages import Upload
+from veilsum.protocol.sizing import Sizes
 
 
 @pytest.fixture(autouse=True)

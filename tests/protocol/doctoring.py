@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from protocol.causes import Cause
-from protocol.messages import (
+from tests.protocol.forging import again
+from tests.protocol.questions import link
+from tests.protocol.transcripts import Entries, find, rewritten
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import (
     Cards,
     Certificate,
     Evictions,
@@ -20,10 +24,6 @@ from protocol.messages import (
     cards_tree,
     parse,
 )
-from protocol.simulator import Federation
-from tests.protocol.forging import again
-from tests.protocol.questions import link
-from tests.protocol.transcripts import Entries, find, rewritten
 
 
 def without_a_card(message: Cards) -> Cards:

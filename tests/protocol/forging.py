@@ -5,14 +5,14 @@ from dataclasses import replace
 from hashlib import sha512
 from typing import Any, TypeVar
 
-from protocol.attempt import Attempt
-from protocol.boxes import seal, unseal
-from protocol.codec import SecretBytes, Struct
-from protocol.coordinator import Checking
-from protocol.identity import SigningKey
-from protocol.member import Uploaded
-from protocol.merkle import Tree
-from protocol.messages import (
+from tests.support.simulator import Federation, SeededRandom
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.codec import SecretBytes, Struct
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Uploaded
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Certificate,
     Erased,
@@ -25,10 +25,9 @@ from protocol.messages import (
     UploadHeader,
     Vote,
 )
-from protocol.messages.base import Signed
-from protocol.sealing import commit_row, commitment_tree
-from protocol.shamir import share_secrets
-from protocol.simulator import Federation, SeededRandom
+from veilsum.protocol.messages.base import Signed
+from veilsum.protocol.sealing import commit_row, commitment_tree, seal, unseal
+from veilsum.protocol.shamir import share_secrets
 
 SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
 Edit = Callable[[str, bytes], bytes]

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from protocol.member import Closed, History, MemberPhase
-from protocol.messages import Disclosure, Message
-from protocol.simulator import Federation, Vector, untampered
+from tests.support.simulator import Federation, Vector, untampered
+from veilsum.protocol.member import Closed, History, MemberPhase
+from veilsum.protocol.messages import Disclosure, Message
 
 CLASSES = 6
 QUESTION: dict[str, Any] = {"classes": list("abcdef")}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from protocol.messages import NO_CONTEXT, Link
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.messages import NO_CONTEXT, Link
 
 GRADIENTS: dict[str, Any] = {
     "ring_bits": 48,

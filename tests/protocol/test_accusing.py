@@ -6,23 +6,6 @@ from typing import Any
 
 import pytest
 
-from protocol.accusing import check_bad_run
-from protocol.coordinator import Recovered, Revealing
-from protocol.errors import PeerFault
-from protocol.merkle import Tree
-from protocol.messages import (
-    BadRun,
-    Certificate,
-    Evictions,
-    Message,
-    Receipt,
-    Reveal,
-    RevealSummary,
-    UploadHeader,
-    parse,
-)
-from protocol.sealing import commitment_tree
-from protocol.simulator import Federation
 from tests.protocol.doctoring import drop_entry
 from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import (
@@ -33,6 +16,23 @@ from tests.protocol.transcripts import (
     find,
     named,
 )
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Recovered, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.evidence import check_bad_run
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    BadRun,
+    Certificate,
+    Evictions,
+    Message,
+    Receipt,
+    Reveal,
+    RevealSummary,
+    UploadHeader,
+    parse,
+)
+from veilsum.protocol.sealing import commitment_tree
 
 COORDINATOR = ("coordinator",)
 

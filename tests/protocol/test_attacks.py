@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.boxes import unseal
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Freezing, Recovered, Revealing, Voided, VoidedByErasure
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.keystream import Masks
-from protocol.member import Checked, Closed, Opened, Ready, Uploaded, Voted
-from protocol.member.attempting import Attempting
-from protocol.messages import (
+from tests.protocol.forging import again
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Freezing, Recovered, Revealing, Voided, VoidedByErasure
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keystream import Masks
+from veilsum.protocol.member import Checked, Closed, Opened, Ready, Uploaded, Voted
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
     Cards,
     Certificate,
     Deliveries,
@@ -32,10 +33,9 @@ from protocol.messages import (
     cards_tree,
     survivors_hash,
 )
-from protocol.packing import unpack
-from protocol.shelf import Trees
-from protocol.simulator import Federation
-from tests.protocol.forging import again
+from veilsum.protocol.packing import unpack
+from veilsum.protocol.sealing import unseal
+from veilsum.protocol.shelf import Trees
 
 VICTIM = "member-0"
 

@@ -5,20 +5,20 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from protocol.causes import Cause
-from protocol.codec import SecretBytes
-from protocol.coordinator import Lost, Recovered, Voided
-from protocol.disputes import Dispute
-from protocol.messages import (
+from tests.protocol.forging import again, other_secrets, redeal
+from tests.protocol.transcripts import verdict
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.coordinator import Failed, Recovered, Voided
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.messages import (
     Message,
     Receipt,
     Reveal,
     Upload,
 )
-from protocol.shamir import PRIME
-from protocol.simulator import After, Federation
-from tests.protocol.forging import again, other_secrets, redeal
-from tests.protocol.transcripts import verdict
+from veilsum.protocol.shamir import PRIME
 
 
 def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callable[..., Upload]) -> None:
@@ -146,7 +146,7 @@ def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
 
     federation.tamper = tamper
     outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered if lost == 3 else Lost)
+    assert isinstance(outcome.phase, Recovered if lost == 3 else Failed)
 
 
 # Complaints that need no cover
@@ -274,7 +274,7 @@ def test_whom_the_indicator_did_not_count_costs_the_sum_nobody_by_a_complaint(
     federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
     federation.disclose()
     federation.drop = {}
-    monkeypatch.setattr("protocol.member.ready.Ready._check_indicator", lambda *_: None)
+    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_indicator", lambda *_: None)
     complaining(federation, {"member-6": ("member-0",), "member-7": ("member-1",)})
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)

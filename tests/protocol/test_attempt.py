@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt, Closing
-from protocol.errors import PeerFault
-from protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, cards_tree
-from protocol.simulator import Federation
 from tests.protocol.questions import link
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, cards_tree
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_a_link_names_the_attempt_and_its_end(attempt: Attempt, closing: Closing
 def test_chunks_are_alike_but_for_a_shorter_last(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, chunk: int, lengths: list[int]
 ) -> None:
-    monkeypatch.setattr("protocol.round_spec.CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", chunk)
     attempt = Attempt(
         federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
     )

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from protocol.attempt import check_cards, check_manifest, check_study, cohort_sizes
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.keys import AgreementKey
-from protocol.messages import (
+from tests.protocol.forging import again
+from tests.protocol.questions import GRADIENTS
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import check_cards, check_manifest, check_study, cohort_sizes
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import AgreementKey
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
     Entry,
@@ -24,9 +27,6 @@ from protocol.messages import (
     cards_tree,
     cohort_id,
 )
-from protocol.simulator import Federation
-from tests.protocol.forging import again
-from tests.protocol.questions import GRADIENTS
 
 REPEATED = b"\x07" * 32
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Certificate, Survivor, Vote
-from protocol.messages.outcome import survivors_hash, void_hash
-from protocol.simulator import Federation
 from tests.protocol.forging import again, erased, erasure, lost
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Certificate, Survivor, Vote
+from veilsum.protocol.messages.outcome import survivors_hash, void_hash
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
         certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(n_min))
     )
     for count in range(t, n_min):
-        with pytest.raises(PeerFault, match=rf"^survivors-too-few: {count} survivors, n_min is {n_min}"):
+        with pytest.raises(PeerFault, match=rf"^survivors-too-few: {count} survivors, {n_min} are needed"):
             attempt.check_certificate(
                 certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(count))
             )

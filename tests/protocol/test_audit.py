@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.audit import START, AuditEntry, AuditHead, End, chained, check_end, follow
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
+from veilsum.protocol.audit import START, AuditEntry, AuditHead, End, chained, check_end, follow
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
 
 KEY = SigningKey(bytes(range(32)))
 

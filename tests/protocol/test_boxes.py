@@ -1,7 +1,7 @@
 import pytest
 
-from protocol.boxes import seal, unseal
-from protocol.errors import PeerFault
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.sealing import seal, unseal
 
 KEY, CONTEXT = b"\x0b" * 32, b"\xc7" * 32
 

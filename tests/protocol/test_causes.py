@@ -1,6 +1,6 @@
 import re
 
-from protocol.causes import Cause
+from veilsum.protocol.causes import Cause
 
 
 def test_a_cause_is_its_kebab_case_name() -> None:

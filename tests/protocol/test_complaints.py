@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Freezing
-from protocol.messages import Receipt
-from protocol.proposal import contested, disputes_among, settle
-from protocol.shelf import Announced
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Freezing
+from veilsum.protocol.messages import Receipt
+from veilsum.protocol.proposal import contested, disputes_among, settle
+from veilsum.protocol.shelf import Announced
 
 ROUNDS = 150
 COMPLAINTS = ("each of another", "one of several", "some of few", "any of all")

@@ -1,11 +1,11 @@
 import pytest
 
-from protocol.attempt import Attempt, cohort_sizes
-from protocol.cost import plan_of, upload_bytes
-from protocol.estimate import estimate
-from protocol.messages import Cards, Message, Upload
-from protocol.simulator import Federation
-from protocol.sizing import Committee, Sizes
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt, cohort_sizes
+from veilsum.protocol.cost import plan_of, upload_bytes
+from veilsum.protocol.estimate import estimate
+from veilsum.protocol.messages import Cards, Message, Upload
+from veilsum.protocol.sizing import Committee, Sizes
 
 
 def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:

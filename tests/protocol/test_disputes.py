@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import disputes
-from protocol.causes import Cause
-from protocol.disputes import Dispute
-from protocol.tags import Tag, hash_fields
+from veilsum.protocol import disputes
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.tags import Tag, hash_fields
 
 CONTEXT = b"\x07" * 32
 MEMBERS = tuple(f"m-{index}" for index in range(9))

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.due import Due, Dues, commitments_due, due_secrets, shares_due
-from protocol.messages import edge_commitment, self_commitment
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.messages import edge_commitment, self_commitment
+from veilsum.protocol.reveal_plan import Due, Dues, commitments_due, due_secrets, shares_due
 
 
 @pytest.fixture(scope="module")

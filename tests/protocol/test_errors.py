@@ -1,7 +1,7 @@
 import pickle
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
 
 
 def test_a_fault_says_its_cause_what_was_seen_and_who() -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Recovered, Revealing
-from protocol.errors import PeerFault
-from protocol.evicting import check_proof
-from protocol.identity import SigningKey
-from protocol.messages import Certificate, Holder, Message, Proof, Receipt, Reveal, Survivor, Upload
-from protocol.sealing import commit_row
-from protocol.shelf import Trees
-from protocol.simulator import After, Federation
 from tests.protocol.forging import again, certificate, false_dealers, other_secrets, resign
+from tests.support.simulator import After, Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Recovered, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.evidence import check_proof
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Certificate, Holder, Message, Proof, Receipt, Reveal, Survivor, Upload
+from veilsum.protocol.sealing import commit_row
+from veilsum.protocol.shelf import Trees
 
 HONEST, FALSE = "member-2", "member-3"
 

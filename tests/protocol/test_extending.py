@@ -1,10 +1,10 @@
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, Freezing
-from protocol.errors import PeerFault
-from protocol.extending import extended
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Collecting, Freezing
+from veilsum.protocol.coordinator.base import extended
+from veilsum.protocol.errors import PeerFault
 
 
 def test_a_deadline_moves_later_and_the_same_again_changes_nothing() -> None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from protocol.coordinator import Checking, Freezing
-from protocol.simulator import Federation
 from tests.protocol.forging import again, receipts_of
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Checking, Freezing
 
 
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:

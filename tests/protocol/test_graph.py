@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import Misuse
-from protocol.graph import Graph, draw_committee
-from protocol.tails import size_graph
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.graph import Graph, draw_committee
+from veilsum.protocol.hypergeometric import size_graph
 
 BEACON = bytes(range(32))
 

@@ -1,7 +1,7 @@
 import pytest
 
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey, fingerprint, verify_signature
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey, fingerprint, verify_signature
 
 # RFC 8032 §7.1, test 3
 SEED = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")

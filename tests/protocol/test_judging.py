@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import Freezing
-from protocol.judging import follows
-from protocol.messages import Freeze, Message, Refusal, SurvivorSet, Vote, parse
-from protocol.replay import replay
-from protocol.simulator import Federation
-from protocol.verdict import Verdict
 from tests.protocol.transcripts import Entries, doctored, find, named
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Freezing
+from veilsum.protocol.messages import Freeze, Message, Refusal, SurvivorSet, Vote, parse
+from veilsum.protocol.replay import follows, replay
+from veilsum.protocol.verdict import Verdict
 
 
 def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:

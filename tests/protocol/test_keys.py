@@ -7,10 +7,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.keys import AgreementKey, Pair, PairKey, canonical, check_order
-from protocol.tags import Tag
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.keys import AgreementKey, Pair, PairKey, canonical, check_order
+from veilsum.protocol.tags import Tag
 
 P = 2**255 - 19
 # Every u-coordinate of low order on Curve25519 and its twist, with both encodings of those below 19 (cr.yp.to/ecdh.html).

@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import keystream
-from protocol.errors import Misuse
-from protocol.keystream import Keystream, Masks
-from protocol.ring import Ring, Words
+from veilsum.protocol import keystream
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.keystream import Keystream, Masks
+from veilsum.protocol.ring import Ring, Words
 
 SEEDS = [bytes([i]) * 16 + bytes([i ^ 0x5A]) * 16 for i in range(7)]
 RINGS = [Ring(8), Ring(32), Ring(42), Ring(64)]

@@ -6,22 +6,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import (
+from tests.protocol.forging import again, reupload
+from tests.protocol.transcripts import doctored, find, kinds, named, verdict
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
     Checking,
     CoordinatorPhase,
+    Failed,
     Freezing,
-    Lost,
     Recovered,
     Revealing,
     VoidedByErasure,
     Voiding,
 )
-from protocol.errors import PeerFault
-from protocol.messages import Certificate, Deliveries, Freeze, Message, Receipt, Refusal, Reveal, Upload
-from protocol.simulator import After, Federation
-from tests.protocol.forging import again, reupload
-from tests.protocol.transcripts import doctored, find, kinds, named, verdict
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
+    Certificate,
+    Deliveries,
+    Freeze,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    Upload,
+)
 
 LATE = ("member-08", "member-09", "member-10", "member-11")
 """Of twelve, of whom eight must sign and three may collude."""
@@ -199,7 +208,7 @@ def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_
 
     federation.tamper, federation.drop = failing, {0: After.VOTE}
     ended = federation.run_round().phase
-    assert isinstance(ended, Lost)
+    assert isinstance(ended, Failed)
     assert ended.fault.detail == (
         "7 of those who revealed hold shares of member-00's secrets, the threshold is 8"
     )

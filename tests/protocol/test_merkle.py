@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import Misuse
-from protocol.merkle import Tree, leaf_hash, verify
-from protocol.tags import Tag, hash_fields
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.merkle import Tree, leaf_hash, verify
+from veilsum.protocol.tags import Tag, hash_fields
 
 SIZES = range(1, 34)
 

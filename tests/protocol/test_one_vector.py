@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.attempt import Attempt, Closing
-from protocol.coordinator import Enrolling
-from protocol.errors import PeerFault
-from protocol.member import Enrolled, History, MemberPhase, Opened
-from protocol.messages import (
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Enrolled, History, MemberPhase, Opened
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Certificate,
     Deliveries,
@@ -39,8 +40,7 @@ from protocol.messages import (
     survivors_hash,
     void_hash,
 )
-from protocol.shelf import MemoryShelf, Trees
-from protocol.simulator import Federation
+from veilsum.protocol.shelf import MemoryShelf, Trees
 
 COLLUDER = "member-4"
 STEPS = 90
@@ -376,7 +376,7 @@ def test_of_one_members_fresh_uploads_at_most_one_can_be_opened() -> None:
 def test_without_the_rule_two_can_be(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
     """The test above can fail."""
     if rule == "check_fresh":
-        monkeypatch.setattr("protocol.member.ready.check_fresh", lambda _attempt: None)
+        monkeypatch.setattr("veilsum.protocol.member.ready.check_fresh", lambda _attempt: None)
     else:
         monkeypatch.setattr(History, "check", lambda self, _opening, _context=b"": self)
     with pytest.raises(AssertionError):

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt, Finished
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.member import Opened, Ready
-from protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
-from protocol.opening_rules import (
+from tests.protocol.forging import again
+from tests.protocol.indicating import closed, indicated
+from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
+from tests.support.simulator import Federation
+from veilsum.protocol.attempt import Attempt, Finished
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Opened, Ready
+from veilsum.protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
+from veilsum.protocol.opening_rules import (
     check_fresh,
     check_latest_end,
     check_opening,
@@ -23,11 +27,7 @@ from protocol.opening_rules import (
     link_of,
     repeated_link,
 )
-from protocol.simulator import Federation
-from protocol.study import END_MAX_S
-from tests.protocol.forging import again
-from tests.protocol.indicating import closed, indicated
-from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
+from veilsum.protocol.study import END_MAX_S
 
 OTHER = b"\x09" * 32
 

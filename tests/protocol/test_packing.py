@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import packing
-from protocol.errors import Misuse
-from protocol.packing import (
+from veilsum.protocol import packing
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.packing import (
     LeftOverBytesError,
     PackingError,
     PaddingError,
@@ -16,7 +16,7 @@ from protocol.packing import (
     pack,
     unpack,
 )
-from protocol.ring import Ring, Words
+from veilsum.protocol.ring import Ring, Words
 
 WIDTHS = range(8, 65)
 

@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.parameters import Quorum, colluding_nominees
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.quorum import Quorum, colluding_nominees
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Freezing
-from protocol.disputes import Dispute, vertex_cover
-from protocol.errors import PeerFault
-from protocol.graph import Graph
-from protocol.messages import Receipt, Survivor, SurvivorSet, Upload
-from protocol.messages.upload import deliveries_hash
-from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
-from protocol.shelf import Announced, Committed
-from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import again
 from tests.protocol.indicating import indicated
+from tests.support.simulator import After, Federation, Tamper
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Freezing
+from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.graph import Graph
+from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet, Upload
+from veilsum.protocol.messages.upload import deliveries_hash
+from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
+from veilsum.protocol.shelf import Announced, Committed
 
 
 def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:

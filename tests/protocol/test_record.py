@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.published import (
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.record import (
     MAX_DOCUMENTS,
     CombinedRecord,
     DisputeView,
@@ -17,9 +17,11 @@ from protocol.published import (
     ResultRecord,
     SolutionView,
     SurvivorView,
+    record_digest,
+    sign_record,
+    verify_record,
 )
-from protocol.record import record_digest, sign_record, verify_record
-from protocol.rest import NoiseView
+from veilsum.protocol.rest import NoiseView
 
 KEY = SigningKey(b"\xc0" * 32)
 SOLUTION = SolutionView(ridge=0.5, grid=(0.25, 0.5), errors=(1.5, None), rank=3)

@@ -8,13 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Recovered, Voided
-from protocol.errors import PeerFault
-from protocol.graph import Graph
-from protocol.messages import Disclosed, Disclosure, Upload
-from protocol.recount import recount
-from protocol.simulator import After, Federation
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.indicating import (
     CLASSES,
@@ -26,6 +19,13 @@ from tests.protocol.indicating import (
     indicated,
     indicators,
 )
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered, Voided
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.graph import Graph
+from veilsum.protocol.messages import Disclosed, Disclosure, Upload
+from veilsum.protocol.recount import recount
 
 # Counting
 
@@ -115,7 +115,7 @@ def test_only_a_sum_is_recounted() -> None:
 def round_() -> Iterator[tuple[Federation, Disclosure]]:
     """An indicator in two chunks, without member-6; r_u6 is due of every survivor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocol.round_spec.CHUNK_ELEMENTS", 8)
+        patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 8)
         question = {"classes": list("abcdefghijkl")}
         federation = Federation(7, drop={6: After.OPENING}, margin=1, question=question)
         federation.run_round(dict.fromkeys(federation.ids, np.ones(12, np.int64)))
@@ -125,7 +125,7 @@ def round_() -> Iterator[tuple[Federation, Disclosure]]:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks of twelve classes."""
-    monkeypatch.setattr("protocol.round_spec.CHUNK_ELEMENTS", 8)
+    monkeypatch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 8)
 
 
 def test_an_honest_disclosure_passes(round_: tuple[Federation, Disclosure]) -> None:

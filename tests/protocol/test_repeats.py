@@ -2,13 +2,13 @@
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Failed, Lost, Recovered, Revealing, Voided
-from protocol.messages import NO_CONTEXT, Upload
-from protocol.simulator import After, Federation, Outcome, untampered
 from tests.protocol.indicating import RARE, indicated, indicators
 from tests.protocol.questions import GRADIENTS
 from tests.protocol.transcripts import verdict
+from tests.support.simulator import After, Federation, Outcome, untampered
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Failed, Lost, Recovered, Revealing, Voided
+from veilsum.protocol.messages import NO_CONTEXT, Upload
 
 EXTRACTOR = "ab" * 32
 

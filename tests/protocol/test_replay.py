@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Recovered, Revealing
-from protocol.errors import PeerFault
-from protocol.messages import KeyCard, Message, Opening, Upload
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Recovered, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import KeyCard, Message, Opening, Upload
 
 VICTIM = "member-0"
 

@@ -7,10 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Recovered, Voided
-from protocol.errors import PeerFault
-from protocol.messages import (
+from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
+from tests.protocol.forging import again, erased, false_dealers, lost, other_secrets
+from tests.protocol.transcripts import (
+    Entries,
+    doctored,
+    false_edge,
+    find,
+    named,
+    verdict,
+)
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered, Voided
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
     Certificate,
     Erased,
     Erasure,
@@ -28,19 +39,8 @@ from protocol.messages import (
     parse,
     survivors_hash,
 )
-from protocol.replay import replay
-from protocol.simulator import After, Federation
-from protocol.transcript import Transcript
-from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
-from tests.protocol.forging import again, erased, false_dealers, lost, other_secrets
-from tests.protocol.transcripts import (
-    Entries,
-    doctored,
-    false_edge,
-    find,
-    named,
-    verdict,
-)
+from veilsum.protocol.replay import replay
+from veilsum.protocol.transcript import Transcript
 
 COORDINATOR = ("coordinator",)
 

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-import protocol.judging
-from protocol.causes import Cause
-from protocol.judging import follows
-from protocol.messages import Evictions, RevealSummary, Survivor
-from protocol.proposal import disputes_among
-from protocol.replay import replay
-from protocol.simulator import After, Federation
-from protocol.transcript import Transcript
-from protocol.verdict import COORDINATOR
+import veilsum.protocol.replay
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.transcripts import doctored, find, named, verdict
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Evictions, RevealSummary, Survivor
+from veilsum.protocol.proposal import disputes_among
+from veilsum.protocol.replay import follows, replay
+from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.verdict import COORDINATOR
 
 
 def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +52,7 @@ def test_a_refusal_is_judged_without_all_uploads(monkeypatch: pytest.MonkeyPatch
             looked.append(header.member)
             return Survivor.of(header)
 
-    monkeypatch.setattr(protocol.judging, "Survivor", Looked)
+    monkeypatch.setattr(veilsum.protocol.replay, "Survivor", Looked)
     for cause, expected in (("x", None), (Cause.CHAIN_BROKEN, None), (Cause.OWN_UPLOAD_CHANGED, False)):
         said = follows(cause, "member-3", found.attempt, proposal, found.uploads, {})
         assert said is expected

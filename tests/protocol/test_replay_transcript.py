@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.causes import Cause
-from protocol.coordinator import Failed, Lost, Recovered, Voided, VoidedByErasure
-from protocol.messages import (
+from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
+from tests.protocol.transcripts import (
+    Entries,
+    bad_share,
+    doctored,
+    equivocating,
+    false_edge,
+    find,
+    named,
+    verdict,
+)
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Failed, Lost, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Erased,
     Evictions,
@@ -24,20 +36,8 @@ from protocol.messages import (
     Vote,
     parse,
 )
-from protocol.messages import Lost as LostMessage
-from protocol.simulator import After, Federation
-from protocol.verdict import Finding, Standing
-from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
-from tests.protocol.transcripts import (
-    Entries,
-    bad_share,
-    doctored,
-    equivocating,
-    false_edge,
-    find,
-    named,
-    verdict,
-)
+from veilsum.protocol.messages import Lost as LostMessage
+from veilsum.protocol.verdict import Finding, Standing
 
 COORDINATOR = ("coordinator",)
 
@@ -58,7 +58,7 @@ def played(members: int = 5, **settings_: Any) -> Federation:
         ({"drop": {1: After.ANNOUNCEMENT, 3: After.UPLOAD}}, Recovered),
         ({"drop": {0: After.RECEIPT}}, Recovered),
         ({"decryptors": (0, 1, 2, 3)}, Recovered),
-        ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Lost),
+        ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Failed),
         ({"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}, VoidedByErasure),
         ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING, 3: After.OPENING}}, Lost),
     ],
@@ -282,7 +282,7 @@ ERASED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
 
 
 def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
-    federation = Federation(6, drop=dict.fromkeys(range(3), After.VOTE))
+    federation = Federation(6, drop=dict.fromkeys((0, 1, 2, 4), After.VOTE))
     federation.tamper = lambda sender, message: (
         again(message, federation.keys["member-3"], revealed=NOTHING_REVEALED)
         if sender == "member-3" and isinstance(message, Erased)

@@ -15,10 +15,10 @@ from http_message_signatures import (
     algorithms,
 )
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey, verify_signature
-from protocol.request_signature import (
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey, verify_signature
+from veilsum.protocol.request_signature import (
     ADMIN,
     MAX_TARGET,
     TAG,

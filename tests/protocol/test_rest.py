@@ -5,10 +5,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from protocol import published, rest
-from protocol.audit import AuditEntry, AuditHead
-from protocol.preflight import DecryptorsView
-from protocol.rest import (
+from veilsum.protocol import rest
+from veilsum.protocol.audit import AuditEntry, AuditHead
+from veilsum.protocol.preflight import DecryptorsView
+from veilsum.protocol.record import CombinedRecord, ResultRecord
+from veilsum.protocol.rest import (
     CohortRequest,
     Hex32,
     MemberId,
@@ -133,8 +134,8 @@ def test_views_of_a_later_release_are_read_and_its_requests_and_records_are_not(
     with pytest.raises(ValidationError):
         rest.CancelRequest.model_validate({"reason": "x", "more": 1})
     signed: tuple[type[BaseModel], ...] = (
-        published.ResultRecord,
-        published.CombinedRecord,
+        ResultRecord,
+        CombinedRecord,
         AuditEntry,
         AuditHead,
     )

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Freezing, Recovered, Voiding
-from protocol.errors import PeerFault
-from protocol.messages import (
+from tests.protocol.forging import receipts_of
+from tests.support.simulator import Federation, untampered
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Freezing, Recovered, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
     KeyCard,
     Message,
     Receipt,
     Refusal,
     Vote,
 )
-from protocol.simulator import Federation, untampered
-from tests.protocol.forging import receipts_of
 
 
 def only(names: set[str]) -> Any:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
-from protocol.errors import PeerFault
-from protocol.messages import Evictions, Message, Refusal, Reveal, Vote
-from protocol.replay import replay
-from protocol.simulator import After, Federation
-from protocol.transcript import Accusation, Transcript
-from protocol.verdict import Standing
 from tests.protocol.forging import again, false_dealers, other_secrets, signed_otherwise
 from tests.protocol.transcripts import find, kinds, named, verdict
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
+from veilsum.protocol.replay import replay
+from veilsum.protocol.transcript import Accusation, Transcript
+from veilsum.protocol.verdict import Standing
 
 
 class Chatty(Federation):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import Misuse
-from protocol.ring import Ring, Words
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.ring import Ring, Words
 
 WIDTHS = range(8, 65)
 

@@ -8,15 +8,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from protocol.boxes import unseal
-from protocol.coordinator import Checking
-from protocol.errors import Misuse
-from protocol.keys import PairKey
-from protocol.member import Opened
-from protocol.merkle import Tree
-from protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
-from protocol.shamir import recover_secrets
-from protocol.simulator import Federation, SeededRandom
+from tests.support.simulator import Federation, SeededRandom
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.keys import PairKey
+from veilsum.protocol.member import Opened
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
+from veilsum.protocol.sealing import unseal
+from veilsum.protocol.shamir import recover_secrets
 
 
 def opened(federation: Federation, member: str) -> Opened:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from protocol.codec import SecretBytes
-from protocol.coordinator import Recovered
-from protocol.errors import PeerFault
-from protocol.member import Enrolled, MemberPhase, Opened, Ready
-from protocol.member.attempting import Attempting
-from protocol.messages import Freeze, Message, Opening, Reveal, Upload
-from protocol.sealing import Sealing
-from protocol.simulator import After, Federation
+from tests.support.simulator import After, Federation
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Enrolled, MemberPhase, Opened, Ready
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Freeze, Message, Opening, Reveal, Upload
+from veilsum.protocol.sealing import Sealing
 
 
 class Watched(Federation):

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import shamir
-from protocol.errors import Misuse
-from protocol.shamir import PRIME, SHARE_BYTES, ShareError, check_shares, recover_secrets, share_secrets
+from veilsum.protocol import shamir
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.shamir import (
+    PRIME,
+    SHARE_BYTES,
+    ShareError,
+    check_shares,
+    recover_secrets,
+    share_secrets,
+)
 
 SECRETS = [bytes(32), b"\xff" * 32, bytes(range(32)), Random(1).randbytes(32)]
 

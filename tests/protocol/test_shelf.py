@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Checking
-from protocol.merkle import verify
-from protocol.messages import Deliveries, Upload
-from protocol.shelf import Announced, MemoryShelf, Trees
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import Deliveries, Upload
+from veilsum.protocol.shelf import Announced, MemoryShelf, Trees
 
 
 @pytest.fixture(scope="module")
 def uploads() -> dict[str, Upload]:
     """What four members have announced, vectors of two chunks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocol.round_spec.CHUNK_ELEMENTS", 64)
+        patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
         federation = Federation(4)
         federation.begin()
         federation.run_until(Checking)

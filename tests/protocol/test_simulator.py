@@ -1,8 +1,8 @@
 import numpy as np
 
-from protocol.coordinator import Recovered
-from protocol.messages import KeyCard, Message
-from protocol.simulator import After, Federation, SeededRandom
+from tests.support.simulator import After, Federation, SeededRandom
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.messages import KeyCard, Message
 
 
 def test_a_seed_replays_a_round_to_the_byte() -> None:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.estimate import estimate
-from protocol.graph import draw_committee
-from protocol.parameters import Quorum, colluding_nominees
-from protocol.sizing import Assumptions, Committee, Plan, Sizes, size
-from protocol.tails import size_committee, size_graph
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.estimate import estimate
+from veilsum.protocol.graph import draw_committee
+from veilsum.protocol.hypergeometric import size_committee, size_graph
+from veilsum.protocol.quorum import Quorum, colluding_nominees
+from veilsum.protocol.sizing import Assumptions, Committee, Plan, Sizes, size
 
 BEACON = bytes(range(32))
 USUAL = Assumptions()

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Checking, CoordinatorPhase, Enrolling, Lost, Recovered, VoidedByErasure
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.member import MemberPhase
-from protocol.messages import KeyCard, Message, Upload, UploadHeader, parse
-from protocol.messages.base import Signed
-from protocol.simulator import After, Federation
 from tests.protocol.forging import again, false_dealers, other_secrets, unsigned
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import (
+    Checking,
+    CoordinatorPhase,
+    Enrolling,
+    Lost,
+    Recovered,
+    VoidedByErasure,
+)
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import MemberPhase
+from veilsum.protocol.messages import KeyCard, Message, Upload, UploadHeader, parse
+from veilsum.protocol.messages.base import Signed
 
 
 class Recorded(Federation):

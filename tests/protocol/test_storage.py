@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.disk import Folder
-from protocol.causes import Cause
-from protocol.coordinator import Checking
-from protocol.errors import PeerFault
-from protocol.messages import Upload
-from protocol.shelf import MemoryShelf, Trees
-from protocol.simulator import Federation, Vector
-from protocol.storage import Generated, Unwritten
+from tests.support.simulator import Federation, Vector
+from tests.support.storage import Generated, Unwritten
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Upload
+from veilsum.protocol.shelf import MemoryShelf, Trees
 
 
 @pytest.mark.parametrize("members", [3, 5, 6])

@@ -3,7 +3,7 @@ import re
 from itertools import permutations
 from pathlib import Path
 
-from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields, info
+from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields, info
 
 
 def test_tags_are_unique() -> None:

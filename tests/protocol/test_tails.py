@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom  # type: ignore[import-untyped]
 
-from protocol.errors import Misuse
-from protocol.tails import quantile, size_committee, size_graph
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.hypergeometric import quantile, size_committee, size_graph
 
 FRACTIONS = [(50, 50), (100, 100), (200, 100), (200, 200), (330, 100)]  # per mille: collude, drop out
 SPARSE = {

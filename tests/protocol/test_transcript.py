@@ -5,15 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Failed, Recovered, Voided, Voiding
-from protocol.errors import PeerFault
-from protocol.messages import BadRun, Evictions, Message, Receipt, Reveal, RevealSummary, Upload, Vote, parse
-from protocol.simulator import After, Federation
-from protocol.tags import Tag, hash_fields
-from protocol.transcript import MAX_ENTRIES, Transcript, transcript_digest
 from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Failed, Recovered, Voided, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
+    BadRun,
+    Evictions,
+    Message,
+    Receipt,
+    Reveal,
+    RevealSummary,
+    Upload,
+    Vote,
+    parse,
+)
+from veilsum.protocol.tags import Tag, hash_fields
+from veilsum.protocol.transcript import MAX_ENTRIES, Transcript, transcript_digest
 
 BEGUN = ["Roster", "Study", "Cards", "Opening"]
 

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from protocol.coordinator import Recovered
-from protocol.errors import Misuse, PeerFault
-from protocol.simulator import After, Federation
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import Misuse, PeerFault
 
 
 @pytest.fixture(scope="module")
 def recovered() -> tuple[Federation, Recovered]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocol.round_spec.CHUNK_ELEMENTS", 64)
+        patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
         federation = Federation(6, drop={2: After.CARD, 5: After.OPENING})
         federation.begin()
         phase = federation.run_until()

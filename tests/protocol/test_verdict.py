@@ -1,11 +1,11 @@
 """What became of a member's upload, in every way that it can go."""
 
-from protocol.causes import Cause
-from protocol.messages import Message, Upload, VoidRequest
-from protocol.simulator import After, Federation
-from protocol.verdict import Finding, Standing
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.transcripts import doctored, verdict
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import Message, Upload, VoidRequest
+from veilsum.protocol.verdict import Finding, Standing
 
 
 def test_counted_evicted_and_absent() -> None:

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import sealing
-from protocol.coordinator import Checking, Recovered
-from protocol.keystream import Masks
-from protocol.messages import Message
-from protocol.ring import Ring, Words
-from protocol.simulator import After, Federation, Vector
 from tests.protocol.forging import false_dealers, other_secrets
+from tests.support.simulator import After, Federation, Vector
+from veilsum.protocol import sealing
+from veilsum.protocol.coordinator import Checking, Recovered
+from veilsum.protocol.keystream import Masks
+from veilsum.protocol.messages import Message
+from veilsum.protocol.ring import Ring, Words
 
 ELEMENTS = 99
 

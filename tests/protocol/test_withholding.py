@@ -5,17 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from protocol.causes import Cause
-from protocol.coordinator import Failed, Freezing, Recovered, Voided
-from protocol.errors import PeerFault
-from protocol.messages import Disclosure, Freeze, Refusal, Vote, survivors_hash
-from protocol.rare_classes import check_enough_rows, class_floor, withheld_classes
-from protocol.simulator import After, Federation, Outcome, untampered
-from protocol.study import Question
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.indicating import RARE, answer, counted, indicated
 from tests.protocol.transcripts import verdict
+from tests.support.simulator import After, Federation, Outcome, untampered
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Voided
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Disclosure, Freeze, Refusal, Vote, survivors_hash
+from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+from veilsum.protocol.study import Question
 
 CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
 
@@ -28,7 +29,7 @@ def question(members: int = 7, margin: int = 1, **changes: Any) -> Question:
 
 
 def test_the_floor_is_a_h_min_and_the_margin() -> None:
-    assert [class_floor(question(margin=margin)) for margin in (0, 1, 2)] == [4, 5, 6]
+    assert [question(margin=margin).class_floor for margin in (0, 1, 2)] == [4, 5, 6]
     assert withheld_classes(question(), (7, 5, 4, 1, 0, 5)) == (2, 3, 4)
     assert withheld_classes(question(), (5, 9)) == ()
     assert withheld_classes(Federation(4).content.question, (0, 0)) == ()
@@ -36,25 +37,30 @@ def test_the_floor_is_a_h_min_and_the_margin() -> None:
 
 def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
     # 20 rows, 5 of each honest holder, beside a = 1 and r = 1
-    assert class_floor(question(8, **CCVR)) == 4 + 2 + 1
-    assert class_floor(question(8, **{**CCVR, "thin_classes": True})) == 2 + 3 + 1
+    assert question(8, **CCVR, members_min=8).class_floor == 4 + 2 + 1
+    assert question(8, **{**CCVR, "thin_classes": True}).class_floor == 2 + 3 + 1
+    with pytest.raises(
+        ValidationError, match="a class that 7 members hold, and a run may have 6; take at least 7"
+    ):
+        question(8, **CCVR)
     few_rows = {"least": 50, "most": 500, "least_per_class": 50, "rows_per_id": 1}
-    assert class_floor(question(8, **CCVR, records=few_rows)) == 2 + 3 + 1
+    assert question(8, **CCVR, records=few_rows).class_floor == 2 + 3 + 1
 
 
 @pytest.mark.parametrize(
     ("holders", "enough"),
-    [((5, 5, 4), True), ((6, 0, 0), True), ((5, 4, 4), False), ((0, 0, 0), False), ((), False)],
+    [((5, 5, 4), True), ((6, 0, 0), True), ((5, 4, 4), False), ((0, 0, 0), False), ((5,), True)],
 )
 def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
     holders: tuple[int, ...], *, enough: bool
 ) -> None:
-    # m = 5: of a class with five holders three are honest and there; 2 · dim = 20 rows are four times five
+    # m = 5: of a class with five holders three are honest and there; 50 rows are more than three times fifteen
+    asked = question(records={"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1})
     if enough:
-        check_enough_rows(question(), holders)
+        check_enough_rows(asked, holders)
     else:
         with pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$"):
-            check_enough_rows(question(), holders)
+            check_enough_rows(asked, holders)
 
 
 # Whole runs
@@ -87,6 +93,18 @@ def test_any_other_list_is_refused_by_everybody(withheld: tuple[int, ...]) -> No
     refused = {who for who, fault in outcome.faults if "by the counts it is [3, 4, 5]" in fault.detail}
     assert refused == set(federation.ids)
     assert federation.spool == {}
+
+
+def test_members_too_few_to_publish_a_class_are_not_counted() -> None:
+    federation = Federation(5, margin=1, drop={4: After.OPENING})  # n_min = 4, m = 5
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.phase.closing.reason == "survivors-too-few"
+    federation.drop = {}
+    outcome = federation.run_round()  # nothing was spent: the indicator is opened again
+    assert isinstance(outcome.phase, Recovered)
+    with pytest.raises(PeerFault, match=r"^survivors-too-few: 4 survivors, 5 are needed"):
+        outcome.phase.attempt.check_survivors(outcome.phase.certificate.survivors[1:])
 
 
 def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() -> None:
@@ -182,10 +200,12 @@ def test_who_was_not_counted_and_uploads_all_the_same_is_left_out(
     monkeypatch: pytest.MonkeyPatch, *, careless: bool
 ) -> None:
     federation = missed_the_indicator()
-    monkeypatch.setattr("protocol.member.ready.Ready._check_indicator", lambda *_: None)
+    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_indicator", lambda *_: None)
     if careless:  # a coordinator that leaves nobody out is told so by the decryptors
-        monkeypatch.setattr("protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying)
-        monkeypatch.setattr("protocol.coordinator.checking.check_proposal", lambda *_: None)
+        monkeypatch.setattr(
+            "veilsum.protocol.proposal._as_counted", lambda _attempt, staying, _earlier: staying
+        )
+        monkeypatch.setattr("veilsum.protocol.coordinator.checking.check_proposal", lambda *_: None)
     outcome = summed(federation)
     if careless:
         assert isinstance(outcome.phase, Voided)

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from protocol.coordinator import CoordinatorPhase
-from protocol.messages import BadRun, Message, Reveal, Upload, parse
-from protocol.messages.base import Signed
-from protocol.replay import replay
-from protocol.shamir import PRIME
-from protocol.simulator import Federation, Tamper
-from protocol.transcript import Transcript
-from protocol.verdict import Verdict
 from tests.protocol.forging import again, resign
+from tests.support.simulator import Federation, Tamper
+from veilsum.protocol.coordinator import CoordinatorPhase
+from veilsum.protocol.messages import BadRun, Message, Reveal, Upload, parse
+from veilsum.protocol.messages.base import Signed
+from veilsum.protocol.replay import replay
+from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.verdict import Verdict
 
 Entries = list[bytes]
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol import round_spec
 from tests.service import serving
 from tests.service.access.provider import Provider
 from tests.service.driver import SIX, Party
 from tests.service.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.service.serving import Server, running
+from veilsum.protocol import round_spec
 
 CHUNK_ELEMENTS = 8
 """So that short vectors have several chunks."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from protocol import rest
 from service.app import create_app
 from service.settings import Settings
+from veilsum.protocol import rest
 
 OBSERVED: set[tuple[str, str, int, str]] = set()
 """Every problem that the suite has seen: method, route, status, cause."""

@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load
 
-from calibration import FFCStatistics, solve_ffc
-from protocol import published, rest
-from protocol.boxes import seal, unseal
-from protocol.codec import SecretBytes
-from protocol.identity import SigningKey
-from protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, Uploaded
-from protocol.member.attempting import Attempting
-from protocol.merkle import Tree
-from protocol.messages import (
+from tests.service.serving import OCTETS, Server
+from tests.service.signing import KEYS
+from tests.support.simulator import After, SeededRandom, simulated_content, simulated_question, untampered
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.protocol import rest
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, Uploaded
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
     Disclosure,
@@ -38,14 +40,11 @@ from protocol.messages import (
     UploadHeader,
     parse,
 )
-from protocol.record import verify_record
-from protocol.round_spec import RoundSpec
-from protocol.sealing import commit_row, commitment_tree
-from protocol.simulator import After, SeededRandom, simulated_content, simulated_question, untampered
-from protocol.study import DAY_S, Content, as_tuples
-from protocol.tags import PROTOCOL_VERSION
-from tests.service.serving import OCTETS, Server
-from tests.service.signing import KEYS
+from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.sealing import commit_row, commitment_tree, seal, unseal
+from veilsum.protocol.study import DAY_S, Content, as_tuples
+from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.study.materials import read_material
 from veilsum.study.vectors import vector
 
@@ -53,7 +52,11 @@ SIX = tuple(f"m-{index}" for index in range(6))
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
 """Classes that six members may hold: 6, 6, 3 and 2 of them hold the first four, and nobody a fifth."""
 COUNTS = [6, 6, 3, 2, 0]
-WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 1}, "thin_classes": False}
+WITHHOLDING: dict[str, Any] = {
+    "withhold": {"margin": 1},
+    "thin_classes": False,
+    "records": {"least": 50, "most": 500, "least_per_class": 10, "rows_per_id": 1},
+}
 Acknowledged = Callable[[str], Awaitable[None]]
 Vector = npt.NDArray[np.int64]
 
@@ -94,7 +97,11 @@ class Party:
     cohort: str = ""
     counter: int = 0
     """Of that cohort."""
-    period: str = "period-0"
+    name: str = "tests"
+    """Of the federation."""
+    periods: str = "period-{}"
+    """The name of a period, by its number."""
+    period: str = field(init=False)
     repeats: bytes = NO_CONTEXT
     admin_seed: bytes = b"a" * 32
     number: int = 0
@@ -104,6 +111,7 @@ class Party:
     content: Content = field(init=False)
 
     def __post_init__(self) -> None:
+        self.period = self.periods.format(0)
         self.admin = SigningKey(self.admin_seed)
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
         KEYS.update(self.keys)
@@ -128,7 +136,7 @@ class Party:
     def make_roster(self, coordinator: bytes, number: int = 1, **changes: Any) -> Roster:
         values: dict[str, Any] = {
             "number": number,
-            "name": "tests",
+            "name": self.name,
             "federation": self.admin.public,
             "coordinator": coordinator,
             "study_key": self.admin.public,
@@ -202,7 +210,7 @@ class Party:
     async def next_period(self, server: Server) -> None:
         """A cohort of the next period."""
         self.number += 1
-        await self.open_cohort(server, period=f"period-{self.number}")
+        await self.open_cohort(server, period=self.periods.format(self.number))
         await self.enrol(server)
 
     async def open_round(self, server: Server, **request: Any) -> str:
@@ -284,7 +292,7 @@ class Party:
         held = self.hold[place]
         labels = rng.choice(held, 40)
         for at, label in enumerate(held):
-            labels[5 * at : 5 * at + 5] = label  # as many as the study calls holding it
+            labels[10 * at : 10 * at + 10] = label  # as many as the study calls holding it
         return features, labels
 
     def vector(self, member: str, spec: RoundSpec, material: Mapping[str, Any]) -> Vector:
@@ -501,7 +509,7 @@ class Party:
         """The published sum is the plain one; the weights of an ffc study are the solver's; both are signed."""
         got = await server.client.get(f"/v1/rounds/{round_id}/result")
         assert got.status_code == 200, got.text
-        record = published.ResultRecord.model_validate(got.json())
+        record = ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
         survivors = [s.member for s in record.survivors if s.member not in record.evicted]
         sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
@@ -515,9 +523,7 @@ class Party:
         view: dict[str, Any] = json.loads(got.content)
         return view
 
-    def _check_weights(
-        self, record: published.ResultRecord, survivors: list[str], tensors: Mapping[str, Any]
-    ) -> None:
+    def _check_weights(self, record: ResultRecord, survivors: list[str], tensors: Mapping[str, Any]) -> None:
         """W* is the plain solution within the stated bound."""
         plain = self.statistics(survivors, record.withheld)
         assert record.rows == plain.records

@@ -13,15 +13,16 @@ from typing import Any
 import httpx
 import uvicorn
 
-from protocol import rest
-from protocol.identity import SigningKey
-from protocol.messages import Opening
+from service.access.limits import Limits
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
 from tests.service.declared import client_of
 from tests.service.servers import Servers
 from tests.service.signing import Everybody, Signing
+from veilsum.protocol import rest
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Opening
 
 TOKEN = "the operator's own token"
 OCTETS = {"content-type": rest.OCTETS}
@@ -88,7 +89,7 @@ class Server:
         """Nobody has anything to say: let the phase's deadline come, and wait for what it changes."""
         if view["deadline_s"] is not None:
             self.clock.ahead_s += max(0.0, view["deadline_s"] - self.clock())
-            self.coordinator.keeper.wake()
+            self.coordinator.scheduler.wake()
         await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
 
     async def tidy(self, round_id: str) -> None:
@@ -98,7 +99,9 @@ class Server:
 
 
 @asynccontextmanager
-async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Server]:
+async def running(
+    folder: Path, clock: Clock | None = None, *, limits: Limits | None = None, **settings: Any
+) -> AsyncIterator[Server]:
     own = await SERVERS.settings(folder) if SERVERS is not None else {}
     values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings}
     clock = clock or Clock()
@@ -107,6 +110,7 @@ async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> 
         app.router.lifespan_context(app),
         client_of(app, {}, Everybody(clock, TOKEN)) as client,
     ):
+        app.state.limits = limits or app.state.limits
         yield Server(folder, app, client, clock)
 
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import httpx
 
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import parse
-from protocol.request_signature import Target, sign_request
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import parse
+from veilsum.protocol.request_signature import Target, sign_request
 
 KEYS: dict[str, SigningKey] = {}
 """Everybody's, as the parties made them."""

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import delete, text, update
 from sqlalchemy.exc import OperationalError
 
-from protocol.audit import AuditPage, follow
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
 from service.audit import Audit, Deed
 from service.storage.tables import audit
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, TOKEN, Server, running
 from veilsum.commands.audit import check
+from veilsum.protocol.audit import AuditPage, follow
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
 
 ON_BOTH = True
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from protocol.identity import SigningKey
-from protocol.messages import Entry, KeyCard, Manifest
 from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server, running
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, KeyCard, Manifest
 
 
 def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from calibration import Head, solve_ffc
-from protocol.published import CombinedRecord
-from protocol.record import verify_record
-from protocol.simulator import After
 from service import combining
 from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server
+from tests.support.simulator import After
+from veilsum.calibration import Head, solve_ffc
+from veilsum.protocol.record import CombinedRecord, verify_record
 from veilsum.study.answers import answer
 
 
@@ -128,6 +127,20 @@ async def test_what_does_not_add_up_is_refused(
     for path in ("", "/weights"):
         nothing = await server.client.get(f"/v1/combinations/{'0' * 16}{path}")
         assert (nothing.status_code, nothing.json()["cause"]) == (404, "not-found")
+
+
+async def test_sums_that_are_not_those_that_were_signed_are_not_combined(
+    server: Server, formed: Party
+) -> None:
+    first, second = [await period(server, formed) for _ in range(2)]
+    [path] = (server.folder / "blobs" / "results" / first).glob("*-sums")
+    sums = bytearray(path.read_bytes())
+    sums[-1] ^= 1
+    path.write_bytes(sums)
+    refused = await combine(server, formed, first, second)
+    assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+    assert first in refused.json()["detail"]
+    assert server.coordinator.blobs.names("combined") == ()
 
 
 async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server) -> None:

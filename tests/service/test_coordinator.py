@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from protocol.errors import Misuse
-from protocol.simulator import After
 from service import solving
 from service.rounds import Round
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server, running
+from tests.support.simulator import After
+from veilsum.protocol.errors import Misuse
 
 
 async def test_thirty_members_upload_side_by_side(server: Server) -> None:

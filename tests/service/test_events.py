@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Collecting
-from protocol.errors import Misuse, PeerFault
-from protocol.shamir import share_secrets
-from protocol.simulator import After, SeededRandom
-from protocol.transcript import Transcript
 from service import rounds
 from service.events import Event
 from service.rounds import Round
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
+from tests.support.simulator import After, SeededRandom
+from veilsum.protocol.coordinator import Collecting
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.shamir import share_secrets
+from veilsum.protocol.transcript import Transcript
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 import structlog
 from sqlalchemy import func, select
 
-from protocol.coordinator import Recovered
-from protocol.messages import Reveal, Upload
-from protocol.simulator import After
-from service.events import Event, Step
+from service.events import Event, Transition
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, TOKEN, Server, running
+from tests.support.simulator import After
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.messages import Reveal, Upload
 
 
 def anywhere(folder: Path, needle: bytes) -> list[str]:
@@ -31,7 +31,7 @@ async def secrets_of(
     round_ = server.coordinator.rounds[round_id]
     keep = round_._keep
 
-    async def watching(steps: Sequence[Step]) -> bool:
+    async def watching(steps: Sequence[Transition]) -> bool:
         for step in steps:
             if step.event.kind == "message" and step.event.body[1] == Reveal.kind:
                 found["share"] = bytes(Reveal.from_bytes(step.event.body).runs[0][:36])

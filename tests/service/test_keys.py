@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from protocol.errors import Misuse
 from service import keys
 from service.settings import Settings
 from tests.service.serving import running
+from veilsum.protocol.errors import Misuse
 
 ON_BOTH = True
 

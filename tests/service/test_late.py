@@ -10,13 +10,13 @@ import pytest
 from safetensors.numpy import load, save
 from sqlalchemy.exc import SQLAlchemyError
 
-from protocol.record import sign_record
-from service.documents import Outcome
+from service.documents import Publication
 from service.storage import dialects
 from tests.service import serving
 from tests.service.driver import Party
 from tests.service.replicas import two
 from tests.service.servers import Servers
+from veilsum.protocol.record import sign_record
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         begun, go_on, come = (threading.Event() for _ in range(3))
         outcome_of, put = here._outcome, here.blobs.put
 
-        async def otherwise(*args: Any) -> Outcome:
+        async def otherwise(*args: Any) -> Publication:
             """As another kind of processor would have it: the last bits differ, and the record names what it signed."""
             made = await outcome_of(*args)
             head = save({name: array * 1.0000001 for name, array in load(made.documents["head"]).items()})
@@ -43,7 +43,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
             record = made.record.model_copy(
                 update={"head": hashlib.sha256(head).hexdigest(), "signature": ""}
             )
-            return Outcome(sign_record(record, here.key), {**made.documents, "head": head})
+            return Publication(sign_record(record, here.key), {**made.documents, "head": head})
 
         def late(name: str, data: bytes) -> None:
             if name.startswith(("results/", "transcripts/")):

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from protocol.messages import Deliveries, Freeze, Message, parse
-from protocol.simulator import After
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser, words
 from tests.service.serving import Server, running
+from tests.support.simulator import After
+from veilsum.protocol.messages import Deliveries, Freeze, Message, parse
 
 
 async def asked(server: Server, round_id: str, member: str) -> Message:

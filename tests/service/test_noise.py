@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
-from calibration.privacy import Mechanism
-from protocol.study import RECIPES
 from tests.service.driver import SIX, Party
 from tests.service.serving import Server
+from veilsum.calibration.privacy import Mechanism
+from veilsum.protocol.study import RECIPES
 from veilsum.study.promise import mechanism_of, promise
 
 NOISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}

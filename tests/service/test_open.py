@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service import known
+from service import cache
 from tests.service.driver import Party
 from tests.service.serving import Server, running
 
@@ -84,7 +84,7 @@ async def test_lists_are_by_federation_by_state_and_by_page(
 async def test_what_was_asked_for_long_ago_is_let_go_of(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "RECENT", 0)
+    monkeypatch.setattr(cache, "RECENT", 0)
     async with running(tmp_path) as server:
         await party.begin(server)
         names = await ended(server, party, 3)

@@ -3,12 +3,12 @@
 import pytest
 from sqlalchemy import func, select
 
-from protocol.access import Scope
-from protocol.preflight import PreflightView
 from service.storage import tables
 from tests.service.declared import client_of
 from tests.service.driver import Party
 from tests.service.serving import Server
+from veilsum.protocol.access import Scope
+from veilsum.protocol.preflight import PreflightView
 
 
 async def kept(server: Server) -> dict[str, int]:
@@ -50,7 +50,7 @@ async def test_what_would_be_refused_is_refused_as_it_would_be(server: Server, f
 
 
 async def test_it_takes_the_scope_that_opens_rounds(server: Server, formed: Party) -> None:
-    made = await server.client.post("/v1/tokens", json={"name": "reads", "scopes": [Scope.READ]})
+    made = await server.client.post("/v1/tokens", json={"name": "reads", "scopes": [Scope.SUMS]})
     path = f"/v1/cohorts/{formed.cohort}/rounds/preflight"
     async with client_of(server.app, {"authorization": f"Bearer {made.json()['secret']}"}) as reader:
         answer = await reader.post(path, json={})

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from protocol.audit import follow
-from protocol.identity import SigningKey
 from service.audit import Audit, Deed
 from service.storage.dialects import Postgres
 from tests.service import serving
@@ -16,6 +14,8 @@ from tests.service.driver import Party
 from tests.service.replicas import two
 from tests.service.servers import Servers
 from tests.service.serving import Server
+from veilsum.protocol.audit import follow
+from veilsum.protocol.identity import SigningKey
 
 WRITERS, DEEDS = 2, 50
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from safetensors.numpy import load
 
-from protocol import rest
-from protocol.messages import Disclosure
-from protocol.simulator import After
 from service import steps
 from service.coordinator import SWEEP_S
 from service.documents import DISCLOSURE
 from tests.service.driver import COUNTS, HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server, running, snapshot
+from tests.support.simulator import After
+from veilsum.protocol import rest
+from veilsum.protocol.messages import Disclosure
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def step(server: Server, party: Party) -> str | None:
 async def forgotten(server: Server, indicator: str) -> None:
     async with asyncio.timeout(10):
         while DISCLOSURE in server.coordinator.blobs.names(f"results/{indicator}"):
-            server.coordinator.keeper.wake()
+            server.coordinator.scheduler.wake()
             await asyncio.sleep(0.01)
 
 

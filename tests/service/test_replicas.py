@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from protocol.simulator import After
 from service import catalogue, coordinator
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
@@ -19,6 +18,7 @@ from tests.service.replicas import two
 from tests.service.servers import Servers
 from tests.service.serving import OCTETS, Server
 from tests.service.signing import signed
+from tests.support.simulator import After
 
 
 @pytest.fixture(autouse=True)
@@ -236,7 +236,7 @@ async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
         view = await other.view(round_id)
         both.clock.ahead_s += view["deadline_s"] - both.clock()
         for each in (one, other):
-            each.coordinator.keeper.wake()
+            each.coordinator.scheduler.wake()
         after = await both.until(round_id, "checking")
         assert after["version"] == view["version"] + 1
         assert (await party.play(both, round_id))["state"] == "done"
@@ -275,6 +275,6 @@ async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing
         assert (await party.play(one, first))["state"] == "voided"
         assert f"/rounds/{first}" in await shown("/?state=voided")
         second = await opened()
-        assert f"/rounds/{second}" in await shown(federation)
+        assert f"/rounds/{second}" in await shown(f"/cohorts/{party.cohort}")
         await cancel(second)
         assert (await party.play(one, second))["state"] == "voided"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from protocol.coordinator import Recovered
-from protocol.simulator import After
 from service import solving
 from service.rounds import Round
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server, running, snapshot
+from tests.support.simulator import After
+from veilsum.protocol.coordinator import Recovered
 
 Saved = tuple[str, Path, Party, dict[str, Any], float]
 
@@ -144,7 +144,7 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
                 assert cancelled.status_code == 503
             assert not (await server.view(round_id))["ended"]
             snapshot(server.folder, tmp_path / "crash")
-        # Without a crash the keeper tries again.
+        # Without a crash the scheduler tries again.
         assert (await server.until(round_id))["ended"]
     async with running(tmp_path / "crash") as server:
         view = await server.until(round_id)
@@ -193,7 +193,7 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
         patched.setattr(round_._journal, "append", unsure)
         put = await server.client.put(where, content=formed.upload_of("m-0"))
         assert (put.status_code, put.headers["retry-after"]) == (503, "5")
-    # The keeper looks by itself, whoever asks or not.
+    # The scheduler looks by itself, whoever asks or not.
     for _ in range(100):
         if (await server.client.get(where)).status_code == 200:
             break

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from protocol.messages import ErasureRequest, parse
-from protocol.simulator import After
 from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server
+from tests.support.simulator import After
+from veilsum.protocol.messages import ErasureRequest, parse
 
 CCVR: dict[str, Any] = {"samples_per_class": 20, "power": 0.5}
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -68,7 +68,7 @@ async def test_a_round_without_uploads_is_voided_by_its_deadline_and_tried_again
     await server.pass_time(await server.view(round_id))
     view = await server.until(round_id, "voiding")
     assert (view["state"], view["fault"]["cause"]) == ("voiding", "survivors-too-few")
-    assert view["fault"]["detail"] == "0 uploads are whole, n_min is 4"
+    assert view["fault"]["detail"] == "0 uploads are whole, 4 are needed"
     assert view["fault"]["parties"] == list(formed.ids)
     assert (await formed.play(server, round_id))["state"] == "voided"
     following = await formed.open_round(server)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from calibration.errors import NoRecords, SumCheckFailed
 from service import solving
 from service.solving import SumsFile
 from tests.service.driver import Party
 from tests.service.serving import Server
+from veilsum.calibration.errors import NoRecords, SumCheckFailed
 from veilsum.study import answers
 
 

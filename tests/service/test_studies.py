@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from protocol.identity import SigningKey
-from protocol.messages import Study
-from protocol.rest import RunsView
-from protocol.simulator import After
 from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server, running
+from tests.support.simulator import After
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Study
+from veilsum.protocol.rest import RunsView
 
 
 async def refused(server: Server, party: Party, study: Study) -> tuple[int, str]:
@@ -84,6 +84,22 @@ async def test_a_revoked_study_opens_neither_cohorts_nor_rounds(server: Server, 
     assert await refused(server, formed, formed.study) == (422, "study-refused")
 
 
+async def test_another_study_key_ends_the_studies_of_the_one_before(server: Server, party: Party) -> None:
+    """Members refuse the old signature, so it is neither offered to them nor kept under a new one."""
+    await party.found(server)
+    lead = SigningKey(b"L" * 32)
+    await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, study_key=lead.public))
+    [view] = (await server.client.get(f"{party.where}/studies")).json()
+    assert view["revoked"] is True
+    again = Study.make(lead, federation=party.admin.public, content=party.study.content)
+    assert again.hash == party.study.hash
+    assert await refused(server, party, again) == (422, "study-refused")
+    content = party.make_study(server.clock(), version=2).content
+    later = Study.make(lead, federation=party.admin.public, content=content)
+    answer = await party.try_study(server, later)
+    assert (answer.status_code, answer.json()["revoked"]) == (201, False)
+
+
 async def test_an_operator_or_the_admin_may_publish(server: Server, party: Party) -> None:
     await party.found(server)
     study = party.make_study(server.clock(), version=2)
@@ -122,7 +138,10 @@ async def test_runs_are_seen_as_they_begin_go_on_and_end(server: Server, party: 
     await party.enrol(server)
     seen = await waiting
     assert [(run.state, run.over) for run in seen.runs] == [("formed", False)]
+    waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     round_id = await party.open_round(server)
+    seen = await waiting
+    assert [run.over for run in seen.runs] == [False]
     waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     assert (await party.play(server, round_id))["state"] == "done"
     seen = await waiting

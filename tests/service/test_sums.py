@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from protocol.simulator import After
 from tests.service.driver import SIX, Party
 from tests.service.serving import Server
+from tests.support.simulator import After
 
 Rows = npt.NDArray[np.float64]
 

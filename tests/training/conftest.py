@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.algorithms import Round, Site, State
+from training.algorithms import Site, State, TrainingRound
 from training.data import Dataset, Split
 from training.federated import train
 from training.heads import Classifier
 from training.models import ARCHITECTURES, Extractor, ExtractorConfig
 from training.partition import Partition
-from training.recipe import Recipe
-from training.schedules import Constant
+from training.recipe import Constant, Recipe
 
 Quadratic: TypeAlias = Callable[..., list[float]]
 
@@ -81,7 +80,7 @@ def site_of(model: Classifier, x: Tensor, y: Tensor, **changes: Any) -> Site:
         "broadcast": State(),
         "memory": State(),
         "label_counts": torch.bincount(y, minlength=model.head.out_features),
-        "round": Round(0, 0.1, members=2),
+        "round": TrainingRound(0, 0.1, members=2),
     }
     records = Dataset(x, y, model.head.out_features, "records")
     return Site(model=model, records=records, **values | changes)

@@ -3,8 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import CCVRStatistics, solve_ffc
-from training.calibrating import CALIBRATIONS, Held, calibrate
+from training.calibrating import CALIBRATIONS, MemberFeatures, calibrate
 from training.data import load_digits_dataset
 from training.evaluate import accuracy, extract_features, predict_logits
 from training.federated import train
@@ -12,12 +11,13 @@ from training.heads import NormalisedHead
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import fedavg
+from veilsum.calibration import CCVRStatistics, solve_ffc
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.1, np.random.default_rng(0), min_size=10)
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 64, "dim": 32})
 TRAINED = train(fedavg(MLP, rounds=3, local_epochs=2, lr=0.1), DIGITS, PARTITION).classifier
-HELD = Held.of(TRAINED, DIGITS.train, PARTITION)
+HELD = MemberFeatures.of(TRAINED, DIGITS.train, PARTITION)
 TEST = extract_features(TRAINED, DIGITS.test.x).numpy()
 QUICK: dict[str, dict[str, Any]] = {
     "ccvr": {"per_class": 200, "transform": "none", "lr": 0.01},
@@ -62,14 +62,14 @@ def test_ccvrs_pooled_covariance_is_the_centralised_one() -> None:
 def test_what_the_trained_head_does_is_known_as_one_matrix(*, normalised: bool) -> None:
     recipe = fedavg(MLP, head=NormalisedHead) if normalised else fedavg(MLP)
     classifier = recipe.build(10)
-    held = Held.of(classifier, DIGITS.train, PARTITION)
+    held = MemberFeatures.of(classifier, DIGITS.train, PARTITION)
     logits = extract_features(classifier, DIGITS.test.x).double().numpy() @ held.head[:-1] + held.head[-1]
     np.testing.assert_allclose(logits, predict_logits(classifier, DIGITS.test.x).numpy(), atol=1e-5)
 
 
 def test_draws_depend_on_the_seed_alone() -> None:
     def weights(seed: int) -> np.ndarray:
-        held = Held.of(TRAINED, DIGITS.train, PARTITION, seed=seed)
+        held = MemberFeatures.of(TRAINED, DIGITS.train, PARTITION, seed=seed)
         return calibrate("ccvr", held, per_class=20, solver="exact").head.weights
 
     np.testing.assert_array_equal(weights(1), weights(1))

@@ -13,9 +13,8 @@ from training.evaluate import (
     with_head,
 )
 from training.heads import Classifier, FixedHead
-from training.losses import mean_squared_error
 from training.models import Extractor, ExtractorConfig
-from training.recipe import spherefed
+from training.recipe import mean_squared_error, spherefed
 
 # Features are the inputs and the head is the identity: the prediction is the position of the largest input.
 PLAIN = Classifier(Extractor(nn.Identity(), 3), FixedHead(torch.eye(3)), normalise=False)

@@ -19,7 +19,7 @@ from training.algorithms import (
 )
 from training.heads import Orthonormal, Simplex, Tammes
 from training.ranges import below_one, fraction, not_negative, positive
-from training.schedules import MultiStep
+from training.recipe import MultiStep
 
 OUTSIDE: list[tuple[Any, dict[str, Any]]] = [
     (ClassVariance, {"weight": -1.0}),

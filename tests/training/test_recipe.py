@@ -8,10 +8,18 @@ import torch
 
 from training.algorithms import Algorithm, FedAvg, Proximal
 from training.heads import FixedHead, LearnedHead
-from training.losses import cross_entropy, mean_squared_error
 from training.models import ExtractorConfig
-from training.recipe import Recipe, fedavg, spherefed
-from training.schedules import Constant
+from training.recipe import (
+    Constant,
+    Cosine,
+    MultiStep,
+    Recipe,
+    cross_entropy,
+    fedavg,
+    mean_squared_error,
+    positive_hinge,
+    spherefed,
+)
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 16})
 
@@ -46,7 +54,7 @@ def test_spherefed_goes_with_another_algorithm() -> None:
 
 def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    one, same, other = (fedavg(MLP).with_seed(seed).build(10).state_dict() for seed in (1, 1, 2))
+    one, same, other = (fedavg(MLP, seed=seed).build(10).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["head.weight"], other["head.weight"])
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -92,3 +100,34 @@ def test_a_function_without_a_name_of_its_own_describes_nothing(head: Any) -> No
     assert recipe.build(10).head.out_features == 10
     with pytest.raises(ValueError, match="has none that says what it does: take a function of a module"):
         recipe.describe()
+
+
+def test_mean_squared_error_on_a_worked_matrix() -> None:
+    # Each row is 1/C · ‖Wz − onehot‖², C = 3, then the mean of the rows.
+    logits = torch.tensor([[0.5, 0.25, -1.0], [0.0, 2.0, 1.0]])
+    rows = [(0.25 + 0.0625 + 1.0) / 3, (0.0 + 4.0 + 0.0) / 3]
+    loss = mean_squared_error(logits, torch.tensor([0, 2]))
+    torch.testing.assert_close(loss, torch.tensor(sum(rows) / 2))
+
+
+def test_mean_squared_error_of_the_target_is_zero() -> None:
+    assert mean_squared_error(torch.eye(4), torch.arange(4)) == 0
+
+
+def test_cross_entropy_of_even_logits_is_log_classes() -> None:
+    torch.testing.assert_close(
+        cross_entropy(torch.zeros(5, 10), torch.arange(5)), torch.log(torch.tensor(10.0))
+    )
+
+
+def test_positives_alone_count_in_fedaws() -> None:
+    # Cosines 0.5 and 0.95 to their own classes: 0.4² and nothing, whatever the others are.
+    logits = torch.tensor([[0.5, 0.99, -1.0], [0.2, 0.7, 0.95]])
+    torch.testing.assert_close(positive_hinge(logits, torch.tensor([0, 2])), torch.tensor(0.08))
+
+
+def test_factors() -> None:
+    assert [Constant().factor(t, 4) for t in range(4)] == [1] * 4
+    assert [Cosine().factor(t, 3) for t in range(3)] == pytest.approx([1, 0.75, 0.25])
+    steps = MultiStep(milestones=(1, 3), gamma=0.5)
+    assert [steps.factor(t, 4) for t in range(4)] == [1, 0.5, 0.5, 0.25]

@@ -82,16 +82,6 @@ def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -
     assert outcome(resumed) == outcome(train(choices, DIGITS, PARTITION))
 
 
-def test_a_run_killed_between_two_snapshots_repeats_what_came_after_the_last(tmp_path: Path) -> None:
-    snapshot = tmp_path / "run.safetensors"
-    with pytest.raises(KilledError):
-        train(recipe(), DIGITS, PARTITION, snapshot=snapshot, snapshot_every=2, progress=kill_after(3))
-    seen: list[RoundRecord] = []
-    resumed = train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=seen.append)
-    assert [record.round for record in seen] == [3, 4]
-    assert outcome(resumed) == outcome(train(recipe(), DIGITS, PARTITION))
-
-
 def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
     snapshot = tmp_path / "run.safetensors"
     train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot)

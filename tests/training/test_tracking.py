@@ -8,7 +8,7 @@ import pytest
 
 from training.experiments import load_experiment, run
 from training.federated import DivergedError
-from training.results import Result
+from training.results import RunResult
 from training.resume import RoundRecord
 from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers
 
@@ -16,7 +16,7 @@ RECORD = RoundRecord(round=3, rounds=5, lr=0.1, local_loss=0.5, test_loss=0.4, a
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
+def result() -> RunResult:
     changes = {
         "training": {"rounds": 1, "local_epochs": 1},
         "model": {"architecture": "mlp"},
@@ -25,7 +25,7 @@ def result() -> Result:
     return run(load_experiment("digits-spherefed", None, changes), 5).result
 
 
-def test_what_there_is_to_draw(result: Result) -> None:
+def test_what_there_is_to_draw(result: RunResult) -> None:
     assert measures(RECORD) == {
         "accuracy": 0.75,
         "loss/local": 0.5,
@@ -55,14 +55,14 @@ def test_a_tracker_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pass
 
 
-def told(name: str, folder: Path, result: Result) -> None:
+def told(name: str, folder: Path, result: RunResult) -> None:
     with trackers([name], folder, "digits seed 5") as (tracker,):
         tracker.round(RECORD)
         tracker.result(result)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="an extra")
-def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: Result) -> None:
+def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: RunResult) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
     told("tensorboard", tmp_path, result)
@@ -74,7 +74,7 @@ def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: Result) -> None
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_a_run_with_its_seed_and_partition(
-    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, result: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow  # noqa: PLC0415
 
@@ -98,7 +98,7 @@ def test_mlflow_has_a_run_with_its_seed_and_partition(
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_keeps_runs_in_a_file_of_the_run_s_folder(
-    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, result: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def resumed_from_a_folder_of_ones_own(snapshot: Path) -> list[int]:
     with pytest.raises(InterruptedError):
         train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=stop)
     with pytest.raises(ResumeError, match="is another experiment's"):
-        train(recipe().with_seed(1), DIGITS, PARTITION, snapshot=snapshot)
+        train(replace(recipe(), seed=1), DIGITS, PARTITION, snapshot=snapshot)
     seen: list[int] = []
     train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=lambda record: seen.append(record.round))
     return seen

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from protocol.rest import CohortView, RoundView
 from veilsum.cli import app
+from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.remote import operator
 
 EXTRACTOR = "ab" * 32
@@ -222,7 +222,7 @@ class Consortium:
 
     def result(self, member: str) -> Path:
         """The folder of a member's result."""
-        return self.folder / member / "results" / f"digits-{PERIOD}"
+        return self.folder / member / "results" / "digits" / PERIOD
 
     def secrets(self) -> Iterator[str]:
         """What no command may print, as text and as hexadecimal."""

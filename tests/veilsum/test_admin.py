@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from protocol.messages import Roster
 from tests.veilsum.cli import EXTRACTOR, TOKEN, Cli
+from veilsum.protocol.messages import Roster
 
 KEYS = [f"{index:02x}" * 32 for index in range(10)]
 NEW = ("--coordinator", KEYS[9], "--member", f"a={KEYS[1]}", "--member", f"b={KEYS[2]}")

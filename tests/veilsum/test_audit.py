@@ -5,7 +5,7 @@ from tests.veilsum.cli import Cli
 
 
 def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
-    made = remote.operate("operator", "token", "new", "auditor", "--scope", "read")
+    made = remote.operate("operator", "token", "new", "auditor", "--scope", "audit")
     reader = ("--token", made["secret"])
     first = remote.json(*remote.at("operator", "audit", "verify"), *reader)
     assert first["whole"] is True
@@ -13,7 +13,7 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
         "operator",
         "token",
         "revoke",
-        remote.operate("operator", "token", "new", "x", "--scope", "read")["token"],
+        remote.operate("operator", "token", "new", "x", "--scope", "audit")["token"],
     )
     second = remote.json(*remote.at("operator", "audit", "verify", "--head", first["head"]), *reader)
     assert second["entries"] >= first["entries"] + 2

@@ -1,19 +1,22 @@
 """The drill: a round, a backup, the machine is lost, a restored coordinator shows and signs the same."""
 
-import io
+import hashlib
 import json
 import sqlite3
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
 
-from protocol.errors import Misuse
-from service.storage.folder import FolderLock
+from service.storage.folder import DataFolderLock
 from tests.service.driver import Party
 from tests.service.serving import Server, running
 from tests.veilsum.cli import Cli
-from veilsum.backup import create, restore
+from veilsum.backup import FORMAT, create, restore
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
 
 
 async def shown(server: Server, party: Party, round_id: str) -> tuple[bytes, bytes, str]:
@@ -26,7 +29,7 @@ async def shown(server: Server, party: Party, round_id: str) -> tuple[bytes, byt
 
 async def test_a_restored_coordinator_goes_on(tmp_path: Path) -> None:
     party = Party(("a", "b", "c"))
-    data, archive = tmp_path / "data", tmp_path / "monday.tar"
+    data, archive = tmp_path / "data", tmp_path / "monday.zip"
     async with running(data) as server:
         await party.begin(server)
         round_id = await party.open_round(server)
@@ -39,7 +42,7 @@ async def test_a_restored_coordinator_goes_on(tmp_path: Path) -> None:
     assert made["bytes"] == archive.stat().st_size
     assert archive.stat().st_mode & 0o777 == 0o600
     restored = tmp_path / "other" / "machine"
-    assert restore(archive, restored)["files"] == made["files"]
+    assert restore(archive, restored, bytes.fromhex(made["coordinator_key"]))["files"] == made["files"]
     assert {path.stat().st_mode & 0o077 for path in restored.rglob("*")} == {0}
     async with running(restored) as server:
         assert await shown(server, party, round_id) == before
@@ -47,80 +50,174 @@ async def test_a_restored_coordinator_goes_on(tmp_path: Path) -> None:
         assert (await party.play(server, again))["state"] == "done"
 
 
+KEY = SigningKey(b"k" * 32)
+STRANGER = SigningKey(b"s" * 32)
+
+
 def small(folder: Path) -> Path:
-    """A data folder with a database and a file."""
+    """A data folder with a database and a key."""
     folder.mkdir()
     connection = sqlite3.connect(folder / "coordinator.sqlite3")
     connection.execute("CREATE TABLE t (x)")
     connection.commit()
     connection.close()
-    (folder / "coordinator.key").write_bytes(b"k" * 32)
+    (folder / "coordinator.key").write_bytes(KEY.seed)
+    (folder / "coordinator.key").chmod(0o600)
     return folder
 
 
-def rewritten(archive: Path, into: Path, change: dict[str, bytes | None]) -> Path:
-    """The archive with entries changed, added, or (None) removed."""
-    with tarfile.open(archive) as old, tarfile.open(into, "w") as new:
-        contents = {entry.name: old.extractfile(entry).read() for entry in old}  # type: ignore[union-attr]
-        for name, content in (contents | change).items():
+def rewritten(
+    archive: Path, into: Path, change: dict[str, bytes | None], signer: SigningKey | None = None
+) -> Path:
+    """The archive with entries changed, added, or (None) removed; signed anew, with a manifest that fits, if there is a signer."""
+    with ZipFile(archive) as old:
+        contents = {entry.filename: old.read(entry) for entry in old.infolist()} | change
+    if signer is not None:
+        files = {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in contents.items()
+            if content is not None and not name.startswith("manifest.")
+        }
+        manifest = json.dumps({"format": FORMAT, "files": files}).encode()
+        signature = signer.sign(hashlib.sha256(FORMAT.encode() + b"\0" + manifest).digest())
+        contents |= {"manifest.json": manifest, "manifest.sig": signature}
+    with ZipFile(into, "w") as new:
+        for name, content in contents.items():
             if content is not None:
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                new.addfile(entry, io.BytesIO(content))
+                new.writestr(ZipInfo(name), content)
     return into
+
+
+def refused(archive: Path, key: bytes | None, expected: str) -> None:
+    """Nothing is left of an archive that is refused, and the reason is one line."""
+    before = set(archive.parent.rglob("*"))
+    with pytest.raises(Misuse, match=expected) as caught:
+        restore(archive, archive.parent / "new", key)
+    assert "\n" not in str(caught.value)
+    assert set(archive.parent.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"coordinator.key": b"x" * 32}, "damaged: coordinator.key is missing, changed or too much"),
-        ({"coordinator.key": None}, "damaged: coordinator.key is"),
-        ({"more": b"x"}, "damaged: more is"),
+        ({"coordinator.key": b"x" * 32}, "damaged: 'coordinator.key' is missing, changed or too much"),
+        ({"coordinator.key": None}, "damaged: 'coordinator.key' is"),
+        ({"more": b"x"}, "damaged: 'more' is"),
         ({"manifest.json": None}, "no backup of ours"),
+        ({"manifest.sig": None}, "no backup of ours"),
+        ({"manifest.sig": b"x"}, "no possible size"),
         ({"manifest.json": b"[]"}, "no backup of ours"),
+        ({"manifest.json": b"\xff"}, "no backup of ours"),
         ({"manifest.json": b'{"format": "veilsum-backup/9", "files": {}}'}, "of another format"),
-        ({"../outside": b"x"}, "is no readable backup"),
+        ({"manifest.json": b'{"format": "veilsum-backup/1", "files": {"a": 1}}'}, "no backup of ours"),
+        ({"manifest.json": b'{"format": "veilsum-backup/1", "files": {}}'}, "damaged"),
     ],
 )
 def test_a_damaged_backup_is_never_restored(
     change: dict[str, bytes | None], expected: str, tmp_path: Path
 ) -> None:
-    archive = tmp_path / "a.tar"
+    archive = tmp_path / "a.zip"
     create(small(tmp_path / "data"), archive)
-    with pytest.raises(Misuse, match=expected):
-        restore(rewritten(archive, tmp_path / "b.tar", change), tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "a.tar", "b.tar"}
+    changed = rewritten(archive, tmp_path / "b.zip", change)
+    refused(changed, None, expected)
+    if "manifest.json" in change and change["manifest.json"] is not None:
+        refused(changed, KEY.public, "was not signed by the coordinator")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside", "/tmp/outside", "a/../../outside", "a//b", ".hidden", "a\\b", "a\nb", "a/" * 9 + "b", "é"],
+)
+def test_no_name_leads_outside_whoever_signed_it(name: str, tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    create(small(tmp_path / "data"), archive)
+    refused(rewritten(archive, tmp_path / "b.zip", {name: b"x"}, KEY), KEY.public, "pattern")
+
+
+def test_a_backup_is_its_coordinators_own(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    assert create(small(tmp_path / "data"), archive)["coordinator_key"] == KEY.public.hex()
+    forged = rewritten(archive, tmp_path / "b.zip", {"coordinator.key": STRANGER.seed}, STRANGER)
+    refused(forged, KEY.public, "was not signed by the coordinator")
+    refused(archive, STRANGER.public, "was not signed by the coordinator")
+    assert not restore(forged, tmp_path / "forged", None)["authenticated"]
+    assert restore(archive, tmp_path / "mine", KEY.public)["authenticated"]
+
+
+def test_only_whole_plain_files_are_read(tmp_path: Path) -> None:
+    data = small(tmp_path / "data")
+    (data / "more").write_bytes(bytes(1 << 16))
+    archive = tmp_path / "a.zip"
+    create(data, archive)
+    packed = tmp_path / "packed.zip"
+    with ZipFile(archive) as old, ZipFile(packed, "w", compression=ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            new.writestr(entry.filename, old.read(entry))
+    refused(packed, KEY.public, "damaged")
+    (tmp_path / "cut.zip").write_bytes(archive.read_bytes()[:-30])
+    refused(tmp_path / "cut.zip", KEY.public, "is no readable backup")
+    flipped = bytearray(archive.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (tmp_path / "flipped.zip").write_bytes(flipped)
+    refused(tmp_path / "flipped.zip", KEY.public, "damaged|is no readable backup")
+    with tarfile.open(tmp_path / "links.tar", "w") as links:  # CVE-2025-4517 begins with these
+        link = tarfile.TarInfo("a")
+        link.type, link.linkname = tarfile.SYMTYPE, "../.."
+        links.addfile(link)
+    refused(tmp_path / "links.tar", None, "is no readable backup")
+
+
+def test_a_full_disk_is_seen_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "a.zip"
+    create(small(tmp_path / "data"), archive)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    refused(archive, KEY.public, "needs .* bytes, and .* has 100 left")
+
+
+def test_a_backup_needs_the_key_that_signs_it(tmp_path: Path) -> None:
+    data = small(tmp_path / "data")
+    (data / "coordinator.key").unlink()
+    with pytest.raises(Misuse, match="signed with the coordinator's key"):
+        create(data, tmp_path / "a.zip")
+    assert not (data / "coordinator.key").exists()
 
 
 def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "coordinator.sqlite3").write_bytes(b"junk" * 1000)
     with pytest.raises(Misuse, match="is damaged: file is not a database"):
-        create(data, tmp_path / "a.tar")
+        create(data, tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    FolderLock(data).release()  # nobody holds it
+    DataFolderLock(data).release()  # nobody holds it
 
 
 def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
-    data = small(tmp_path / "data")
-    made = cli.json("operator", "backup", "create", tmp_path / "a.tar", "--data-dir", data)
+    data, signed = small(tmp_path / "data"), ("--coordinator-key", KEY.public.hex())
+    made = cli.json("operator", "backup", "create", tmp_path / "a.zip", "--data-dir", data)
     assert made["files"] == 2
     assert (
         "exists: give every backup its own name"
-        in cli("operator", "backup", "create", "a.tar", "--data-dir", data).error
+        in cli("operator", "backup", "create", "a.zip", "--data-dir", data).error
     )
     assert (
         "never restored over anything"
-        in cli("operator", "backup", "restore", "a.tar", "--data-dir", data).error
+        in cli("operator", "backup", "restore", "a.zip", "--data-dir", data, *signed).error
     )
-    assert cli.json("operator", "backup", "restore", "a.tar", "--data-dir", tmp_path / "new")["files"] == 2
+    assert (
+        cli.json("operator", "backup", "restore", "a.zip", "--data-dir", tmp_path / "new", *signed)["files"]
+        == 2
+    )
     assert (tmp_path / "new" / "coordinator.key").read_bytes() == b"k" * 32
     assert (
         "is no coordinator's data folder"
-        in cli("operator", "backup", "create", "b.tar", "--data-dir", tmp_path).error
+        in cli("operator", "backup", "create", "b.zip", "--data-dir", tmp_path).error
     )
-    Path("c.tar").write_text(json.dumps({}))
+    unsaid = cli("operator", "backup", "restore", "a.zip", "--data-dir", "other")
+    assert "--coordinator-key, or say --unauthenticated" in unsaid.error
+    Path("c.zip").write_text(json.dumps({}))
     assert (
-        "is no readable backup" in cli("operator", "backup", "restore", "c.tar", "--data-dir", "other").error
+        "is no readable backup"
+        in cli("operator", "backup", "restore", "c.zip", "--data-dir", "other", *signed).error
     )

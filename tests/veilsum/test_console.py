@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from client_sdk.progress import Progress, Step
-from protocol.errors import Misuse
-from protocol.rest import RoundRequest
 from veilsum.commands.member import _teller
 from veilsum.console import NOTE_MAX, clock, fail, note, reported, say, table
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import RoundRequest
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,11 +5,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from client_sdk import Identity, Member, Policy
-from protocol.messages import Roster
+from client_sdk.operator import Operator
 from tests.veilsum.cli import PATIENCE_S, PERIOD, Cli, Consortium, threaded, until
-from veilsum.commands.member import _load
+from veilsum.features import read_records
+from veilsum.protocol.messages import Roster
+from veilsum.protocol.rest import RoundView
 
 Make = Callable[..., Consortium]
 QUICK = {"upload = 600": "upload = 1", "answer = 60": "answer = 1"}
@@ -23,7 +26,7 @@ def enrolled(c: Consortium) -> str:
     def one(member: str) -> None:
         policy = Policy(admin_key=c.admin, approved={c.approval})
         with Member(c.cli.url, Identity.load(c.folder / member), policy) as joined:
-            joined.enrol(cohort, _load(c.files[c.members.index(member)], None, None, ()))
+            joined.enrol(cohort, read_records(c.files[c.members.index(member)], None, None))
 
     for each in [threaded(partial(one, member)) for member in c.members]:
         each.result(PATIENCE_S)
@@ -73,8 +76,24 @@ def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote
     assert remote.json(*lost, "--roster", c.folder / "first.bin")["state"] == "lost"
 
 
+def test_the_admin_does_not_lose_what_can_be_repeated(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = consortium(edits=QUICK)
+    round_id, shown = overdue(c), Operator.round
+
+    def certified(client: Operator, name: str, after: int | None = None) -> RoundView:
+        return shown(client, name, after).model_copy(update={"survivors": c.members})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Operator, "round", certified)
+        refused = remote(*remote.at("admin", "close", round_id, "--folder", c.folder / "admin"))
+    assert f"`veilsum operator round cancel {round_id}" in refused.error
+    assert remote.json(*remote.at("operator", "round", "status", round_id))["state"] == "erasing"
+
+
 def test_rare_classes_are_withheld(consortium: Make, remote: Cli) -> None:
-    c = consortium(withhold=True)
+    c = consortium(withhold=True, edits={"least_per_class = 5": "least_per_class = 9"})
     for index in (0, 1):  # only m2 keeps rows of the last class
         features, labels = _rows(c, index)
         kept = labels < 2

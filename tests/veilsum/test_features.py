@@ -1,3 +1,4 @@
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,9 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from protocol.errors import Misuse
 from tests.veilsum.cli import Cli
-from veilsum.features import read_table, usable_part
+from veilsum.features import read_records, read_table, usable_part
+from veilsum.protocol.errors import Misuse
 
 Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
 Write = Callable[[Path], None]
@@ -86,10 +87,34 @@ def test_ids(form: str, tmp_path: Path) -> None:
         read_table(path, id_column="nowhere")
 
 
+def test_an_id_of_a_csv_depends_on_no_other_row(tmp_path: Path) -> None:
+    path, found = tmp_path / "x.csv", []
+    for other in ("2", "A2"):
+        path.write_text(f"id,label,f0\n1_0,0,1\n{other},1,2\n")
+        ids = read_table(path).ids
+        assert ids is not None
+        found.append(ids[0])
+    assert found == ["1_0", "1_0"]
+
+
 def test_labels_may_be_class_keys(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("label,f0\nbenign,1\nmalignant,2\n")
     assert read_table(path).labels.tolist() == ["benign", "malignant"]
+
+
+def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: Path) -> None:
+    """A member may have approved several: none of them changes how another's labels are read."""
+    np.savez(tmp_path / "x.npz", features=Z, labels=[7.0, 1.0, np.nan])
+    records = read_records(tmp_path / "x.npz")
+    assert records.indices([f"class-{label}" for label in range(8)]).tolist() == [7, 1, -1]
+    assert records.indices(["1", "7"]).tolist() == [1, 0, -1]
+    assert records.indices(["a", "b"]).tolist() == [-1, 1, -1]
+    np.savez(tmp_path / "x.npz", features=Z, labels=[-1, 1, 0])
+    assert read_records(tmp_path / "x.npz").indices(["-1", "1"]).tolist() == [0, 1, -1]
+    np.savez(tmp_path / "x.npz", features=Z, labels=[[1, 2, 3]])
+    with pytest.raises(Misuse, match="labels have shape"):
+        read_records(tmp_path / "x.npz")
 
 
 def test_features_alone_take_labels_from_an_npy(tmp_path: Path) -> None:
@@ -254,3 +279,23 @@ def test_unusable_rows_are_left_out(tmp_path: Path) -> None:
     (features, labels), skipped = usable_part(tmp_path / "x.npz")
     np.testing.assert_array_equal(features, 3 * Z)
     assert (labels.tolist(), skipped) == (Y.tolist(), 2)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_any_common_delimiter_and_gzip_are_read(tmp_path: Path, name: str, delimiter: str) -> None:
+    text = "a b;label;id\n0.5;1;x\n0.25;0;y\n".replace(";", delimiter).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    table = read_table(path)
+    assert (table.features.tolist(), table.labels.tolist()) == ([[0.5], [0.25]], [1, 0])
+    assert table.ids is not None
+    assert table.ids.tolist() == ["x", "y"]
+
+
+def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,label\n0.5,Jane Doe,1\n")
+    with pytest.raises(Misuse, match="line 2, column b does not hold a number") as refused:
+        read_table(path)
+    assert "Jane" not in str(refused.value)

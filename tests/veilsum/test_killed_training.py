@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.results import read_result
+from training.results import RunResult
 
 COMMAND = (
     *(sys.executable, "-m", "veilsum", "train", "digits-fedavg", "--seed", "3", "--json"),
@@ -60,7 +60,7 @@ def test_a_killed_process_is_taken_up_by_the_same_command_and_ends_with_the_same
     assert (first > 2, last) == (True, 6)  # one or two more may have been made before the signal came
     files = [folder / "seed-3" for folder in (whole, killed)]
     assert len({(file / "extractor.safetensors").read_bytes() for file in files}) == 1
-    one, other = (read_result(file / "result.json") for file in files)
+    one, other = (RunResult.model_validate_json((file / "result.json").read_text()) for file in files)
     assert one.cost.cpu_s is not None
     assert other.cost.cpu_s is None  # what was killed did not say
     assert (one.accuracy, one.per_class, one.deal) == (other.accuracy, other.per_class, other.deal)

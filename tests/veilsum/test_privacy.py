@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.study import RECIPES
 from tests.veilsum.cli import Cli
+from veilsum.protocol.study import RECIPES
 
 WORDS = ("privacy", "--dim", 64, "--classes", 10, "--members", 20)
 

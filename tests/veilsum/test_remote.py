@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import Misuse
-from protocol.rest import CohortView
 from tests.veilsum.authority import Authority
 from tests.veilsum.cli import TOKEN, Cli
 from veilsum import remote
 from veilsum.console import CLIENT
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import CohortView
 from veilsum.remote import changes, shown, trust
 
 COHORT = "ab" * 32

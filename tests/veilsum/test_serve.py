@@ -14,14 +14,14 @@ import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
 
 from client_sdk.errors import Unreachable
-from protocol.errors import Misuse
 from service.coordinator import Coordinator
-from service.storage.folder import FolderLock
-from service.telemetry import traces
+from service.storage.folder import DataFolderLock
+from service.telemetry import requests
 from tests.veilsum.authority import Authority
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
 from veilsum import serving
 from veilsum.console import CLIENT
+from veilsum.protocol.errors import Misuse
 from veilsum.remote import operator
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert error.startswith(f"can't listen on 127.0.0.1 port {port}: ")
     assert error.endswith("choose another --port")
     assert "can't listen on ::ffff:999 port 0" in cli(*serve, "--host", "::ffff:999").error
-    lock = FolderLock(Path("data"))
+    lock = DataFolderLock(Path("data"))
     assert f"another coordinator (process {os.getpid()}) runs on" in cli(*serve).error
     lock.release()
     Path("data/coordinator.key").chmod(0o644)
@@ -115,7 +115,7 @@ def test_traces_without_their_libraries_stop_the_start_in_words(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setattr(traces, "_EXTRA", ("opentelemetry.no_such",))
+    monkeypatch.setattr(requests, "_TRACING", ("opentelemetry.no_such",))
     assert "pip install 'veilsum[service,otel]'" in cli("serve", "--port", 0).error
 
 
@@ -197,7 +197,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One coordinator behind mutual TLS, three members, a round, and an end by SIGTERM."""
+    """One coordinator behind mutual TLS, three members, a round, and an end by SIGTERM.
+
+    The folder holds a user's own modules with names that veilsum once had at the top.
+    """
     folder, url, status = cli.folder, server.facts["url"], ("operator", "round", "status", "ab" * 8)
     ca = ("--ca", server.authority.path)
     refused = cli(*status, "--url", url).error
@@ -221,6 +224,9 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     assert server.process.stderr.readline().startswith(f"Operator token: in {kept}; ")
     token = kept.read_text().strip()
 
+    for name in ("protocol.py", "calibration/__init__.py", "training/__init__.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("raise SystemExit(f'{__name__} is the user's own')\n")
     admin = cli.json("admin", "new", "admin")["federation"]
     keys: list[str] = []
     for member in ("a", "b", "c"):
@@ -249,7 +255,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     for process in joining:
         assert process.end()["counted"] is True
     assert run.end()["rows"] == 90
-    checked = Process(folder, "verify", f"a/results/study-{PERIOD}", "--admin-key", admin).end()
+    checked = Process(folder, "verify", f"a/results/study/{PERIOD}", "--admin-key", admin).end()
     assert checked["record"]["rows"] == 90
 
     waiting = Process(folder, "member", "join", "a", "a.npz", *ca, **joined)

@@ -9,8 +9,8 @@ from tests.veilsum.cli import TOKEN, Cli
 
 
 def test_a_token_s_life(remote: Cli) -> None:
-    made = remote.operate("operator", "token", "new", "night shift", "--scope", "read", "--days", 1)
-    assert made["scopes"] == ["read"]
+    made = remote.operate("operator", "token", "new", "night shift", "--scope", "sums", "--days", 1)
+    assert made["scopes"] == ["sums"]
     listed = remote.operate("operator", "token", "list")["tokens"]
     assert [each["name"] for each in listed if each["token"] == made["token"]] == ["night shift"]
     refused = remote(*remote.at("operator", "token", "list"), "--token", made["secret"])

@@ -9,17 +9,20 @@ from torch import distributed
 
 from tests.veilsum.cli import Cli
 from training import DivergedError
-from training.experiments import Experiment, Finished, run
-from training.report import cells, page
-from training.results import Diverged, read_result, read_results, read_run
+from training.experiments import Experiment, FinishedRun, run
+from training.results import Diverged, RunResult
 from veilsum import training_run
 
 QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
 SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
 
 
+def read_result(path: Path) -> RunResult:
+    return RunResult.model_validate_json(path.read_text())
+
+
 def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
-    outcome = cli("train", "digits-spherefed", *SMALLER, "--keep", "features", "--output", "made/t", "--json")
+    outcome = cli("train", "digits-spherefed", *SMALLER, "--features", "--output", "made/t", "--json")
     assert outcome.code == 0
     assert outcome.err.startswith("digits-spherefed seed 0: round 1 of 1: accuracy 0.")
     folder = Path("made/t/seed-0")
@@ -38,7 +41,7 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
 
 def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def one_diverges(experiment: Experiment, seed: int, **options: Any) -> Finished:
+    def one_diverges(experiment: Experiment, seed: int, **options: Any) -> FinishedRun:
         if seed == 0:
             raise DivergedError(1, 0.1)
         return run(experiment, seed, **options)
@@ -50,7 +53,7 @@ def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pyte
         "1 of 2 seeds diverged, the others' results are in runs/train; seed 0: a loss or a weight is not a finite number"
         in outcome.error
     )
-    assert isinstance(read_run(Path("runs/train/seed-0/result.json")), Diverged)
+    assert Diverged.model_validate_json(Path("runs/train/seed-0/result.json").read_text()).round == 1
     assert read_result(Path("runs/train/seed-1/result.json")).seed == 1
 
 
@@ -63,20 +66,6 @@ def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
     assert values["accuracy, deviation"] == pytest.approx(np.std(accuracies, ddof=1))
     again = cli(*wanted)
     assert (again.values, again.err) == (values, "")  # there was nothing left to train
-
-
-def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:
-    wanted = ("train", "digits-spherefed", *SMALLER)
-    path = Path("runs/train/seed-0/result.json")
-    assert cli(*wanted).code == 0
-    plain = read_result(path)
-    assert cli(*wanted, "--keep", "analyses").code == 0
-    looked_at = read_result(path)
-    assert (plain.sweeps, plain.analyses.cka) == ((), {})
-    assert looked_at.history == plain.history
-    drawn = page(cells(read_results([Path("runs/train")])), [], title="Runs")
-    for shown in ("Centred kernel alignment", "Accuracy of FFC over λ", "t-SNE of test features"):
-        assert f'alt="{shown}' in drawn
 
 
 def test_variants_are_laid_over_one_another(cli: Cli) -> None:
@@ -94,13 +83,12 @@ def test_variants_are_laid_over_one_another(cli: Cli) -> None:
 def test_the_experiments_that_there_are(cli: Cli) -> None:
     listed = {row["experiment"]: row for row in cli.json("train", "--list")["experiments"]}
     assert listed["digits-fedavg"]["method"] == "FedAvg"
-    assert "small" in listed["ccvr-moon"]["variants"]
-    assert "ccvr-moon" in cli("train", "--list").out
+    assert "digits-spherefed" in cli("train", "--list").out
 
 
 def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "no experiment is called 'x'" in cli("train", "x").error
-    assert "no variant 'x'" in cli("train", "ccvr-moon", "--variant", "x").error
+    assert "no variant 'x'" in cli("train", "digits-fedavg", "--variant", "x").error
     assert (
         "1347 records can't give 2000" in cli("train", "--set", 'deal={name = "iid", members = 2000}').error
     )

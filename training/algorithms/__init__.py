@@ -1,19 +1,35 @@
 """Federated algorithms: the aggregation at the server and the terms at the members."""
 
-from training.algorithms.base import Aggregation, Algorithm, Batch, Round, Site, State, Term, Update
-from training.algorithms.contrast import FeatureDiscrepancy, ModelContrastive
-from training.algorithms.fedavg import FedAvg, weighted_mean
-from training.algorithms.fedaws import Spreading
-from training.algorithms.feddyn import DynamicCorrection, DynamicPenalty
-from training.algorithms.fednova import FedNova
-from training.algorithms.fedopt import ServerOptimiser
-from training.algorithms.fedprox import Proximal
-from training.algorithms.fedrs import RestrictedSoftmax
-from training.algorithms.feduv import ClassVariance, Uniformity
-from training.algorithms.gmv import GlobalMemory, PrintedMemory
+from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser, Spreading
+from training.algorithms.base import (
+    Aggregation,
+    Algorithm,
+    Batch,
+    Site,
+    State,
+    Term,
+    TrainingRound,
+    Update,
+    weighted_mean,
+)
+from training.algorithms.features import (
+    ClassVariance,
+    FeatureDiscrepancy,
+    GlobalMemory,
+    ModelContrastive,
+    PrintedMemory,
+    RestrictedSoftmax,
+    Uniformity,
+)
 from training.algorithms.named import ALGORITHMS, LOCAL
-from training.algorithms.personal import HeadFirst, Personal
-from training.algorithms.scaffold import ControlVariates
+from training.algorithms.weights import (
+    ControlVariates,
+    DynamicCorrection,
+    DynamicPenalty,
+    HeadFirst,
+    PersonalLayers,
+    Proximal,
+)
 
 __all__ = [
     "ALGORITHMS",
@@ -31,16 +47,16 @@ __all__ = [
     "GlobalMemory",
     "HeadFirst",
     "ModelContrastive",
-    "Personal",
+    "PersonalLayers",
     "PrintedMemory",
     "Proximal",
     "RestrictedSoftmax",
-    "Round",
     "ServerOptimiser",
     "Site",
     "Spreading",
     "State",
     "Term",
+    "TrainingRound",
     "Uniformity",
     "Update",
     "weighted_mean",

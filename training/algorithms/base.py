@@ -1,9 +1,8 @@
 """What a federated algorithm is made of: terms at the members, an aggregation at the server.
 
-Head, loss and feature normalisation are choices beside the algorithm, so SphereFed × FedNova is a recipe and
-no class. A `Term` is one ingredient of the local objective together with what it sends and keeps; terms add
-up. An `Aggregation` turns the members' weights into the next global ones. A method takes from both what it
-needs:
+Head, loss and feature normalisation are choices beside the algorithm, so SphereFed × FedNova is a recipe, not a class.
+A `Term` is one ingredient of the local objective together with what it sends and keeps; terms add up. An `Aggregation` turns the
+members' weights into the next global ones.
 
 =====================  ==============================================  ====================================
 method                 terms                                           aggregation
@@ -14,48 +13,45 @@ MOON, FedMMD           `ModelContrastive`, `FeatureDiscrepancy`        any
 FedUV                  `ClassVariance`, `Uniformity`                   any
 FedRS                  `RestrictedSoftmax`                             any
 GMV                    `GlobalMemory`, `PrintedMemory`                 any
-SCAFFOLD               `ControlVariates`                               any that counts members as it does
+SCAFFOLD               `ControlVariates`                               any that weighs members as it does
 FedDyn                 `DynamicPenalty`                                `DynamicCorrection`
 FedNova                none                                            `FedNova`
 FedOpt, FedAvgM        none                                            `ServerOptimiser` over any other
 FedAwS                 none (a loss of positives only)                 `Spreading` over any other
-LG-FedAvg, FedPer      `Personal` extractor, or head                   any
-FedRep                 `Personal` head, `HeadFirst`                    any
+LG-FedAvg, FedPer      `PersonalLayers` extractor, or head             any
+FedRep                 `PersonalLayers` head, `HeadFirst`              any
 =====================  ==============================================  ====================================
 
-BABU, Freeze, ETF and clsnorm are heads (`training.heads`). Everything that travels or is kept is a `State`, tensors by name, so
-it can cross a process or a disk.
+BABU, Freeze, ETF and clsnorm are heads (`training.heads`). All that is sent or kept is a `State`, tensors by name, so
+it can cross processes and be saved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch.nn import Parameter
-
-    from training.data import Dataset
-    from training.heads import Classifier
+from training.data import Dataset
+from training.heads import Classifier
 
 State: TypeAlias = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Round:
-    """What everybody knows about a round.
+class TrainingRound:
+    """What all parties know about a round.
 
     Attributes:
         index: from 0.
         lr: η of the members' SGD.
-        members: K of the whole federation, not of the participants alone.
+        members: K of the whole federation, not of the participants only.
         momentum: ρ of the members' SGD, which starts each round at rest.
-        records: n of all K members; only what counts members by theirs looks at it.
+        records: n of all K members.
     """
 
     index: int
@@ -75,10 +71,10 @@ class Round:
 
 
 class Batch(NamedTuple):
-    """One step's records with what the model made of them: x (n, ...), y (n,), z (n, l), logits (n, C).
+    """One step's records and their features and logits: x (n, ...), y (n,), z (n, l), logits (n, C).
 
-    z is the extractor's own; where a term's `features` changed it, only the logits know. `rows`, (n,), are the records' places
-    among the member's own; None where augmentation has changed them.
+    z is the extractor's output, before any term's `features`. `rows`, (n,), are the records' indices among the member's own, or
+    None if augmentation changed them.
     """
 
     x: Tensor
@@ -95,8 +91,8 @@ class Site:
     Attributes:
         model: the model in training; its tensors change with every step.
         records: the member's own.
-        received: the global weights θ^t as they came, by name.
-        origin: the weights that the first step starts from: those received, but for layers that the member keeps for itself.
+        received: the global weights θ^t, by name.
+        origin: the weights before the first step: those received, except layers that the member keeps for itself.
         broadcast: what this term's server half sent with them.
         memory: what this term kept at this member when it last took part; empty at first.
         label_counts: the member's records of each class, of shape (C,).
@@ -111,68 +107,68 @@ class Site:
     broadcast: State
     memory: State
     label_counts: Tensor
-    round: Round
+    round: TrainingRound
     once: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Term:
     """One ingredient of local training; each method is neutral until a subclass overrides it.
 
-    Subclasses hold hyper-parameters only (frozen dataclasses): all that changes is a `State`.
+    Subclasses are frozen dataclasses of hyper-parameters: all that changes is a `State`.
     """
 
     def check(self, aggregation: Aggregation) -> None:
-        """Refuse, with a ValueError, an aggregation beside which the term does not do what it says."""
+        """Raise ValueError if the term does not work with this aggregation."""
 
     def start(self, model: Classifier) -> State:
-        """The server half's first broadcast, from the initial model."""
+        """Return the server half's first broadcast, from the initial model."""
         del model
         return {}
 
     def begin(self, site: Site) -> None:
-        """Before the first step, with the received weights in the model: it may be changed in place."""
+        """Change the model in place before the first step; it holds the received weights."""
 
     def trains(self, name: str, epoch: int) -> bool:
-        """Whether the weights of this name are trained in a local epoch, from 0."""
+        """Return whether the weights of this name are trained in a local epoch, from 0."""
         del name, epoch
         return True
 
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
-        """The features, of shape (n, l), that the head sees in training."""
+        """Return the features, of shape (n, l), that the head sees in training."""
         del y, site
         return z
 
     def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
-        """The logits, of shape (n, C), that the loss sees."""
+        """Return the logits, of shape (n, C), that the loss sees."""
         del y, site
         return logits
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        """What is added to the batch's loss: a scalar."""
+        """Return a scalar to add to the batch's loss."""
         del batch, site
         return 0.0
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
-        """After `steps` local steps: the message to the server half, and the member's new memory."""
+        """Return the message to the server half and the member's new memory, after `steps` local steps."""
         del steps
         return {}, site.memory
 
-    def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
-        """The server half's next broadcast, from its last one and the participants' messages."""
+    def reduce(self, broadcast: State, messages: Sequence[State], round_: TrainingRound) -> State:
+        """Return the server half's next broadcast, from its last one and the participants' messages."""
         del messages, round_
         return broadcast
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a member hands back after its local training.
+    """What a member returns after its local training.
 
     Attributes:
         weights: its trained weights, by name.
         records: n_k.
-        steps: the number of local steps taken.
+        steps: local steps taken.
         loss: the mean over those steps of the batches' loss, without penalties.
-        messages: per term, what its server half shall have.
+        messages: per term, for its server half.
         memory: per term, what the member keeps for its next round.
     """
 
@@ -184,20 +180,24 @@ class Update:
     memory: tuple[State, ...] = ()
 
 
-class Aggregation(Protocol):
-    """How the server makes the next global weights."""
+class Aggregation:
+    """How the server makes the next global weights. Subclasses are frozen dataclasses, as of `Term`."""
 
     @property
     def uniform(self) -> bool:
-        """Whether it counts members alike, p_k = 1/K, and not by their records, p_k = n_k/n."""
+        """Whether members weigh equally, p_k = 1/K, instead of by their records, p_k = n_k/n."""
+        return False
 
     def start(self, model: Classifier) -> State:
-        """What the server keeps between rounds, from the initial model."""
+        """Return what the server keeps between rounds, from the initial model."""
+        del model
+        return {}
 
     def combine(
-        self, weights: State, updates: Sequence[Update], state: State, round_: Round
+        self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
     ) -> tuple[State, State]:
-        """The next global weights and state, from the last ones and the participants' updates."""
+        """Return the next global weights and state, from the last ones and the participants' updates."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Algorithm:
     """An aggregation, and the terms that members add to their loss.
 
     Raises:
-        ValueError: if a term cannot go with the aggregation.
+        ValueError: if a term does not work with the aggregation.
     """
 
     aggregation: Aggregation
@@ -216,15 +216,30 @@ class Algorithm:
             term.check(self.aggregation)
 
     def plus(self, *terms: Term) -> Algorithm:
-        """The same with further terms."""
+        """Return the algorithm with further terms."""
         return Algorithm(self.aggregation, (*self.terms, *terms))
 
 
 def trained(model: Classifier) -> dict[str, Parameter]:
-    """The model's parameters that training changes, by name: no fixed head, no buffers."""
+    """Return the parameters that training changes, by name: no fixed head, no buffers."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def zeros(model: Classifier) -> State:
-    """Zeros shaped as the trained parameters."""
+    """Return zeros shaped as the trained parameters."""
     return {name: torch.zeros_like(p, requires_grad=False) for name, p in trained(model).items()}
+
+
+def weighted_mean(states: Sequence[State], weights: Sequence[float]) -> State:
+    """Return Σ_k w_k s_k / Σ_k w_k of every tensor, summed in float64 in the given order.
+
+    Integer tensors (batch normalisation's counters) are rounded to the nearest integer.
+    """
+    total = sum(weights)
+    mean = {}
+    for name, first in states[0].items():
+        value = torch.zeros(first.shape, dtype=torch.float64)
+        for state, weight in zip(states, weights, strict=True):
+            value.add_(state[name].double(), alpha=weight / total)
+        mean[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)
+    return mean

@@ -1,23 +1,29 @@
-"""Whole algorithms by their names, from an aggregation and terms."""
+"""The algorithms that an experiment file can name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal
 
+from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser, Spreading
 from training.algorithms.base import Algorithm
-from training.algorithms.contrast import FeatureDiscrepancy, ModelContrastive
-from training.algorithms.fedavg import FedAvg
-from training.algorithms.fedaws import Spreading
-from training.algorithms.feddyn import DynamicCorrection, DynamicPenalty
-from training.algorithms.fednova import FedNova
-from training.algorithms.fedopt import ServerOptimiser
-from training.algorithms.fedprox import Proximal
-from training.algorithms.fedrs import RestrictedSoftmax
-from training.algorithms.feduv import ClassVariance, Uniformity
-from training.algorithms.gmv import GlobalMemory, PrintedMemory
-from training.algorithms.personal import HeadFirst, Personal
-from training.algorithms.scaffold import ControlVariates
+from training.algorithms.features import (
+    ClassVariance,
+    FeatureDiscrepancy,
+    GlobalMemory,
+    ModelContrastive,
+    PrintedMemory,
+    RestrictedSoftmax,
+    Uniformity,
+)
+from training.algorithms.weights import (
+    ControlVariates,
+    DynamicCorrection,
+    DynamicPenalty,
+    HeadFirst,
+    PersonalLayers,
+    Proximal,
+)
 
 
 def fedavg(*, uniform: bool = False) -> Algorithm:
@@ -58,7 +64,7 @@ def fedopt(
 
 
 def scaffold(*, uniform: bool = True) -> Algorithm:
-    """Karimireddy et al. 2020, whose server counts members alike, weights and variates; both by their records where not `uniform`."""
+    """Karimireddy et al. 2020. With `uniform` weights and variates weigh members equally, as in the paper; else by their records."""
     return fedavg(uniform=uniform).plus(ControlVariates(uniform))
 
 
@@ -83,12 +89,12 @@ def fedrs(*, alpha: float = 0.5) -> Algorithm:
 
 
 def fedaws(*, margin: float = 2**0.5, lr: float = 0.1) -> Algorithm:
-    """Yu et al. 2020, the server's half; its members' half is `training.losses.positive_hinge`."""
+    """Yu et al. 2020, the server's half; the members' half is the loss `positive_hinge`."""
     return Algorithm(Spreading(margin, lr))
 
 
 def feduv(*, variance: float | None = None, uniformity: float = 0.5) -> Algorithm:
-    """Son et al. 2024: λ = `variance`, C/4 where None, and μ = `uniformity`; 0 leaves a term out."""
+    """Son et al. 2024: λ = `variance`, C/4 if None, and μ = `uniformity`; 0 leaves a term out."""
     on_logits = () if variance == 0 else (ClassVariance(variance),)
     on_features = () if uniformity == 0 else (Uniformity(uniformity),)
     return fedavg().plus(*on_logits, *on_features)
@@ -101,9 +107,9 @@ def gmv(
     uniform: bool = True,
     over: Literal["holders", "participants"] = "holders",
 ) -> Algorithm:
-    """Huang et al. 2023, Algorithm 1, whose server averages the participants alike; by their records where not `uniform`.
+    """Huang et al. 2023, Algorithm 1. With `uniform` the server averages participants equally, as in the paper; else by their records.
 
-    A class's vector is the mean over those participants that hold it or, as printed, the sum over them by the number of all participants.
+    A class's vector is the mean over the participants that hold it or, as printed, their sum divided by the number of all participants.
     """
     memory = GlobalMemory if over == "holders" else PrintedMemory
     return fedavg(uniform=uniform).plus(memory(alpha, warmup))
@@ -111,16 +117,16 @@ def gmv(
 
 def lg_fedavg() -> Algorithm:
     """Liang et al. 2020."""
-    return fedavg().plus(Personal("extractor"))
+    return fedavg().plus(PersonalLayers("extractor"))
 
 
 def fedper() -> Algorithm:
     """Arivazhagan et al. 2019."""
-    return fedavg().plus(Personal("head"))
+    return fedavg().plus(PersonalLayers("head"))
 
 
 def fedrep(*, head_epochs: int) -> Algorithm:
-    """Collins et al. 2021: so many of the local epochs for the head, the rest for the extractor."""
+    """Collins et al. 2021: `head_epochs` of the local epochs train the head, the others the extractor."""
     return fedper().plus(HeadFirst(head_epochs))
 
 
@@ -144,19 +150,5 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedrep": fedrep,
 }
 
-LOCAL = frozenset(
-    {
-        "clsprox",
-        "fedmmd",
-        "fedper",
-        "fedprox",
-        "fedrep",
-        "fedrs",
-        "feduv",
-        "gmv",
-        "lg-fedavg",
-        "moon",
-        "scaffold",
-    }
-)
-"""Those that are all terms beside a mean of the members' weights: beside another aggregation they are what they are."""
+LOCAL = frozenset(ALGORITHMS) - {"fedavg", "fedavgm", "fednova", "fedopt", "feddyn", "fedaws"}
+"""Algorithms made of terms beside FedAvg's mean: their terms can be added to another algorithm."""

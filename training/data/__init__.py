@@ -1,10 +1,8 @@
-"""Data as tensors: the data sets of the papers in their publishers' formats, from a folder that the user names."""
+"""Labelled data as tensors: the papers' data sets in their publishers' formats, from a folder that the user names."""
 
-from training.data.augment import crop_and_flip
-from training.data.catalogue import NAMES, SOURCES, load_dataset
-from training.data.dataset import Dataset, Split, batches, stratified
-from training.data.digits import load_digits_dataset
-from training.data.shelf import DataError
+from training.data.catalogue import NAMES, SOURCES, load_dataset, load_digits_dataset
+from training.data.dataset import Dataset, Split, batches, crop_and_flip, stratified
+from training.data.folder import DataError
 
 __all__ = [
     "NAMES",

@@ -1,27 +1,19 @@
-"""Every data set by its name: who reads it, where its publisher offers it, and what it is normalised by."""
+"""Every data set by its name: its reader, its publisher's address, its checksums and its moments."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from training.data.cifar import read_cifar10, read_cifar100
+from training.data.archives import read_cifar10, read_cifar100, read_stl10
 from training.data.dataset import Dataset, Split
-from training.data.digits import load_digits_dataset
-from training.data.idx import read_emnist, read_mnist
-from training.data.leaf import read_femnist
+from training.data.folder import DataError, DataFolder, Images, data_folder
+from training.data.mnist import read_emnist, read_femnist, read_mnist
 from training.data.packs import read_pack
 from training.data.pictures import read_cinic10, read_ham10000, read_office_home, read_pacs, read_tinyimagenet
-from training.data.shelf import DataError, Images, Shelf, data_folder
-from training.data.stl10 import read_stl10
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -45,19 +37,19 @@ class Source:
     """One data set.
 
     Attributes:
-        title: what reports call it.
+        title: its name in reports.
         classes: C.
-        read: from its shelf to training and test records.
+        read: reads training and test records.
         moments: each channel's mean and standard deviation, in 0..1.
         url: where its publisher offers it.
-        checksums: by file name, MD5 where the publisher states one, SHA-256 of packs.
-        pack: a pack of the same records, bit for bit, that will do where the publisher's files aren't there.
-        side: the pixels that images of differing sizes are brought to, unless told otherwise.
+        checksums: by file name, the publisher's MD5, or SHA-256 of a pack.
+        pack: a pack of the same records, bit for bit, used if the publisher's files are missing.
+        side: pixels to which images of differing sizes are resized by default.
     """
 
     title: str
     classes: int
-    read: Callable[[Shelf], tuple[Images, Images]]
+    read: Callable[[DataFolder], tuple[Images, Images]]
     moments: Moments
     url: str = _SELF
     checksums: Mapping[str, str] = field(default_factory=dict)
@@ -206,14 +198,14 @@ def load_dataset(
     seed: int = 0,
     checksums: Mapping[str, str] | None = None,
 ) -> Split:
-    """A data set by its name, from files that the user has fetched; nothing is downloaded.
+    """Load a data set from files that the user has fetched; nothing is downloaded.
 
     Args:
         name: one of `NAMES`.
-        folder: the data folder; VEILSUM_DATA's where None. scikit-learn's digits need none.
-        side: the pixels that images are brought to; the publisher's size where None.
-        seed: of the digits' split. Every other set is split by its publisher, or once and for all.
-        checksums: other ones by file name than the published ones, for files of one's own; none are looked at where it is empty.
+        folder: the data folder; VEILSUM_DATA's if None. scikit-learn's digits need none.
+        side: pixels to resize images to; the publisher's size if None.
+        seed: of the digits' split. Other data sets have a fixed split.
+        checksums: by file name, instead of the published ones; empty to check none.
 
     Raises:
         DataError: if the name is unknown, or the files are missing or not as published.
@@ -224,7 +216,7 @@ def load_dataset(
     if name not in SOURCES:
         raise DataError(f"no data set is called {name!r}; there are {', '.join(NAMES)}")
     source = SOURCES[name]
-    shelf = Shelf(
+    found = DataFolder(
         data_folder(folder),
         name,
         source.url,
@@ -232,10 +224,24 @@ def load_dataset(
         source.checksums if checksums is None else checksums,
     )
     # The publisher's files come first; a pack stands in only where their folder isn't there.
-    packed = source.pack is not None and not shelf.folder.is_dir() and (shelf.root / source.pack).is_file()
-    parts = read_pack(shelf, source.pack) if packed and source.pack else source.read(shelf)
+    packed = source.pack is not None and not found.path.is_dir() and (found.root / source.pack).is_file()
+    parts = read_pack(found, source.pack) if packed and source.pack else source.read(found)
     train, test = (_dataset(source, part) for part in parts)
     return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
+
+
+def load_digits_dataset(seed: int = 0) -> Split:
+    """Load scikit-learn's 1,797 handwritten digits: x (n, 1, 8, 8) in 0..1, ten classes, split by class and `seed`."""
+    # Imported here: worker processes get tensors and need no scikit-learn.
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+
+    images, labels = load_digits(return_X_y=True)
+    x = torch.as_tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+    y = torch.as_tensor(labels, dtype=torch.int64)
+    train, test = train_test_split(range(len(y)), test_size=0.25, stratify=labels, random_state=seed)
+    digits = Dataset(x, y, classes=10, name="digits")
+    return Split(digits.subset(torch.tensor(train)), digits.subset(torch.tensor(test)))
 
 
 def _dataset(source: Source, images: Images) -> Dataset:

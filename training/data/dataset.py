@@ -1,17 +1,12 @@
-"""Labelled data as two tensors, and batches as slices of a permutation."""
+"""Labelled data as two tensors, its batches, samples and augmentation."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Self
 
 import torch
+from torch import Tensor
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
 
 _RESIZED_AT_ONCE = 4096
 
@@ -25,12 +20,12 @@ class Dataset:
             float32 in 0..1.
         y: labels, int64 of shape (n,), each in 0..classes-1.
         classes: the number of classes C.
-        name: what reports call it.
-        groups: which natural member each record belongs to (a writer, a speaker, a domain), int64 of shape (n,); or None.
+        name: for reports.
+        groups: the natural member of each record (a writer, a speaker, a domain), int64 of shape (n,); or None.
         class_names: C names, or none.
         group_names: a name for each group, or none.
         mean: each channel's published mean in 0..1, for `ExtractorConfig.of`; or none.
-        std: the same, standard deviation.
+        std: each channel's standard deviation; or none.
 
     Raises:
         ValueError: if x, y and groups disagree in length, or a label is out of range.
@@ -67,13 +62,13 @@ class Dataset:
         channels, height, width = self.x.shape[1:]
         return channels, height, width
 
-    def subset(self, indices: Tensor) -> Dataset:
-        """The records at `indices`, of shape (m,), in that order."""
+    def subset(self, indices: Tensor) -> Self:
+        """Return the records at `indices`, of shape (m,), in that order."""
         groups = None if self.groups is None else self.groups[indices]
         return replace(self, x=self.x[indices], y=self.y[indices], groups=groups)
 
-    def resized(self, side: int) -> Dataset:
-        """The same images with `side` × `side` pixels, each the mean of the area that it covers."""
+    def resized(self, side: int) -> Self:
+        """Return the images at `side` × `side` pixels, each the mean of the area that it covers."""
         if self.shape[1:] == (side, side):
             return self
         parts = [
@@ -85,21 +80,21 @@ class Dataset:
 
 
 class Split(NamedTuple):
-    """Records to train on and records held out for the test."""
+    """Training and test records."""
 
     train: Dataset
     test: Dataset
 
 
 def stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tensor:
-    """The sorted indices of `records` records whose classes have the shares that they have in `labels`, of shape (n,).
+    """Draw `records` records with the class shares of `labels`, of shape (n,), and return their sorted indices.
 
     Raises:
         ValueError: if there are fewer records.
     """
     if not 0 < records <= len(labels):
         raise ValueError(f"{records} of {len(labels)} records can't be drawn")
-    # Every class's records get ranks spread evenly over 0..1; the lowest ranks of all classes together are the draw.
+    # Each class's records get ranks spread evenly over 0..1; the lowest ranks of all classes are drawn.
     order = torch.randperm(len(labels), generator=generator)
     ranks = torch.empty(len(labels), dtype=torch.float64)
     for label in torch.unique(labels):
@@ -109,11 +104,33 @@ def stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tens
 
 
 def batches(records: int, batch_size: int, device: str | torch.device = "cpu") -> Iterator[Tensor]:
-    """One epoch's batches: index tensors on the device that slice a fresh permutation from the processor's generator.
+    """Shuffle one epoch into batches: index tensors on the device, from a permutation by the CPU generator.
 
-    A last batch of one joins the batch before it: batch normalisation has no variance of one record.
+    A last batch of one record joins the batch before it, because one record has no variance for batch normalisation.
     """
     parts = list(torch.split(torch.randperm(records).to(device), batch_size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return iter(parts)
+
+
+def crop_and_flip(x: Tensor, *, padding: int = 4) -> Tensor:
+    """Shift each image by up to `padding` pixels either way, filling with black, and mirror it with probability ½.
+
+    The CPU generator draws wherever x lies, so that a GPU trains on the same images.
+
+    Args:
+        x: (n, channels, height, width), of any type; not changed.
+        padding: the papers use 4 at 32 px.
+    """
+    n, channels, height, width = x.shape
+    padded = functional.pad(x, (padding, padding, padding, padding)).permute(0, 2, 3, 1)
+    top, left = torch.randint(2 * padding + 1, (2, n, 1))
+    mirrored = torch.rand(n, 1) < 0.5
+    # Rows of all images, stacked.
+    rows = top + torch.arange(height) + torch.arange(n)[:, None] * padded.shape[1]
+    columns = torch.arange(width).expand(n, width)
+    columns = left + torch.where(mirrored, columns.flip(1), columns)
+    pixels = (rows[:, :, None] * padded.shape[2] + columns[:, None, :]).flatten().to(x.device)
+    moved = padded.reshape(-1, channels).index_select(0, pixels)
+    return moved.view(n, height, width, channels).permute(0, 3, 1, 2)

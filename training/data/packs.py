@@ -1,49 +1,35 @@
-"""Packs: a whole data set in one .npz file, for copies that were gathered from single images.
+"""Packs: a whole data set in one .npz file.
 
 An array pack holds `x` with `y`, and marks its test records by `is_test`; or holds `x_train`, `y_train`, `x_test` and
-`y_test`. A JPEG pack holds the files' bytes: `body_train` with `offsets_train` of length n + 1, and `head_id_train`,
-which says of each record which header of `heads` (cut at `head_offsets`) goes before its body; the same for `test`.
-Either may name its classes (`class_names`), and its records' natural members (`domain` or `speaker`, with
-`domain_names` or `speaker_names`).
+`y_test`. A JPEG pack holds the files' bytes: `body_train` with `offsets_train` of length n + 1, and `head_id_train`, the index of
+the header in `heads` (cut at `head_offsets`) that precedes each record's body; likewise for `test`. Either may name its classes
+(`class_names`) and its records' natural members (`domain` or `speaker`, with `domain_names` or `speaker_names`).
 """
 
-from __future__ import annotations
-
 import io
-import zipfile
-import zlib
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from training.data.shelf import DataError, Images, Shelf, whole_numbers
+from training.data.folder import DAMAGED, DataError, DataFolder, Images, whole_numbers
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 _GROUPS = ("domain", "speaker")
-# Of the spoken digits, the publisher's test set is recordings 0 to 4 of each speaker and digit.
+# Spoken digits: the publisher's test set is recordings 0 to 4 of each speaker and digit.
 _FIRST_TRAINING_INDEX = 5
-# What numpy, zipfile and Pillow raise over files that are empty, cut off or something else.
-_DAMAGED = (OSError, EOFError, KeyError, ValueError, TypeError, IndexError, zipfile.BadZipFile, zlib.error)
 
 
-def read_pack(shelf: Shelf, name: str) -> tuple[Images, Images]:
-    """The pack `name` in the data folder itself.
-
-    Raises:
-        DataError: if it is not there, has another checksum, or is no pack.
-    """
-    path = shelf.root / name
+def read_pack(folder: DataFolder, name: str) -> tuple[Images, Images]:
+    """Read the pack `name` from the data folder. Raises DataError if it is missing, damaged or has another checksum."""
+    path = folder.root / name
     if not path.is_file():
         raise DataError(
-            f"{name} is not in {shelf.root}: docs/training.md says what a pack holds and how to make one"
+            f"{name} is not in {folder.root}: docs/training.md says what a pack holds and how to make one"
         )
-    shelf.verify(path)
+    folder.verify(path)
     try:
         # Arrays of objects would be pickles: they are refused.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -55,8 +41,10 @@ def read_pack(shelf: Shelf, name: str) -> tuple[Images, Images]:
         whole = _images(arrays, "")
         held = _held(arrays)
         return whole.where(~held), whole.where(held)
-    except _DAMAGED as error:
-        raise _no_pack(path, error) from error
+    except DAMAGED as error:
+        raise DataError(
+            f"{path} is no pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
+        ) from error
 
 
 def _held(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -108,9 +96,3 @@ def _of_one_length(
 
 def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
     return tuple(map(str, arrays[key])) if key in arrays else ()
-
-
-def _no_pack(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path} is no pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
-    )

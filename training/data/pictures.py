@@ -1,11 +1,10 @@
-"""Data sets of one image file each: TinyImageNet, CINIC-10, PACS, Office-Home, HAM10000."""
+"""Data sets with one file per image: TinyImageNet, CINIC-10, PACS, Office-Home, HAM10000."""
 
 from __future__ import annotations
 
 import csv
 import io
 import zipfile
-import zlib
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from training.data.shelf import DataError, Images, Shelf
+from training.data.folder import DataError, DataFolder, Images
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ _CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 
 class _Place(Protocol):
-    """What a folder and a folder in a zip archive have in common."""
+    """A folder, or a folder in a zip archive."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +36,7 @@ class _Place(Protocol):
 
 @dataclass(frozen=True)
 class _Zipped:
-    """A file or folder in an archive, whose names were grouped by folder once: `zipfile.Path` goes through all of them for each folder."""
+    """A file or folder in an archive, with names grouped by folder: `zipfile.Path` would scan all names for each folder."""
 
     archive: zipfile.ZipFile
     inside: Mapping[str, Sequence[str]]
@@ -60,28 +59,26 @@ class _Zipped:
         return replace(self, path=f"{self.path}/{name}")
 
     def iterdir(self) -> Iterable[_Zipped]:
-        """Its files, without folders."""
+        """Iterate over files, without folders."""
         return (replace(self, path=name) for name in self.inside.get(self.path, ()))
 
     def read_bytes(self) -> bytes:
         return self.archive.read(self.path)
 
 
-def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
-    """tiny-imagenet-200.zip, or the folder that it unpacks to; its validation images are the test.
+def read_tinyimagenet(folder: DataFolder) -> tuple[Images, Images]:
+    """Read tiny-imagenet-200.zip, or the folder it unpacks to; the validation images are the test set.
 
-    Classes are numbered in the order of `wnids.txt`, as the publisher has them, and named by their WordNet ids.
+    Classes are numbered in the order of `wnids.txt` and named by their WordNet ids.
     """
     root: _Place
-    if (shelf.folder / "tiny-imagenet-200").is_dir():
-        root = shelf.folder / "tiny-imagenet-200"
+    if (folder.path / "tiny-imagenet-200").is_dir():
+        root = folder.path / "tiny-imagenet-200"
     else:
-        path = shelf.one_of("tiny-imagenet-200.zip")
-        try:
+        path = folder.one_of("tiny-imagenet-200.zip")
+        with folder.reading(path):
             root = _Zipped.of(path, "tiny-imagenet-200")
-        except zipfile.BadZipFile as error:
-            raise shelf.broken(path, str(error)) from error
-    try:
+    with folder.reading(folder.path):
         names = (root / "wnids.txt").read_bytes().decode().split()
         label = {name: i for i, name in enumerate(names)}
         found = {name: _files(root / "train" / name / "images") for name in names}
@@ -90,63 +87,59 @@ def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
         train = _images(
             [file for files in found.values() for file in files],
             [label[name] for name, files in found.items() for _ in files],
-            shelf.side,
+            folder.side,
         )
         test = _images(
             [root / "val" / "images" / file for file, _ in held],
             [label[name] for _, name in held],
-            shelf.side,
+            folder.side,
         )
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise shelf.broken(shelf.folder, f"{type(error).__name__}: {error}") from error
     return train._replace(class_names=tuple(names)), test._replace(class_names=tuple(names))
 
 
-def read_cinic10(shelf: Shelf) -> tuple[Images, Images]:
-    """`train/CLASS/*.png` and `test/CLASS/*.png`, as CINIC-10.tar.gz unpacks; `valid` is left alone.
+def read_cinic10(folder: DataFolder) -> tuple[Images, Images]:
+    """Read `train/CLASS/*.png` and `test/CLASS/*.png`, as CINIC-10.tar.gz unpacks; `valid` is unused.
 
     Raises:
-        DataError: if a part is missing, or has other folders than the ten classes, whose numbers would be others then.
+        DataError: if a part is missing or its folders are not the ten classes, which would change their numbers.
     """
-    train, test = (_by_class(shelf, shelf.below(part), _CINIC10) for part in ("train", "test"))
+    train, test = (_by_class(folder, folder.below(part), _CINIC10) for part in ("train", "test"))
     return train, test
 
 
-def read_pacs(shelf: Shelf) -> tuple[Images, Images]:
-    """`DOMAIN/CLASS/*`: art_painting, cartoon, photo, sketch; 40 of each class and domain are held out.
+def read_pacs(folder: DataFolder) -> tuple[Images, Images]:
+    """Read `DOMAIN/CLASS/*` of art_painting, cartoon, photo and sketch; hold out 40 of each class and domain.
 
-    FedUV holds out as many at random (Son et al. 2024, §4.1); which ones follows from a fixed seed here.
+    FedUV holds out as many at random (Son et al. 2024, §4.1); here a fixed seed draws them.
     """
-    return _domains(shelf, ("art_painting", "cartoon", "photo", "sketch"), 40)
+    return _domains(folder, ("art_painting", "cartoon", "photo", "sketch"), 40)
 
 
-def read_office_home(shelf: Shelf) -> tuple[Images, Images]:
-    """`DOMAIN/CLASS/*`: Art, Clipart, Product, Real World; 7 of each class and domain are held out, as in FedUV."""
-    return _domains(shelf, ("Art", "Clipart", "Product", "Real World"), 7)
+def read_office_home(folder: DataFolder) -> tuple[Images, Images]:
+    """Read `DOMAIN/CLASS/*` of Art, Clipart, Product and Real World; hold out 7 of each class and domain, as FedUV does."""
+    return _domains(folder, ("Art", "Clipart", "Product", "Real World"), 7)
 
 
-def read_ham10000(shelf: Shelf) -> tuple[Images, Images]:
-    """HAM10000_metadata with the two folders of images (Tschandl et al. 2018); a group is the `dataset` column's source.
+def read_ham10000(folder: DataFolder) -> tuple[Images, Images]:
+    """Read HAM10000_metadata and the two folders of images (Tschandl et al. 2018); groups are the `dataset` column.
 
-    About a fifth of each source is held out. Images of one lesion stay together, for several show the same one.
+    About a fifth of each source is held out. Images of one lesion stay together.
     """
-    path = shelf.one_of("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
+    path = folder.one_of("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
     text = path.read_text("utf-8")
     rows = list(csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in text.partition("\n")[0] else ","))
     if not rows or not {"lesion_id", "image_id", "dx", "dataset"} <= rows[0].keys():
-        raise shelf.broken(
+        raise folder.broken(
             path, "it lacks one of the columns lesion_id, image_id, dx, dataset (newer copies have them)"
         )
-    places = [shelf.below(f"HAM10000_images_part_{part}") for part in (1, 2)]
+    places = [folder.below(f"HAM10000_images_part_{part}") for part in (1, 2)]
     files = {file.stem: file for place in places for file in place.glob("*.jpg")}
     if absent := [row["image_id"] for row in rows if row["image_id"] not in files]:
-        raise shelf.missing(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
+        raise folder.missing(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
     classes, sources = (sorted({row[key] for row in rows}) for key in ("dx", "dataset"))
     labels = [classes.index(row["dx"]) for row in rows]
-    try:
-        images = _images([files[row["image_id"]] for row in rows], labels, shelf.side)
-    except (OSError, ValueError) as error:
-        raise shelf.broken(shelf.folder, str(error)) from error
+    with folder.reading(folder.path):
+        images = _images([files[row["image_id"]] for row in rows], labels, folder.side)
     images = images._replace(
         groups=np.array([sources.index(row["dataset"]) for row in rows]),
         class_names=tuple(classes),
@@ -170,13 +163,13 @@ def _hold_lesions(lesions: Sequence[str], groups: npt.NDArray[np.int64] | None) 
     return held
 
 
-def _domains(shelf: Shelf, domains: Sequence[str], held_out: int) -> tuple[Images, Images]:
-    parts = [_by_class(shelf, shelf.below(domain)) for domain in domains]
+def _domains(folder: DataFolder, domains: Sequence[str], held_out: int) -> tuple[Images, Images]:
+    parts = [_by_class(folder, folder.below(domain)) for domain in domains]
     names = parts[0].class_names
     for domain, part in zip(domains, parts, strict=True):
         if part.class_names != names:
             raise DataError(
-                f"{shelf.folder / domain} has the classes {part.class_names}, {domains[0]} has {names}"
+                f"{folder.path / domain} has the classes {part.class_names}, {domains[0]} has {names}"
             )
     images = Images(
         np.concatenate([part.x for part in parts]),
@@ -191,7 +184,7 @@ def _domains(shelf: Shelf, domains: Sequence[str], held_out: int) -> tuple[Image
 
 
 def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """Marks `count` records of each class in each group, drawn from a fixed seed; of a smaller cell half its records."""
+    """Mark `count` records of each class in each group, drawn from a fixed seed, but at most half of them."""
     rng, held = np.random.default_rng(_TEST_SEED), np.zeros(len(y), dtype=bool)
     for group in np.unique(groups):
         for label in np.unique(y):
@@ -200,19 +193,17 @@ def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int
     return held
 
 
-def _by_class(shelf: Shelf, folder: Path, known: tuple[str, ...] | None = None) -> Images:
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+def _by_class(folder: DataFolder, place: Path, known: tuple[str, ...] | None = None) -> Images:
+    names = sorted(entry.name for entry in place.iterdir() if entry.is_dir())
     if known is not None and names and (differ := set(names) ^ set(known)):
-        raise shelf.broken(
-            folder, f"its folders are not the {len(known)} classes: {', '.join(sorted(differ))}"
+        raise folder.broken(
+            place, f"its folders are not the {len(known)} classes: {', '.join(sorted(differ))}"
         )
-    found = [(file, label) for label, name in enumerate(names) for file in _files(folder / name)]
+    found = [(file, label) for label, name in enumerate(names) for file in _files(place / name)]
     if not found:
-        raise shelf.missing(f"{folder.name}/CLASS/*.jpg or *.png")
-    try:
-        images = _images([file for file, _ in found], [label for _, label in found], shelf.side)
-    except (OSError, ValueError) as error:
-        raise shelf.broken(folder, str(error)) from error
+        raise folder.missing(f"{place.name}/CLASS/*.jpg or *.png")
+    with folder.reading(place):
+        images = _images([file for file, _ in found], [label for _, label in found], folder.side)
     return images._replace(class_names=tuple(names))
 
 

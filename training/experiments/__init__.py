@@ -1,5 +1,6 @@
-"""Experiments as files: every row of the papers' main tables, each with a small variant that two cores finish in minutes."""
+"""Experiment files, and runs of them."""
 
+from training.experiments.choices import ConfigError
 from training.experiments.config import (
     Experiment,
     load_experiment,
@@ -8,14 +9,13 @@ from training.experiments.config import (
     shipped,
     variants,
 )
-from training.experiments.errors import ConfigError
-from training.experiments.running import Finished, Prepared, diverged, prepare, run
+from training.experiments.running import FinishedRun, PreparedData, diverged, prepare, run
 
 __all__ = [
     "ConfigError",
     "Experiment",
-    "Finished",
-    "Prepared",
+    "FinishedRun",
+    "PreparedData",
     "diverged",
     "load_experiment",
     "merged",

@@ -1,15 +1,16 @@
-"""A choice in a file, `"fedprox"` or `{ name = "fedprox", mu = 0.01 }`, and the registries that it picks from."""
+"""A choice in an experiment file, `"fedprox"` or `{ name = "fedprox", mu = 0.01 }`, and what it can name."""
 
-from __future__ import annotations
-
+import json
+import sys
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model, validate_call
+import numpy as np
+from pydantic import ConfigDict, ValidationError, create_model
 
-from training.experiments.errors import ConfigError
+from training.data import Dataset
 from training.heads import (
     LearnedHead,
     NormalisedHead,
@@ -21,101 +22,121 @@ from training.heads import (
     unbiased_head,
     uniform_head,
 )
-from training.recipe import HeadFactory
-from training.schedules import Constant, Cosine, MultiStep, Schedule
+from training.partition import (
+    Partition,
+    dirichlet_partition,
+    iid_partition,
+    natural_partition,
+    quantity_partition,
+    shard_partition,
+)
+from training.recipe import Constant, Cosine, HeadFactory, MultiStep, Schedule
 
 T = TypeVar("T")
 Choice = str | dict[str, Any]
+Deal = Callable[[Dataset, np.random.Generator], Partition]
 
 
-def learned(*, bias: bool = True) -> HeadFactory:
-    """The usual one."""
+class ConfigError(ValueError):
+    """An invalid choice; the message names the valid ones."""
+
+
+def _learned(*, bias: bool = True) -> HeadFactory:
     return LearnedHead if bias else unbiased_head
 
 
-def orthonormal(*, scale: float = 1.0) -> HeadFactory:
-    """SphereFed's, times a temperature."""
+def _orthonormal(*, scale: float = 1.0) -> HeadFactory:
     return orthonormal_head if scale == 1 else Orthonormal(scale)
 
 
-def simplex(*, scale: float = 1.0) -> HeadFactory:
-    """FedETF's, its class vectors of length β = `scale`."""
-    return Simplex(scale)
-
-
-def tammes(*, steps: int = 1000, lr: float = 0.1) -> HeadFactory:
-    """Pushed apart by SGD."""
-    return Tammes(steps, lr)
-
-
-def constant() -> Schedule:
-    """η in every round."""
-    return Constant()
-
-
-def cosine() -> Schedule:
-    """Half a cosine over the rounds."""
-    return Cosine()
-
-
-def multi_step(*, milestones: tuple[int, ...], gamma: float = 0.1) -> Schedule:
-    """Times γ at each milestone."""
-    return MultiStep(milestones, gamma)
-
-
 HEADS: dict[str, Callable[..., HeadFactory]] = {
-    "learned": learned,
+    "learned": _learned,
     "normalised": lambda: NormalisedHead,
     "random": lambda: random_head,
     "uniform": lambda: uniform_head,
-    "orthonormal": orthonormal,
-    "simplex": simplex,
-    "tammes": tammes,
+    "orthonormal": _orthonormal,
+    "simplex": Simplex,
+    "tammes": Tammes,
 }
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "cosine": cosine,
-    "multi-step": multi_step,
+    "constant": Constant,
+    "cosine": Cosine,
+    "multi-step": MultiStep,
+}
+
+
+def _dirichlet(*, members: int, alpha: float, min_size: int = 10) -> Deal:
+    return lambda data, rng: dirichlet_partition(data.y.numpy(), members, alpha, rng, min_size=min_size)
+
+
+def _iid(*, members: int) -> Deal:
+    return lambda data, rng: iid_partition(data.y.numpy(), members, rng)
+
+
+def _shards(*, members: int, classes: int, records: int | None = None) -> Deal:
+    return lambda data, rng: shard_partition(data.y.numpy(), members, classes, rng, per_class=records)
+
+
+def _quantity(*, members: int, beta: float, min_size: int = 10) -> Deal:
+    return lambda data, rng: quantity_partition(data.y.numpy(), members, beta, rng, min_size=min_size)
+
+
+def _natural(*, min_size: int = 10, members: int | None = None) -> Deal:
+    """Deal to the writers, speakers or domains that the records came from, or to `members` of them, drawn at random."""
+
+    def deal(data: Dataset, rng: np.random.Generator) -> Partition:
+        groups = None if data.groups is None else data.groups.numpy()
+        whole = natural_partition(data.y.numpy(), groups, min_size=min_size)
+        if members is None:
+            return whole
+        if members > len(whole):
+            raise ValueError(f"there are {len(whole)} natural members, not {members}")
+        drawn = np.sort(rng.choice(len(whole), members, replace=False))
+        return Partition.of([whole.members[k] for k in drawn], data.y.numpy())
+
+    return deal
+
+
+DEALS: dict[str, Callable[..., Deal]] = {
+    "dirichlet": _dirichlet,
+    "iid": _iid,
+    "natural": _natural,
+    "quantity": _quantity,
+    "shards": _shards,
 }
 
 
 def chosen(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str) -> T:
-    """What a choice makes.
+    """Make what a choice names.
 
     Raises:
-        ConfigError: it names nothing in the registry, an option that there isn't, or a value that an option can't have.
+        ConfigError: the name or an option is unknown, or an option's value is invalid.
     """
     options = {} if isinstance(choice, str) else dict(choice)
     name = choice if isinstance(choice, str) else options.pop("name", None)
-    return called(registry, name, options, where)
-
-
-def called(
-    registry: Mapping[str, Callable[..., T]], name: object, options: Mapping[str, Any], where: str
-) -> T:
-    """The named maker's result under these options.
-
-    Raises:
-        ConfigError: as `chosen`.
-    """
     make = maker(registry, name, where)
-    check_options(make, str(name), options, where)
-    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(make)
+    values = check_options(make, str(name), options, where)
     try:
-        return checked(**options)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        option = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{where}: {name}'s {option}: {first['msg']}") from error
+        return make(**values)
     except ValueError as error:
         raise ConfigError(f"{where}: {name}'s {error}") from error
 
 
-def check_options(make: Callable[..., Any], name: str, options: Mapping[str, Any], where: str) -> None:
-    """Refuse options that a maker does not have, or lacks.
+def maker(registry: Mapping[str, T], name: object, where: str) -> T:
+    """Look up a name. Raises ConfigError if the registry does not have it."""
+    if not isinstance(name, str) or name not in registry:
+        told = "a table needs a `name`" if name is None else f"there is no {name!r}"
+        raise ConfigError(f"{where}: {told}; it is one of {', '.join(sorted(registry))}")
+    return registry[name]
+
+
+def check_options(
+    make: Callable[..., Any], name: str, options: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """Check options against a maker's signature and return their values; text is not converted to numbers.
 
     Raises:
-        ConfigError: the first of them, and which there are.
+        ConfigError: the first option that is unknown, missing or of another type.
     """
     takes = {
         each.name: each
@@ -128,37 +149,14 @@ def check_options(make: Callable[..., Any], name: str, options: Mapping[str, Any
     for option, parameter in takes.items():
         if parameter.default is Parameter.empty and option not in options:
             raise ConfigError(f"{where}: {name} needs the option {option!r}")
-
-
-def check_later(
-    registry: Mapping[str, Callable[..., Any]], name: str, options: Mapping[str, Any], where: str
-) -> None:
-    """Refuse what cannot be called later, when training is done: `called` sees to its own.
-
-    Raises:
-        ConfigError: as `called`; values are of their option's type as they stand, with no text for a number.
-    """
-    make = maker(registry, name, where)
-    check_options(make, name, options, where)
-    takes = {each.name: each for each in signature(make).parameters.values() if each.name in options}
-    written = {option: parameter.annotation for option, parameter in takes.items()}
-    # Of these options alone: what else a maker takes may be imported for type checkers only.
-    types = get_type_hints(SimpleNamespace(__annotations__=written), make.__globals__, include_extras=True)
+    written = SimpleNamespace(__annotations__={option: takes[option].annotation for option in options})
+    # Hints of these options only: the other parameters' types may be imported for type checkers only.
+    types = get_type_hints(written, vars(sys.modules[make.__module__]), include_extras=True)
     fields: dict[str, Any] = {option: (kind, ...) for option, kind in types.items()}
+    model = create_model(name, __config__=ConfigDict(strict=True), **fields)
     try:
-        create_model(name, __config__=ConfigDict(strict=True), **fields).model_validate(dict(options))
+        # As JSON, so that a list may be a tuple although types are strict.
+        return dict(model.model_validate_json(json.dumps(options)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ConfigError(f"{where}: {name}'s {first['loc'][0]}: {first['msg']}") from error
-
-
-def maker(registry: Mapping[str, T], name: object, where: str) -> T:
-    """What a registry has under a name.
-
-    Raises:
-        ConfigError: nothing.
-    """
-    if not isinstance(name, str) or name not in registry:
-        told = "a table needs a `name`" if name is None else f"there is no {name!r}"
-        raise ConfigError(f"{where}: {told}; it is one of {', '.join(sorted(registry))}")
-    return registry[name]

@@ -1,7 +1,7 @@
-"""An experiment's file: TOML to choices that were checked, and choices to a recipe.
+"""Experiment files: TOML to checked choices, and choices to a recipe.
 
-A file may extend another one, shipped or beside it, and hold variants: tables laid over what they start from, key by key. A
-choice of an algorithm, a head, a schedule, a deal or a model takes the whole place of the one below it.
+A file may extend an installed one or one beside it, and hold variants: tables that override the base, key by key. A
+choice of an algorithm, a head, a schedule, a deal or a model replaces the whole choice of the base.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from training.algorithms import ALGORITHMS, LOCAL, Algorithm
 from training.calibrating import CALIBRATIONS
 from training.data import Dataset
-from training.experiments.choices import HEADS, SCHEDULES, Choice, check_later, chosen, maker
-from training.experiments.dealing import DEALS
-from training.experiments.errors import ConfigError
-from training.losses import LOSSES
+from training.experiments.choices import (
+    DEALS,
+    HEADS,
+    SCHEDULES,
+    Choice,
+    ConfigError,
+    check_options,
+    chosen,
+    maker,
+)
 from training.models import ARCHITECTURES, ExtractorConfig
 from training.personal import METHODS
-from training.recipe import Recipe
+from training.recipe import LOSSES, Recipe
 
-# Tables for one of several things: another choice has other options, so it takes the whole place.
+# Tables that name one of several things: another name has other options, so the whole table is replaced.
 _CHOICES = frozenset({"algorithm", "head", "schedule", "deal", "model"})
 
 
@@ -35,7 +41,7 @@ class _Table(BaseModel):
 
 
 def _wanted(methods: object) -> object:
-    """A table of methods without those that are `false`: what a file lays over another can so take one away."""
+    """Drop methods that are `false`, by which a file removes one of those it extends."""
     if not isinstance(methods, Mapping):
         return methods
     return {name: options for name, options in methods.items() if options is not False}
@@ -48,14 +54,14 @@ class DataChoice(_Table):
     """Which records.
 
     Attributes:
-        name: as `training.data.load_dataset` knows it.
-        side: pixels that images are brought to; None for the publisher's.
-        train_records: so many of the training records, with the classes' shares; all where None.
-        watched: so many of the test records are what the history follows, to save time; final figures are over all of them.
-        pooled: put the test records among the training ones, as personalised evaluation does.
-        checked: hold files against their checksums; false for a pack of one's own.
-        stands_in_for: the paper's data set where this is another.
-        note: what else differs from the paper's records.
+        name: as in `training.data.load_dataset`.
+        side: pixels to resize images to; None for the publisher's size.
+        train_records: training records to draw, with the classes' shares; None for all.
+        watched: test records in the history, to save time; final figures use all.
+        pooled: add the test records to the training records, as personalised evaluation does.
+        checked: check files against their checksums; false for your own pack.
+        stands_in_for: the paper's data set if this is another.
+        note: other differences from the paper's records.
     """
 
     name: str = "digits"
@@ -69,18 +75,18 @@ class DataChoice(_Table):
 
 
 class ModelChoice(_Table):
-    """An architecture and its own options."""
+    """An architecture and its options."""
 
     architecture: str
     options: dict[str, int | str] = Field(default_factory=dict)
 
 
 class TrainingChoice(_Table):
-    """A `Recipe` in words: every choice but data, model and seed.
+    """A `Recipe` in words: every choice except data, model and seed.
 
     Attributes:
         algorithm: one of `ALGORITHMS`.
-        also: further algorithms, of `LOCAL`, of which the terms are added.
+        also: algorithms of `LOCAL` whose terms are added.
         head: one of `HEADS`.
         loss: one of `LOSSES`.
         schedule: one of `SCHEDULES`.
@@ -103,11 +109,7 @@ class TrainingChoice(_Table):
     calibrate_every: int | None = Field(default=None, ge=1)
 
     def whole_algorithm(self) -> Algorithm:
-        """`algorithm` with the terms of `also`.
-
-        Raises:
-            ConfigError: a choice that is none, or a further one that its terms alone are not.
-        """
+        """Make `algorithm` with the terms of `also`. Raises ConfigError if a choice is invalid or `also` has a server's half."""
         algorithm = chosen(ALGORITHMS, self.algorithm, "training.algorithm")
         for also in self.also:
             terms = chosen(ALGORITHMS, also, "training.also").terms
@@ -128,8 +130,8 @@ class PersonalChoice(_Table):
     """Evaluation on members' own records.
 
     Attributes:
-        keep_back: the share that each keeps back.
-        methods: of `training.personal.METHODS`, with options; false leaves out one of what is extended.
+        keep_back: the share of its records that each member keeps back.
+        methods: of `training.personal.METHODS`, with options; false removes one of the extended file.
     """
 
     keep_back: float = Field(default=0.25, gt=0, lt=1)
@@ -137,19 +139,19 @@ class PersonalChoice(_Table):
 
 
 class Experiment(_Table):
-    """One experiment, whatever its seed.
+    """One experiment, for any seed.
 
     Attributes:
-        name: the file's, and the variant's after a slash; of several, a plus between them.
-        method: how tables call it.
-        paper_row: the papers' row that it is held against, as `python -m training.report` names them.
-        scale: in what it is smaller than the paper's run.
+        name: the file's name, and the variants' after a slash, joined by a plus.
+        method: its name in tables.
+        paper_row: the papers' row to compare with (`research/tables`).
+        scale: how it is smaller than the paper's run.
         data: the records.
-        deal: who holds what, one of `training.experiments.dealing.DEALS`.
+        deal: the partition, one of `DEALS`.
         model: the extractor.
         training: everything else about the training.
-        calibrate: heads fitted afterwards, of `training.calibrating.CALIBRATIONS`, with their options; false leaves one out.
-        personal: whether and how members are evaluated on their own records.
+        calibrate: heads fitted afterwards, of `training.calibrating.CALIBRATIONS`, with their options; false removes one.
+        personal: evaluation of members on their own records.
     """
 
     name: str
@@ -164,11 +166,7 @@ class Experiment(_Table):
     personal: PersonalChoice | None = None
 
     def recipe(self, data: Dataset, seed: int) -> Recipe:
-        """What trains on these records.
-
-        Raises:
-            ConfigError: a choice that is none.
-        """
+        """Make the recipe for these records. Raises ConfigError if a choice is invalid."""
         choice = self.training
         algorithm = choice.whole_algorithm()
         settings = choice.model_dump(exclude={"algorithm", "also", "head", "loss", "schedule"})
@@ -182,7 +180,7 @@ class Experiment(_Table):
                 seed=seed,
                 **settings,
             )
-            algorithm.aggregation.start(recipe.build(data.classes))  # refuses heads that it can't do with
+            algorithm.aggregation.start(recipe.build(data.classes))  # refuses unsuitable heads
         except ConfigError:
             raise
         except ValueError as error:
@@ -190,11 +188,7 @@ class Experiment(_Table):
         return recipe
 
     def check(self) -> None:
-        """Find a wrong choice before any data is read.
-
-        Raises:
-            ConfigError: what is wrong, and what would be allowed.
-        """
+        """Check choices before any data is read. Raises ConfigError, which says what is allowed."""
         maker(ARCHITECTURES, self.model.architecture, "model.architecture")
         self.training.whole_algorithm()
         chosen(HEADS, self.training.head, "training.head")
@@ -206,33 +200,33 @@ class Experiment(_Table):
             )
         maker(LOSSES, self.training.loss, "training.loss")
         for kind, options in self.calibrate.items():
-            check_later(CALIBRATIONS, kind, options, "calibrate")
+            check_options(maker(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_later(METHODS, method, options, "personal.methods")
+            check_options(maker(METHODS, method, "personal.methods"), method, options, "personal.methods")
 
 
 def shipped() -> dict[str, tuple[str, ...]]:
-    """The experiments that come with the package, by name, each with its variants."""
+    """Return the installed experiments by name, each with its variants."""
     return {name: variants(name) for name in sorted(_shipped_files())}
 
 
 def variants(name: str | Path) -> tuple[str, ...]:
-    """What an experiment's file calls its variants, those that it extends included."""
+    """Return the variants of an experiment file, including inherited ones."""
     return tuple(_layers(name)[1])
 
 
 def load_experiment(
     name: str | Path, variant: str | Sequence[str] | None = None, changes: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """An experiment from a file, or from those that come with the package.
+    """Load an experiment.
 
     Args:
-        name: a shipped experiment's name, or a path that ends in .toml.
-        variant: one of the file's, or several, each laid over those before it; the paper's own settings where None.
-        changes: further tables laid over it.
+        name: a path that ends in .toml, or an installed experiment's name.
+        variant: a variant of the file, or several, of which later ones override earlier ones; None for the file's own settings.
+        changes: tables that override the file.
 
     Raises:
-        ConfigError: there is no such file or variant, it is no TOML, or it holds a choice that is none.
+        ConfigError: there is no such file or variant, or it is invalid.
     """
     table, available = _layers(name)
     wanted = tuple(dict.fromkeys((variant,) if isinstance(variant, str) else variant or ()))
@@ -255,11 +249,7 @@ def load_experiment(
 
 
 def parse_change(text: str) -> dict[str, Any]:
-    """`training.rounds=3` as the table that it stands for; the value is TOML, or else a string.
-
-    Raises:
-        ConfigError: it has no equals sign.
-    """
+    """Parse `training.rounds=3` to nested tables; the value is TOML, or else a string. Raises ConfigError without "="."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"{text!r} is no change; write a key, =, and a value, such as training.rounds=3")
@@ -274,7 +264,7 @@ def parse_change(text: str) -> dict[str, Any]:
 
 
 def merged(*changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over one another, the last on top."""
+    """Merge tables; later ones override earlier ones."""
     result: dict[str, Any] = {}
     for change in changes:
         result = _over(result, change)
@@ -282,9 +272,9 @@ def merged(*changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Variants laid over one another. Other records have nothing of those that an earlier one named, such as what they stand in for."""
+    """Merge variants. One that names other records drops what earlier ones said about theirs, such as `stands_in_for`."""
     result: dict[str, Any] = {}
-    after: list[str] = []  # those since the last one that says in what it is smaller
+    after: list[str] = []  # variants since the last one with a scale
     for name, own in wanted.items():
         data = own.get("data")
         if isinstance(data, Mapping) and "name" in data:

@@ -1,10 +1,10 @@
-"""One experiment under one seed: data, partition, training, calibrations, and the result's file."""
+"""One experiment under one seed: data, partition, training, calibrations, result."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,26 +13,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.calibrating import Held, calibrate
+from training.calibrating import MemberFeatures, calibrate
 from training.data import Dataset, Split, load_dataset, stratified
 from training.evaluate import accuracy_by_class, extract_features, head_logits
-from training.experiments.analysing import analysed
-from training.experiments.choices import chosen
+from training.experiments.choices import DEALS, ConfigError, chosen
 from training.experiments.config import Experiment
-from training.experiments.dealing import DEALS
-from training.experiments.errors import ConfigError
 from training.federated import DivergedError, Trained, train
 from training.hardware import CPU, Hardware
 from training.partition import Partition
 from training.personal import OwnRecords, keep_back, personal_accuracies
 from training.results import (
     Calibration,
-    Cost,
     Data,
     Deal,
     Diverged,
     Environment,
-    Result,
+    RunCost,
+    RunResult,
     lines,
     per_class,
 )
@@ -42,13 +39,13 @@ from training.workers import of_all
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """What a seed makes of an experiment's data.
+class PreparedData:
+    """An experiment's data under a seed.
 
     Attributes:
-        data: records to train on, and those held out.
-        partition: who trains on which.
-        kept_back: what members keep back of their own, where they are evaluated on it.
+        data: training and test records.
+        partition: which records each member trains on.
+        kept_back: records that members keep back for personalised evaluation.
     """
 
     data: Split
@@ -57,28 +54,38 @@ class Prepared:
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
-    """A run and its result."""
+class FinishedRun:
+    """A run and its result.
+
+    Attributes:
+        trained: the model and its history.
+        prepared: the records and their partition.
+        result: the content of the result file.
+        predicted: predicted classes of the test records, (n,), by head: "none" is the trained head.
+    """
 
     trained: Trained
-    prepared: Prepared
-    result: Result
+    prepared: PreparedData
+    result: RunResult
+    predicted: Mapping[str, npt.NDArray[np.int64]]
 
 
-def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Prepared:
+def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> PreparedData:
     """Read an experiment's records and deal them.
 
     Args:
         experiment: the choices.
-        seed: of the deal, and of the digits' test split. Which records are left out of a smaller set does not depend on it.
+        seed: of the deal, and of the digits' test split. A smaller training set does not depend on it.
         folder: the data folder.
 
     Raises:
-        DataError: the records aren't there.
-        ConfigError: they can't be dealt like that.
+        DataError: the records are missing.
+        ConfigError: they cannot be dealt as chosen.
     """
     choice = experiment.data
-    split = seed if choice.name == "digits" else 0  # no other set is split by it: several seeds read it once
+    split = (
+        seed if choice.name == "digits" else 0
+    )  # other sets have a fixed split: several seeds read them once
     data = _read(choice.name, folder, choice.side, split, checked=choice.checked)
     if choice.pooled:
         data = Split(_pooled(data), data.test)
@@ -86,16 +93,16 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
     try:
         partition = chosen(DEALS, experiment.deal, "deal")(data.train, generator(seed, Stream.PARTITION))
         if experiment.personal is None:
-            return Prepared(data, partition)
+            return PreparedData(data, partition)
         kept_back = keep_back(partition, data.train.y.numpy(), experiment.personal.keep_back, seed)
-        if choice.pooled:  # the publisher's test records are among those that members train on
+        if choice.pooled:  # the publisher's test records are among the training records
             held_out = np.concatenate(kept_back.test.members)
             data = Split(data.train, data.train.subset(torch.from_numpy(held_out)))
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"deal: {error}") from error
-    return Prepared(data, kept_back.train, kept_back)
+    return PreparedData(data, kept_back.train, kept_back)
 
 
 def run(
@@ -104,27 +111,23 @@ def run(
     *,
     folder: Path | None = None,
     snapshot: Path | None = None,
-    snapshot_every: int = 1,
     workers: int = 1,
     hardware: Hardware = CPU,
     progress: Callable[[RoundRecord], None] | None = None,
-    analyses: bool = False,
-) -> Finished:
+) -> FinishedRun:
     """Train, calibrate and evaluate.
 
     Args:
         experiment: the choices.
-        seed: of everything.
+        seed: of all random draws.
         folder: the data folder.
-        snapshot: where the run is kept between rounds, and taken up again.
-        snapshot_every: rounds from one snapshot to the next.
+        snapshot: the file that keeps the run between rounds, and from which it resumes.
         workers: processes that train members.
         hardware: where members train.
         progress: called with each round's record.
-        analyses: whether the result holds what the pictures show, for one more local training of every member, which no cost counts.
 
     Raises:
-        ConfigError, DataError, ResumeError, DivergedError: as their makers say.
+        ConfigError, DataError, ResumeError, DivergedError: see `prepare` and `train`.
     """
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
@@ -145,12 +148,13 @@ def run(
         workers=workers,
         hardware=hardware,
         snapshot=snapshot,
-        snapshot_every=snapshot_every,
     )
     classifier = trained.classifier
     personal = {}
     with hardware.lent(classifier):
-        held = Held.of(classifier, data.train, partition, seed=seed) if experiment.calibrate else None
+        held = (
+            MemberFeatures.of(classifier, data.train, partition, seed=seed) if experiment.calibrate else None
+        )
         z = extract_features(classifier, data.test.x)
         answers = head_logits(classifier, z).argmax(dim=1).numpy()
         if experiment.personal is not None and prepared.kept_back is not None:
@@ -160,7 +164,7 @@ def run(
                 )
     test, labels = z.numpy(), data.test.y.numpy()
     calibrations, predicted = _calibrations(experiment, held, test, labels)
-    result = Result(
+    result = RunResult(
         experiment=experiment.name,
         method=experiment.method,
         paper_row=experiment.paper_row,
@@ -174,8 +178,8 @@ def run(
         per_class=per_class(accuracy_by_class(answers, labels, data.test.classes)),
         calibrations=calibrations,
         personal=personal,
-        cost=Cost(
-            # Rounds that an interrupted process made count by their clocks; nobody knows its processor's.
+        cost=RunCost(
+            # Rounds of an interrupted process count by their wall-clock time; its CPU time is unknown.
             wall_s=time.perf_counter()
             - wall
             + sum(line.seconds for line in trained.history[: -len(made) or None]),
@@ -185,20 +189,7 @@ def run(
         ),
         environment=Environment.here(device=hardware.device),
     )
-    if analyses:
-        found, sweeps = analysed(
-            experiment,
-            trained,
-            data,
-            partition,
-            {"none": answers, **predicted},
-            held,
-            test,
-            workers=workers,
-            hardware=hardware,
-        )
-        result = result.model_copy(update={"analyses": found, "sweeps": sweeps})
-    return Finished(trained, prepared, result)
+    return FinishedRun(trained, prepared, result, {"none": answers, **predicted})
 
 
 def diverged(
@@ -209,7 +200,7 @@ def diverged(
     folder: Path | None = None,
     hardware: Hardware = CPU,
 ) -> Diverged:
-    """What is left of a run that `run` ended by this error, for its file; the other arguments are that run's."""
+    """Make the result file's content for a run that ended in this error; the other arguments are the run's."""
     prepared = prepare(experiment, seed, folder)
     return Diverged(
         experiment=experiment.name,
@@ -225,35 +216,35 @@ def diverged(
     )
 
 
-def _data(experiment: Experiment, prepared: Prepared) -> Data:
+def _data(experiment: Experiment, prepared: PreparedData) -> Data:
     choice = experiment.data
     note = "; ".join(filter(None, (choice.note, "" if choice.checked else "checksums not looked at")))
     return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=note)
 
 
-def _deal(experiment: Experiment, prepared: Prepared) -> Deal:
+def _deal(experiment: Experiment, prepared: PreparedData) -> Deal:
     deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
     return Deal.of(prepared.partition, deal.pop("name"), **deal)
 
 
 def _upload_bytes(trained: Trained) -> int:
-    """What a member sends in a round, without a calibration unless every round ends in one."""
+    """Return the bytes that a member sends in a round, without calibration unless every round ends in one."""
     plain = [line for line in trained.history if not trained.recipe.calibrates_after(line.round - 1)]
     return (plain or trained.history)[-1].upload_bytes
 
 
 def _processor_s() -> float:
-    """Processor seconds of this process and of those that it started and saw end."""
+    """Return CPU seconds of this process and of its children that ended."""
     return sum(os.times()[:4])
 
 
 def _calibrations(
     experiment: Experiment,
-    held: Held | None,
+    held: MemberFeatures | None,
     test: npt.NDArray[np.float32],
     labels: npt.NDArray[np.int64],
 ) -> tuple[tuple[Calibration, ...], dict[str, npt.NDArray[np.int64]]]:
-    """Each calibration, and what it takes the test records, features (n, l) and labels (n,), for, by kind."""
+    """Fit each calibration, and predict the test records, features (n, l) and labels (n,), by kind."""
     if held is None:
         return (), {}
     found, predicted = [], {}
@@ -283,7 +274,7 @@ def _pooled(data: Split) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _read(name: str, folder: Path | None, side: int | None, seed: int, *, checked: bool) -> Split:
-    # Some take minutes; whoever runs several seeds wants the same.
+    # Some take minutes, and several seeds share them.
     return load_dataset(name, folder, side=side, seed=seed, checksums=None if checked else {})
 
 

@@ -1,35 +1,27 @@
-"""An architecture by its name, as plain data that another process can build the same network from."""
+"""Architectures by name, and their configuration as plain data."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from training.models.feduv import feduv_cnn
+from training.data import Dataset
+from training.models.layers import Extractor
 from training.models.mobilenet import mobilenetv2
-from training.models.moon import moon_cnn
-from training.models.plain import cnn, convnet7, mlp
+from training.models.plain import cnn, convnet7, feduv_cnn, mlp, moon_cnn, vgg11, vgg13
 from training.models.resnet import resnet18, resnet50, senet18
-from training.models.vgg import vgg11, vgg13
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from training.data import Dataset
-    from training.models.base import Extractor
 
 
 @dataclass(frozen=True)
 class ExtractorConfig:
-    """What another process needs to build the same network, as plain data.
+    """Plain data from which any process builds the same network.
 
     Attributes:
         architecture: a name in `ARCHITECTURES`.
         shape: the input's (channels, height, width).
-        options: the architecture's own keyword arguments.
-        mean: each channel's mean in 0..1, which the network subtracts first; or none.
-        std: the same, standard deviation.
+        options: the architecture's keyword arguments.
+        mean: each channel's mean in 0..1, which the network subtracts; empty for none.
+        std: each channel's standard deviation, by which it divides.
     """
 
     architecture: str
@@ -40,20 +32,20 @@ class ExtractorConfig:
 
     @classmethod
     def of(cls, architecture: str, data: Dataset, **options: int | str) -> Self:
-        """The architecture for a data set's images, normalised by its published moments."""
+        """Configure an architecture for a data set's images, normalised by its published moments."""
         return cls(architecture, data.shape, options, data.mean, data.std)
 
     @property
     def preprocessing(self) -> str:
-        """What the network does to pixels before its first layer, in words that an extractor's digest covers."""
+        """How the network scales pixels, in words that an extractor's digest covers."""
         scaled = "bytes over 255"
         return f"{scaled}, less {self.mean}, over {self.std}" if self.mean else scaled
 
     def build(self) -> Extractor:
-        """A new network, initialised from torch's generator.
+        """Build a network, initialised from torch's generator.
 
         Raises:
-            ValueError: if no architecture has this name, it has no such option, or the input does not suit it.
+            ValueError: if the architecture or an option is unknown, or the input does not suit it.
         """
         if self.architecture not in ARCHITECTURES:
             known = ", ".join(sorted(ARCHITECTURES))

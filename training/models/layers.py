@@ -1,44 +1,83 @@
-"""The pieces that several architectures share: normalisation, a convolution with it, pooling, projectors."""
+"""The extractor, and the pieces that architectures share: normalisation, convolutions, pooling, projectors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from training.models.config import ExtractorConfig
 
 NORMS = ("group", "batch", "none")
 _CHANNELS_PER_GROUP, _MOST_GROUPS = 8, 32
 
 
-class BatchNorm1d(nn.BatchNorm1d):
-    """Batch normalisation of vectors that takes a batch of one record by its running statistics."""
+class Extractor(nn.Module):
+    """A network that ends in a feature vector.
+
+    Attributes:
+        dim: the length l of the feature vector.
+        layers: maps (n, channels, height, width) to (n, dim). Where it is sequential, its children are the layers
+            or blocks of the paper's table, in order.
+        config: set by `ExtractorConfig.build`.
+        mean: each channel's mean in 0..1, of shape (C, 1, 1), or None. Not part of the state.
+        std: each channel's standard deviation, likewise.
+    """
+
+    config: ExtractorConfig
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(self, layers: nn.Module, dim: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.dim = dim
+        self.expects((), ())
+
+    def expects(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        """Set each channel's moments in 0..1; empty for none."""
+        for name, values in (("mean", mean), ("std", std)):
+            moments = torch.tensor(values)[:, None, None] if values else None
+            self.register_buffer(name, moments, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x of shape (n, channels)."""
+        features: Tensor = self.layers(self.scaled(x))
+        return features
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Scale bytes to 0..1 and normalise by the moments. Images stay bytes until then, a quarter of the memory."""
+        if x.dtype == torch.uint8:
+            x = x.float().div_(255)
+        if self.mean is None or self.std is None:
+            return x
+        # One number per pixel in x's memory layout: CPUs vectorise nothing else.
+        mean, std = (torch.empty_like(x[:1]).copy_(moments) for moments in (self.mean, self.std))
+        return (x - mean).div_(std)
+
+
+class BatchNorm1d(nn.BatchNorm1d):
+    """Batch normalisation of vectors that normalises a single record by the running statistics."""
+
+    def forward(self, x: Tensor) -> Tensor:
         return _by_running_statistics(self, x) if self.training and _alone(x) else super().forward(x)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """Batch normalisation of maps that takes one single pixel by its running statistics."""
+    """Batch normalisation of maps that normalises a single pixel by the running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x of shape (n, channels, height, width)."""
         return _by_running_statistics(self, x) if self.training and _alone(x) else super().forward(x)
 
 
 def normalisation(norm: str, channels: int) -> nn.Module:
-    """The layer that follows a convolution of `channels` outputs.
+    """Make the normalisation layer for `channels` channels; ValueError unless `norm` is one of `NORMS`.
 
-    "group" is the default everywhere: batch statistics of one member's few classes are no statistics of the
-    federation (Hsieh et al. 2020). Groups hold eight channels or more, and there are 32 of them at the most (Wu and
-    He 2018), so that a map of one pixel keeps something to normalise by.
-
-    Raises:
-        ValueError: if `norm` is none of `NORMS`.
+    "group" is the default: batch statistics of one member's few classes do not represent the federation (Hsieh et
+    al. 2020). Groups hold at least eight channels, so that a map of one pixel can be normalised, and there are at most 32
+    (Wu and He 2018).
     """
     if norm == "group":
         return nn.GroupNorm(groups(channels), channels)
@@ -50,7 +89,7 @@ def normalisation(norm: str, channels: int) -> nn.Module:
 
 
 def groups(channels: int) -> int:
-    """The most groups, up to 32, that split `channels` evenly into groups of at least eight; else one."""
+    """Return the most groups, up to 32, that split `channels` evenly into groups of at least eight; else one."""
     fitting = (g for g in range(_MOST_GROUPS, 1, -1) if channels % g == 0)
     return next((g for g in fitting if channels // g >= _CHANNELS_PER_GROUP), 1)
 
@@ -66,9 +105,9 @@ def convolution(
     depthwise: bool = False,
     relu: bool = True,
 ) -> list[nn.Module]:
-    """A convolution, its normalisation and a ReLU; `padding` keeps the size at stride 1 where it isn't given.
+    """Make a convolution, its normalisation and a ReLU; the default padding keeps the size at stride 1.
 
-    The convolution has a bias only where no normalisation follows that would take it away again.
+    The convolution has a bias only without normalisation, which would remove it.
     """
     layers: list[nn.Module] = [
         nn.Conv2d(
@@ -87,12 +126,12 @@ def convolution(
 
 
 def pooled() -> list[nn.Module]:
-    """Each channel's mean over the whole map: the papers' last average pooling, whatever the input's size."""
+    """Average each channel over the whole map: the papers' last average pooling, at any input size."""
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 def projector(before: int, width: int) -> list[nn.Module]:
-    """FedUV's non-linear projector: twice a linear map, batch normalisation and ReLU (Son et al. 2024, §4.1)."""
+    """Make FedUV's projector: twice a linear map, batch normalisation and ReLU (Son et al. 2024, §4.1)."""
     layers: list[nn.Module] = []
     for inputs in (before, width):
         layers += [nn.Linear(inputs, width), BatchNorm1d(width), nn.ReLU()]
@@ -100,7 +139,7 @@ def projector(before: int, width: int) -> list[nn.Module]:
 
 
 def first_stride(shape: tuple[int, int, int], stride: int | None) -> int:
-    """The stride that halves large inputs early: SphereFed's TIN_S is 2 from 64 px on and 1 below (Dong et al. 2022, §F.1)."""
+    """Return `stride`, or SphereFed's TIN_S: 2 from 64 px on and 1 below (Dong et al. 2022, §F.1)."""
     return stride if stride is not None else 2 if min(shape[1:]) >= 64 else 1
 
 
@@ -109,7 +148,7 @@ def _alone(x: Tensor) -> bool:
 
 
 def _by_running_statistics(norm: BatchNorm1d | BatchNorm2d, x: Tensor) -> Tensor:
-    # One value a channel has no variance; torch refuses it.
+    # One value per channel has no variance; torch refuses it.
     return functional.batch_norm(
         x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
     )

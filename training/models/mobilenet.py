@@ -1,16 +1,8 @@
 """MobileNetV2 (Sandler et al. 2018) with the strides of small images (Dong et al. 2022, Table 14; Luo et al. 2021, Table 7)."""
 
-from __future__ import annotations
+from torch import Tensor, nn
 
-from typing import TYPE_CHECKING
-
-from torch import nn
-
-from training.models.base import Extractor
-from training.models.layers import convolution, first_stride, pooled
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from training.models.layers import Extractor, convolution, first_stride, pooled
 
 # Expansion, output channels, blocks and first stride of the seven stages; None: 2 from 64 px on, 1 below.
 _STAGES = (
@@ -26,7 +18,7 @@ _STEM, _DIM = 32, 1280
 
 
 class InvertedResidual(nn.Module):
-    """Widen by a 1×1 convolution, filter each channel by 3×3, narrow by 1×1; plus x where the shapes agree."""
+    """Widen by a 1×1 convolution, filter each channel by 3×3, narrow by 1×1; add x if the shapes agree."""
 
     def __init__(self, before: int, after: int, expansion: int, stride: int, norm: str) -> None:
         super().__init__()
@@ -40,7 +32,6 @@ class InvertedResidual(nn.Module):
         self.same = before == after and stride == 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, of shape (n, after, height / stride, width / stride)."""
         y: Tensor = self.branch(x)
         return x + y if self.same else y
 
@@ -48,8 +39,8 @@ class InvertedResidual(nn.Module):
 def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
     """Seventeen inverted residuals; 1,280 features. SphereFed has norm="batch" on CIFAR-100 and groups elsewhere.
 
-    The narrowing convolution stays linear, which Sandler et al. (§3.2) found essential; SphereFed's table prints
-    a ReLU there, and a widening convolution in the first block, which CCVR's has not. Shortcuts are CCVR's: only where
+    The narrowing convolution is linear, which Sandler et al. (§3.2) found essential; SphereFed's table prints
+    a ReLU there, and a widening convolution in the first block, which CCVR's does not have. Shortcuts are CCVR's: only if
     shapes agree.
 
     Args:

@@ -1,22 +1,14 @@
 """ResNet-18 and ResNet-50 (He et al. 2016) for small images, and SENet-18 (Hu et al. 2018)."""
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
 
-from typing import TYPE_CHECKING
-
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
-from training.models.base import Extractor
-from training.models.layers import convolution, first_stride, pooled
+from training.models.layers import Extractor, convolution, first_stride, pooled
 from training.models.layers import projector as projected
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-    Branch = Callable[[int, int, int, str], list[nn.Module]]
+Branch = Callable[[int, int, int, str], list[nn.Module]]
 
 _WIDTHS = (64, 128, 256, 512)
 _EXPANSION = 4
@@ -24,7 +16,7 @@ _REDUCTION = 16
 
 
 class Residual(nn.Module):
-    """ReLU(branch(x) + shortcut(x)); the shortcut is a 1×1 convolution where the shapes differ."""
+    """ReLU(branch(x) + shortcut(x)); the shortcut is a 1×1 convolution if the shapes differ."""
 
     def __init__(self, branch: Sequence[nn.Module], before: int, after: int, stride: int, norm: str) -> None:
         super().__init__()
@@ -37,12 +29,11 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, of shape (n, after, height / stride, width / stride)."""
         return functional.relu(self.branch(x) + self.shortcut(x))
 
 
 class SqueezeExcitation(nn.Module):
-    """Each channel scaled by a gate in 0..1 that all channels' means decide (Hu et al. 2018, eqs. 2–4)."""
+    """Scale each channel by a gate in 0..1 computed from all channels' means (Hu et al. 2018, eqs. 2–4)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -55,7 +46,6 @@ class SqueezeExcitation(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scaled x, of x's shape (n, channels, height, width)."""
         scaled: Tensor = x * self.gate(x)[:, :, None, None]
         return scaled
 
@@ -89,10 +79,7 @@ def resnet50(
         norm: "group", "batch" or "none".
         stride: of the first stage; 2 from 64 px on and 1 below, unless given.
         projector: the width of FedUV's projector; 0 has none.
-        stem: the first convolution's size: 3, or 7 with stride 2, as FedUV has it with `stride=1`.
-
-    Raises:
-        ValueError: if the stem is neither 3 nor 7.
+        stem: the first convolution's size: 3, or 7 with stride 2, as in FedUV with `stride=1`.
     """
     return _resnet(shape, _bottleneck, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
 
@@ -100,7 +87,7 @@ def resnet50(
 def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
     """ResNet-18 whose branches end in squeeze and excitation (Dong et al. 2022, Table 13); 512 features.
 
-    The gate stands before the sum with the shortcut, as in Hu et al. 2018, Fig. 3.
+    The gate comes before the sum with the shortcut, as in Hu et al. 2018, Fig. 3.
     """
     return _resnet(shape, _excited, (2, 2, 2, 2), 1, norm, stride, 0)
 

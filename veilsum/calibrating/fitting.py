@@ -1,35 +1,27 @@
 """A head from your own files: fitted, judged on a hold-out set, written. Nothing is sent."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import ValidationError
 from safetensors.numpy import save
 
-from calibration import Reliability, suggested_bandwidth
-from calibration.head_file import Calibrated
-from calibration.rows import as_features, as_labels
 from client_sdk.errors import first_fault
 from client_sdk.files import write_durably
-from protocol.errors import Misuse
-from protocol.rest import HEAD
-from protocol.study import CCVR, FFC, CCVRHead, RandomFeatures, Statistic
+from veilsum.calibration import FFCStatistics, Reliability, suggested_bandwidth
+from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.rows import Floats, Integers, as_features, as_labels
 from veilsum.console import lacks, note
-from veilsum.features import MAX_CLASSES, Part, of_file, split, usable_part
+from veilsum.features import MAX_CLASSES, Features, Labels, Part, of_file, split, usable_part
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import HEAD
+from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeatures, Statistic
 from veilsum.study.alone import Alone, alone
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from calibration import FFCStatistics
-    from calibration.rows import Floats, Integers
-    from veilsum.features import Features, Labels
 
 HEADS = {
     "ffc": "ridge head of unit features (FFC)",
@@ -48,17 +40,17 @@ _CHOSEN = {"gcv": "GCV", "given": "you"}
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What `veilsum calibrate` was asked for.
+    """The options of `veilsum calibrate`.
 
     Attributes:
         head: a key of `HEADS`.
         parameters: of the head: size and bandwidth, or samples_per_class and power.
         bias: whether FFC fits a constant.
         ridge: λ; None for generalised cross-validation.
-        output: where the head goes.
+        output: path of the head.
         held_out: a share of the records, or a file of others; None for no hold-out set.
-        report: where the page goes.
-        personal: a result whose pooled sums are mixed with these records.
+        report: path of the page; None for no page.
+        personal: folder of a result whose pooled sums are mixed with these records.
         unit_columns: whether the weights of each class are scaled to length 1.
         prior: "uniform", or a text file with a number for each class.
 
@@ -93,7 +85,7 @@ class Order:
 
     @property
     def publish(self) -> tuple[Literal["lda", "ncm"], ...]:
-        """The document that the head is, if it is one."""
+        """The document of the study that holds the head, if one does."""
         return (cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED else ()
 
     @property
@@ -105,7 +97,7 @@ class Order:
         return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
 
     def statistic(self, bandwidth: float | None) -> Statistic:
-        """What is summed. Raises Misuse for parameters that the head does not have."""
+        """The statistic to sum. Raises Misuse for parameters that the head does not have."""
         try:
             if self.head == "random-features":
                 given = self._known("size", "bandwidth")
@@ -148,38 +140,29 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Findings:
-    """A head, and what its page shows.
+    """A head and the figures on its page.
 
     Attributes:
-        name: of the head.
-        source: where the sums came from, in a sentence.
-        privacy: what is promised, in a sentence.
+        name: of the head, a key of `HEADS`.
         records: rows that were summed.
         head: the head.
         judged: on the hold-out set; None without one.
         ridge: λ; None for a head without.
-        chosen_by: how λ was chosen.
-        grid: (G,) λ compared; empty if there was no choice.
-        errors: (G,) by that criterion; infinite where undefined.
+        grid: (G,) λ that GCV compared; empty if λ was given.
+        errors: (G,) their GCV errors; infinite where undefined.
         eigenvalues: (l,) of V; None if unknown.
+        personal: whether a result's pooled sums were mixed in.
     """
 
     name: str
-    source: str
-    privacy: str
     records: int
     head: Calibrated
     judged: Reliability | None
-    ridge: float | None = None
-    chosen_by: str = ""
-    grid: Floats = field(default_factory=lambda: np.zeros(0))
-    errors: Floats = field(default_factory=lambda: np.zeros(0))
-    eigenvalues: Floats | None = None
-
-    @property
-    def title(self) -> str:
-        """The head in a few words."""
-        return HEADS[self.name]
+    ridge: float | None
+    grid: Floats
+    errors: Floats
+    eigenvalues: Floats | None
+    personal: bool
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -193,27 +176,18 @@ class Findings:
             "calibration_error": float(self.judged.calibration_errors[self.judged.best]),
         }
 
-    def report(self, path: Path | None) -> dict[str, str]:
-        """Write the page, if there is to be one."""
-        if path is None:
-            return {}
-        from veilsum.calibrating.page import render  # noqa: PLC0415 - torch takes seconds
-
-        _save(path, render(self).encode())
-        return {"report": str(path)}
-
 
 class Fitting:
     """Records from files, and the head that is fitted to them.
 
     Args:
-        order: what was asked for.
-        files: of features and labels.
-        labels: of one .npy.
+        order: the options.
+        files: features and labels.
+        labels: the labels of one .npy file.
         classes: C; None for the highest label plus one.
 
     Raises:
-        Misuse: files that don't fit together, too many classes, or an output that would replace one.
+        Misuse: files that do not fit together, too many classes, or an output that would replace a file.
     """
 
     def __init__(
@@ -252,7 +226,7 @@ class Fitting:
         values: dict[str, Any] = {"records": found.answer.records, "classes": self._classes}
         judging = self._judging(head)
         if order.personal is not None:
-            assert judging is not None  # or `Order` would have refused
+            assert judging is not None  # `Order` requires --held-out
             choosing, judging = _halves(judging)
             head, shared = self._personal(choosing)
             values["accuracy_of_the_shared_head"] = _judged(shared, *judging).accuracy
@@ -265,7 +239,13 @@ class Fitting:
             head = Calibrated(head.head, temperature=seen.temperature)
         _save(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
         findings = self._findings(found, head, seen)
-        return values | self._solved(found, head) | findings.figures | findings.report(order.report)
+        values |= self._solved(found, head) | findings.figures
+        if order.report is not None:
+            from veilsum.calibrating.page import render  # noqa: PLC0415 - matplotlib takes seconds
+
+            _save(order.report, render(findings).encode())
+            values["report"] = str(order.report)
+        return values
 
     def _solved(self, found: Alone, head: Calibrated) -> dict[str, Any]:
         answer = found.answer
@@ -297,7 +277,7 @@ class Fitting:
         )
 
     def _check_memory(self, statistic: Statistic) -> None:
-        """Refuse sums that exceed this machine's memory (Misuse). They are kept as added, sent and checked."""
+        """Raise Misuse for sums that exceed this machine's memory, which holds them as added, as sent and as checked."""
         width = statistic.width(self._dim)
         numbers = 2 * statistic.elements(self._dim, self._classes) + width * (self._classes + 2 * width)
         needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -309,7 +289,7 @@ class Fitting:
 
     def _head(self, found: Alone) -> Calibrated:
         head = found.answer.heads[self.order.head] if self.order.head in DERIVED else found.answer.head
-        assert head is not None  # an exact sum ends in one, or raises
+        assert head is not None  # without a head, an exact sum raises
         return Calibrated(head)
 
     def _judging(self, head: Calibrated) -> Part | None:
@@ -328,7 +308,7 @@ class Fitting:
         return self._held
 
     def _personal(self, choosing: Part) -> tuple[Calibrated, Calibrated]:
-        """A head of these records and a result's pooled sums, and the result's own head."""
+        """A head from these records and a result's pooled sums, and the result's own head."""
         from client_sdk import Records, Result  # noqa: PLC0415 - only this needs them
 
         assert self.order.personal is not None
@@ -341,25 +321,21 @@ class Fitting:
         answer, derived = found.answer, self.order.head in DERIVED
         V = getattr(found.statistics, "V", None)
         chosen = not derived and answer.grid is not None and answer.errors is not None
-        mixed = self.order.personal is not None
         return Findings(
             name=self.order.head,
-            source="The sums are of files on this machine"
-            + (", and of a federation's result; nothing was sent." if mixed else "; nothing was sent."),
-            privacy="No noise was added: the head shows what is in the records.",
             records=answer.records,
             head=head,
             judged=seen,
             ridge=None if derived else answer.ridge,
-            chosen_by=answer.chosen_by,
             grid=answer.grid if chosen and answer.grid is not None else np.zeros(0),
             errors=answer.errors if chosen and answer.errors is not None else np.zeros(0),
             eigenvalues=None if V is None else np.linalg.eigvalsh(V),
+            personal=self.order.personal is not None,
         )
 
 
 def changed(head: Calibrated, order: Order, counts: Integers, judging: Part | None) -> Calibrated:
-    """The head with unit columns and for the prior that were asked for.
+    """Apply `--unit-columns` and `--prior` to a head.
 
     Raises:
         Misuse: a prior for scores that are not log-odds, without a hold-out set; an invalid file.
@@ -406,7 +382,7 @@ def _joined(parts: Sequence[Part]) -> Part:
 
 
 def _halves(records: Part) -> tuple[Part, Part]:
-    """Every second record, and the others: what chooses a head must not judge it."""
+    """Every second record, and the others: records that choose a head must not judge it."""
     features, labels = records
     return (features[::2], labels[::2]), (features[1::2], labels[1::2])
 
@@ -423,7 +399,7 @@ def _numbers(path: Path) -> Floats:
 
 
 def _save(output: Path, content: bytes) -> None:
-    """Replace a file, or a link's target, by one of mode 0600. Writes into a pipe or device as it is."""
+    """Replace a file, or the target of a link, by one of mode 0600; write to a pipe or device as it is."""
     output.parent.mkdir(parents=True, exist_ok=True)
     target = output.resolve()
     if target.exists() and not target.is_file():

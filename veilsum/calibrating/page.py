@@ -1,49 +1,40 @@
 """The report on a head: one self-contained HTML file."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from training import plots
-from training.report.page import style
+from veilsum import plots
+from veilsum.calibrating.fitting import HEADS, Findings
+from veilsum.calibration import Reliability
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from calibration import Reliability
-    from veilsum.calibrating.fitting import Findings
-
-_CRITERIA = {
-    "gcv": (
-        "generalised cross-validation",
-        "It follows from the sums alone, so nobody has to hold records out for it.",
-    ),
-}
 _MANY = 100  # classes that a table shows
 
 
 def render(found: Findings) -> str:
-    """The report on a calibrated head, as one HTML page that loads nothing else."""
+    """Render the report on a head, as one HTML page that loads nothing else."""
     template = Template(files("veilsum.calibrating").joinpath("report.html").read_text("utf-8"))
+    title = HEADS[found.name]
+    source = "The sums are of files on this machine" + (
+        ", and of a federation's result" if found.personal else ""
+    )
     return template.substitute(
-        style=style(),
+        style=files("veilsum.calibrating").joinpath("style.css").read_text("utf-8"),
         title=escape(f"A calibrated head: {found.name}"),
-        lead=f"{escape(_sentence(found.title))} <strong>{escape(found.source)}</strong>",
+        lead=f"{escape(title[0].upper() + title[1:])}. <strong>{escape(source)}; nothing was sent.</strong>",
         figures="".join(_figures(found)),
         sections="".join((*_ridge(found), *_spectrum(found), *_judged(found))),
-        privacy=escape(found.privacy),
+        privacy="No noise was added: the head reveals something about the records.",
     )
 
 
 def _figures(found: Findings) -> Iterator[str]:
     seen = found.judged
     if seen is not None and seen.records:
-        yield _figure_of("right", _percent(seen.accuracy), f"of {seen.records:,} records held out")
+        yield _figure_of("accuracy", _percent(seen.accuracy), f"on {seen.records:,} held-out records")
         error = _percent(seen.calibration_errors[seen.best])
         yield _figure_of("calibration error", error, f"at temperature {seen.temperature:.3g}")
     yield _figure_of("records", f"{found.records:,}", f"in {found.head.head.classes} classes")
@@ -61,14 +52,13 @@ def _ridge(found: Findings) -> Iterator[str]:
     shown = np.isfinite(found.errors)
     if np.count_nonzero(shown) < 2 or found.ridge is None:
         return
-    criterion, why = _CRITERIA.get(found.chosen_by, (found.chosen_by, ""))
-    image = plots.ridge_curve(found.grid[shown], found.errors[shown], found.ridge, criterion=criterion)
+    image = plots.ridge_curve(found.grid[shown], found.errors[shown], found.ridge)
     yield _section(
         "How λ was chosen",
         _picture(
             image,
-            f"Error of {criterion} over {np.count_nonzero(shown)} ridges, smallest near λ = {found.ridge:.3g}.",
-            f"{why} Of ridges that tie within 0.01 % the largest is taken.".strip(),
+            f"Error of generalised cross-validation over {np.count_nonzero(shown)} ridges, smallest near λ = {found.ridge:.3g}.",
+            "It follows from the sums alone, without a hold-out set. Of ridges that tie within 0.01 %, the largest is taken.",
         ),
     )
 
@@ -80,23 +70,22 @@ def _spectrum(found: Findings) -> Iterator[str]:
     caption = (
         "Directions with eigenvalues far below λ add next to nothing to the head; those above it are kept."
     )
-    said = f"{len(values)} eigenvalues, from {values.max():.3g} down to {max(values.min(), 0):.3g}."
-    image = plots.eigenvalues(values, edge=None, ridge=found.ridge)
-    yield _section("What the sums hold", _picture(image, said, caption))
+    alternative = f"{len(values)} eigenvalues, from {values.max():.3g} down to {max(values.min(), 0):.3g}."
+    yield _section(
+        "Spectrum of the sums", _picture(plots.eigenvalues(values, found.ridge), alternative, caption)
+    )
 
 
 def _judged(found: Findings) -> Iterator[str]:
     seen = found.judged
     if seen is None or not seen.records:
-        yield _section(
-            "How often it is right", "<p>There is no hold-out set: pass <code>--held-out</code>.</p>"
-        )
+        yield _section("Accuracy", "<p>There is no hold-out set: pass <code>--held-out</code>.</p>")
         return
     confidence, accuracy, binned = seen.diagram
     tau, counts = f"{seen.temperature:.3g}", seen.confusion.sum(axis=1)
     before = seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())]
     yield _section(
-        "How sure it is of records held out",
+        "Confidence on the hold-out set",
         _picture(
             plots.reliability_diagram(confidence, accuracy, binned),
             f"Accuracy against confidence in {len(binned)} bins at temperature {tau}.",
@@ -106,10 +95,10 @@ def _judged(found: Findings) -> Iterator[str]:
         ),
     )
     yield _section(
-        "How often it is right about records held out",
+        "Accuracy on the hold-out set",
         _picture(
             plots.class_recalls(seen.recalls, counts),
-            "Share of each class's records that are called that class; the table below holds the numbers.",
+            "Share of each class's records that are predicted correctly; the table below has the numbers.",
             "Least accurate class first.",
         )
         + _table(seen),
@@ -131,7 +120,7 @@ def _table(seen: Reliability) -> str:
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Accuracy by class"><table>'
         '<thead><tr><th scope="col">class</th><th scope="col" class="number">records</th>'
-        '<th scope="col" class="number">called right</th><th scope="col" class="number">most often taken for</th></tr></thead>'
+        '<th scope="col" class="number">accuracy</th><th scope="col" class="number">most often predicted as</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -145,10 +134,6 @@ def _picture(image: str, alternative: str, caption: str) -> str:
         '<figure><div class="panel scroll" tabindex="0" role="region" aria-label="Figure">'
         f'<img src="{image}" alt="{escape(alternative)}"></div><figcaption>{escape(caption)}</figcaption></figure>'
     )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _percent(value: float) -> str:

@@ -10,7 +10,7 @@ from veilsum.commands import study
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say
 
 if TYPE_CHECKING:
-    from protocol.messages import Roster, Study
+    from veilsum.protocol.messages import Roster, Study
 
 app = typer.Typer(
     help="Sign who is a member of a federation, and what it sums.",
@@ -28,8 +28,8 @@ def new(
     A study key of its own is made in the same way: pass its public key to `veilsum admin roster --study-key`.
     """
     with reported(as_json=json_):
-        from protocol.identity import fingerprint
         from veilsum.admin import create_admin
+        from veilsum.protocol.identity import fingerprint
 
         admin = create_admin(folder)
         say(
@@ -117,7 +117,7 @@ def roster(
 
 def target_of(draft: Path, output: Path | None = None) -> Path:
     """Where a signed draft goes. Raises Misuse if that is the draft itself."""
-    from protocol.errors import Misuse
+    from veilsum.protocol.errors import Misuse
 
     target = output or draft.with_suffix(".bin")
     if target.resolve() == draft.resolve():
@@ -143,8 +143,8 @@ def publish(
 ) -> None:
     """Send signed rosters and studies to the coordinator, in this order."""
     with reported(as_json=json_):
-        from protocol.messages import Roster
         from veilsum.admin import load_admin
+        from veilsum.protocol.messages import Roster
         from veilsum.remote import operator
 
         read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
@@ -170,8 +170,8 @@ def publish(
 
 def signed_in(path: Path) -> "Roster | Study":
     """Read a signed roster or study. Raises Misuse for another file."""
-    from protocol.errors import Misuse, PeerFault
-    from protocol.messages import Roster, Study
+    from veilsum.protocol.errors import Misuse, PeerFault
+    from veilsum.protocol.messages import Roster, Study
 
     content = path.read_bytes()
     for kind in (Roster, Study):
@@ -199,11 +199,11 @@ def close(
 ) -> None:
     """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation goes on."""
     with reported(as_json=json_):
-        from protocol.attempt import Attempt
-        from protocol.errors import Misuse
-        from protocol.messages import Lost, Roster
         from veilsum import names
         from veilsum.admin import load_admin
+        from veilsum.protocol.attempt import Attempt
+        from veilsum.protocol.errors import Misuse
+        from veilsum.protocol.messages import Lost, Roster
         from veilsum.remote import operator
 
         name = names.round_id(round_id)
@@ -238,14 +238,19 @@ def close(
                     raise Misuse(f"{folder} holds another federation's admin key")
                 if time.time() < latest_end_s:
                     raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
+                if view.state == "erasing" and view.survivors and not attempt.spec.noisy:
+                    raise Misuse(
+                        f"round {name} is certified, and its records can be summed again by the same members: have the operator close it "
+                        f'with `veilsum operator round cancel {name} --reason "…"`. Closed here, they would be lost'
+                    )
                 values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
         say(values, as_json=json_, title="Round past its latest end")
 
 
 def _check(attempt: Any, context: str) -> None:
     """Check that roster, study, manifest and opening belong together. Raises Misuse or PeerFault."""
-    from protocol.attempt import check_manifest, check_study
-    from protocol.errors import Misuse
+    from veilsum.protocol.attempt import check_manifest, check_study
+    from veilsum.protocol.errors import Misuse
 
     roster, manifest = attempt.roster, attempt.manifest
     if roster.hash != manifest.roster_hash:

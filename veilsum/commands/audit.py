@@ -11,10 +11,10 @@ from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
 
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
-    from protocol.audit import AuditPage, End
+    from veilsum.protocol.audit import AuditPage, End
 
 app = typer.Typer(
-    help="Export and verify the audit log; takes a token with the scope 'read'.",
+    help="Export and verify the audit log; takes a token with the scope 'audit'.",
     no_args_is_help=True,
 )
 Key = Annotated[
@@ -67,8 +67,8 @@ def verify(
 ) -> None:
     """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse
         from veilsum.names import public_key
+        from veilsum.protocol.errors import Misuse
         from veilsum.remote import operator
 
         known = tuple(map(_noted, head or ()))
@@ -98,7 +98,7 @@ def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) ->
     Raises:
         PeerFault: audit-broken, naming what does not fit; bad-signature if the head is not the coordinator's.
     """
-    from protocol.audit import End, check_end, follow
+    from veilsum.protocol.audit import End, check_end, follow
 
     page.head.verify(coordinator)
     end = follow(page.entries)
@@ -111,7 +111,7 @@ def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) ->
 
 def _fetch(client: "Operator") -> "AuditPage":
     """Fetch the whole log. Raises PeerFault(audit-broken) if its pages do not follow each other."""
-    from protocol.audit import START, AuditEntry, AuditPage, follow
+    from veilsum.protocol.audit import START, AuditEntry, AuditPage, follow
 
     entries, end = list[AuditEntry](), START
     while True:
@@ -125,8 +125,8 @@ def _fetch(client: "Operator") -> "AuditPage":
 def _load(path: Path) -> "AuditPage":
     from pydantic import ValidationError
 
-    from protocol.audit import AuditPage
-    from protocol.errors import Misuse
+    from veilsum.protocol.audit import AuditPage
+    from veilsum.protocol.errors import Misuse
 
     try:
         return AuditPage.model_validate_json(path.read_bytes())
@@ -135,8 +135,8 @@ def _load(path: Path) -> "AuditPage":
 
 
 def _noted(text: str) -> "End":
-    from protocol.audit import End
-    from protocol.errors import Misuse
+    from veilsum.protocol.audit import End
+    from veilsum.protocol.errors import Misuse
 
     match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
     if not match:

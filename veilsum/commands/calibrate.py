@@ -69,7 +69,7 @@ def calibrate(
 
 
 def _parsed(given: "list[str] | tuple[()]") -> dict[str, float]:
-    from protocol.errors import Misuse
+    from veilsum.protocol.errors import Misuse
 
     values: dict[str, float] = {}
     for each in given:

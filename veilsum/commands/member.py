@@ -1,10 +1,9 @@
 """`veilsum member`: an identity, taking part in runs, and the ledger of records."""
 
 import json
-import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +12,11 @@ import typer
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, clock, note, reported, say, table
 
 if TYPE_CHECKING:
-    from client_sdk import Identity, Member, Records, Result
+    from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
     from client_sdk.reservations import Run
-    from protocol.rest import StudyView
-    from protocol.study import Content
+    from veilsum.protocol.rest import StudyView
+    from veilsum.protocol.study import Content
 
 app = typer.Typer(help="Contribute sums over your own records.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The identity's folder (`veilsum member new`).")]
@@ -59,7 +58,7 @@ def new(
 
 def _existing(folder: Path, member: str) -> "Identity | None":
     from client_sdk import Identity
-    from protocol.errors import Misuse
+    from veilsum.protocol.errors import Misuse
 
     if not (folder / "identity.key").exists():
         return None
@@ -84,8 +83,8 @@ def pinned(folder: Path, given: str | None) -> str:
     Raises:
         Misuse: there is neither, it is no key, or the two differ.
     """
-    from protocol.errors import Misuse
     from veilsum.names import public_key
+    from veilsum.protocol.errors import Misuse
 
     path = folder / _PIN
     kept = public_key(path.read_text("utf-8").strip()) if path.exists() else None
@@ -107,7 +106,11 @@ def join(
     ],
     approve: Annotated[
         list[str] | None,
-        typer.Option(help="Approve a study, by approval digest or name; repeat.", show_default="ask"),
+        typer.Option(
+            metavar="DIGEST",
+            help="Approve a study by its approval digest, 64 hex digits. Repeat.",
+            show_default="ask",
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Stop after one run.")] = False,
     admin_key: Annotated[
@@ -132,7 +135,8 @@ def join(
         typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Where results go.", show_default="FOLDER/results")
+        Path | None,
+        typer.Option(help="Where results go, by study and period.", show_default="FOLDER/results"),
     ] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
@@ -144,6 +148,7 @@ def join(
     """
     with reported(as_json=json_):
         from client_sdk import Identity, Member, Policy
+        from veilsum.features import read_records
         from veilsum.remote import certificate, naming, trust
 
         identity = Identity.load(folder)
@@ -160,65 +165,46 @@ def join(
             )
 
         with naming(url):
-            _load(data, labels, id_column, ())  # an unreadable file is reported before anything else
-            with opened(Policy(admin_key=key)) as member:
-                agreed, contents = _approved(member, identity.folder, approve or (), as_json=json_)
+            records = read_records(data, labels, id_column)
+            given = Policy(admin_key=key, approved=approve or ())
+            with opened(given) as member:
+                agreed = _approved(member, given, identity.folder, as_json=json_)
                 pin(identity.folder, key)
-            records = _load(data, labels, id_column, contents)
             policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
             with opened(policy) as member:
                 for result in member.join(records, once=once):
                     _keep(member, result, output or identity.folder / "results", as_json=json_)
 
 
-def _load(
-    path: Path, labels: Path | None, id_column: str | None, contents: "Collection[Content]"
-) -> "Records":
-    from client_sdk import Records
-    from veilsum.features import as_class_keys, of_file, read_table
+def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool) -> "frozenset[bytes | str]":
+    """What this member approves: given, approved before, or approved now.
 
-    rows = read_table(path, labels, id_column)
-    # Class keys such as "7" are matched as text: their numbers are not class indices.
-    numeric = any(key.lstrip("-").isdigit() for content in contents for key in content.question.classes)
-    with of_file(path):
-        return Records(rows.features, as_class_keys(rows.labels) if numeric else rows.labels, rows.ids)
-
-
-def _approved(
-    member: "Member", folder: Path, given: Collection[str], *, as_json: bool
-) -> "tuple[frozenset[str], list[Content]]":
-    """What this member approves: given, approved before, or approved now; and the studies that this covers.
+    Names and digests are those of the signed study: what the coordinator says of it only tells which one to fetch.
 
     Raises:
         Misuse: nothing is approved, and there is no terminal to ask on.
     """
     from client_sdk.files import write_durably
-    from protocol.errors import Misuse
+    from veilsum.protocol.errors import Misuse
 
     path = folder / _APPROVALS
     kept: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    named = {each.lower() for each in given}
-    covered: list[Content] = []
+    covered = False
     while True:
         for view in _current(member):
             content = member.study(view.study)
-            wanted = bool(named & {view.approval, view.name})
-            if view.approval not in kept:
-                if not wanted and given:
+            digest, wanted = content.approval.hex(), given.approves(content)
+            if digest not in kept:
+                if not wanted and given.approved:
                     continue
-                _explain(content, view)
-                if not wanted and not _asked(view, as_json=as_json):
+                _explain(content)
+                if not wanted and not _asked(content, as_json=as_json):
                     continue
-                kept[view.approval] = view.name
+                kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
-            covered.append(content)
-        if covered or named:
-            unclear = [each for each in named if not re.fullmatch("[0-9a-f]{64}|[a-z0-9-]{1,64}", each)]
-            if unclear:
-                raise Misuse(
-                    f"--approve {unclear[0]}: expected an approval digest, 64 hex digits, or a study's name"
-                )
-            return frozenset({*kept, *named}), covered
+            covered = True
+        if covered or given.approved:
+            return frozenset({*kept, *given.approved})
         if as_json or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
         note("No study to take part in is published. Waiting for one.")
@@ -234,24 +220,25 @@ def _current(member: "Member") -> "Iterator[StudyView]":
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
 
 
-def _explain(content: "Content", view: "StudyView") -> None:
+def _explain(content: "Content") -> None:
     from veilsum import study
 
     for section in study.explain.explain(content):
         note(section.heading)
         for sentence in section.sentences:
             note(f"  {sentence}")
-    note(f"Approval digest: {view.approval}")
+    note(f"Approval digest: {content.approval.hex()}")
 
 
-def _asked(view: "StudyView", *, as_json: bool) -> bool:
-    from protocol.errors import Misuse
+def _asked(content: "Content", *, as_json: bool) -> bool:
+    from veilsum.protocol.errors import Misuse
 
     if as_json or not sys.stdin.isatty():
         raise Misuse(
-            f"study {view.name} is not approved, and there is no terminal to ask on: check it, then pass --approve {view.approval}"
+            f"study {content.notes.name} is not approved, and there is no terminal to ask on: check it, then pass "
+            f"--approve {content.approval.hex()}"
         )
-    return typer.confirm(f"Approve study {view.name}? Each record can be summed once", err=True)
+    return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
 
 
 def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) -> None:
@@ -259,7 +246,7 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
     from veilsum.round_view import summary
 
     record = result.record
-    target = folder / f"{record.name}-{record.period}"
+    target = folder / record.name / record.period
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.save(target)
     run = next(
@@ -337,7 +324,7 @@ def ledger(
     with reported(as_json=json_):
         from client_sdk import Identity, Member, Policy
         from client_sdk.store import Store
-        from protocol.errors import Misuse
+        from veilsum.protocol.errors import Misuse
 
         identity = Identity.load(folder)
         if (give_up is None) != (period is None):

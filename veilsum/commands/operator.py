@@ -1,17 +1,14 @@
 """`veilsum operator`: who runs a coordinator, its rounds and its data."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from veilsum.commands import audit, cohort, round_, token
 from veilsum.commands.wanted import Federation, StudyName, wanted_study
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, fail, notes, reported, say
-
-if TYPE_CHECKING:
-    from service.storage.operating import Tables
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, fail, note, notes, reported, say
 
 app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)
 backups = typer.Typer(
@@ -27,35 +24,29 @@ def run(
     period: Annotated[
         str | None, typer.Option(help="Which records are summed.", show_default="this month, e.g. 2026-11")
     ] = None,
-    lifetime_s: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds until a round's keys are erased whatever happens.", show_default="an hour"
-        ),
-    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Run a study: open enrolment, then each step in turn, and follow it to the result.
+    """Run a study: open enrolment, then each step in turn, and follow it to the result. What ends without one is tried again, or repeated.
 
     Interrupt it whenever you like: the same command finds the run and goes on. Exits with 1 unless there is a result.
     """
     with reported(as_json=json_):
-        from veilsum.remote import operator
+        from veilsum.remote import PATIENT_S, operator
         from veilsum.round_view import line, show_round, summary
         from veilsum.running import Following, this_month
 
         tell = notes()
-        with operator(url, token, ca) as client:
+        with operator(url, token, ca, patience_s=PATIENT_S) as client:
             found, of = wanted_study(client, study, federation)
-            following = Following(
-                client,
-                lambda seen: tell(seen if isinstance(seen, str) else line(seen)),
-                lifetime_s=lifetime_s,
-            )
-            view = following.run(of, found, period or this_month())
+            following = Following(client, lambda seen: tell(seen if isinstance(seen, str) else line(seen)))
+            try:
+                view = following.run(of, found, period or this_month())
+            except KeyboardInterrupt:
+                note("The run stays where it is. The same command goes on with it.")
+                raise
             if view.state == "done":
                 record = client.result(view.round)
                 values = record.model_dump(mode="json") if json_ else summary(record)
@@ -96,13 +87,31 @@ def create(
 def restore(
     archive: Annotated[Path, typer.Argument(help="A file that `veilsum operator backup create` wrote.")],
     data_dir: DataDir = Path("veilsum-data"),
+    coordinator_key: Annotated[
+        str | None, typer.Option(help="The coordinator's public key, which must have signed the backup.")
+    ] = None,
+    unauthenticated: Annotated[
+        bool,
+        typer.Option("--unauthenticated", help="Restore it whoever wrote it: you know where it was kept."),
+    ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Restore a backup into a new data folder, and check each file. Cancel the rounds that were open when it was made.
+    """Restore a backup into a new data folder, and check its signature and each file. Cancel the rounds that were open when it was made.
 
-    Members may know a longer history than the backup: they hand it back, and refuse what contradicts it.
+    `veilsum serve`, rosters and `backup create` show the coordinator's public key. Take it from elsewhere than the backup. Members may know a longer history than the backup: they hand it back, and refuse what contradicts it.
     """
-    _archive("restore", json_, lambda work: work.restore(archive, data_dir), "Restored")
+
+    def work(backup: Any) -> dict[str, Any]:
+        from veilsum.names import public_key
+        from veilsum.protocol.errors import Misuse
+
+        if unauthenticated is (coordinator_key is not None):
+            raise Misuse("name the key that signed the backup by --coordinator-key, or say --unauthenticated")
+        key = None if coordinator_key is None else bytes.fromhex(public_key(coordinator_key))
+        restored: dict[str, Any] = backup.restore(archive, data_dir, key)
+        return restored
+
+    _archive("restore", json_, work, "Restored")
 
 
 def _archive(name: str, as_json: bool, work: Callable[[Any], dict[str, Any]], title: str) -> None:
@@ -117,39 +126,24 @@ def _archive(name: str, as_json: bool, work: Callable[[Any], dict[str, Any]], ti
 @database.command("current")
 def current(json_: AsJson = False) -> None:
     """Show the revision of the tables, and the one that this release needs."""
-    _change(json_, lambda tables: tables.revisions())
+    _revisions(json_, upgrade=False)
 
 
 @database.command("upgrade")
 def upgrade(json_: AsJson = False) -> None:
     """Upgrade the tables to this release's revision, as every start does."""
-    _change(json_, lambda tables: tables.upgrade())
+    _revisions(json_, upgrade=True)
 
 
-@database.command("downgrade")
-def downgrade(
-    revision: Annotated[str, typer.Argument(help="Target revision; `base` drops all tables.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Confirm that data of newer revisions is lost.")] = False,
-    json_: AsJson = False,
-) -> None:
-    """Downgrade the tables. Data of newer revisions is lost: make a backup first."""
-    if not yes:
-        fail(f"this loses the data of revisions after {revision}: confirm with --yes", as_json=json_)
-    _change(json_, lambda tables: tables.downgrade(revision))
-
-
-def _change(json_: bool, work: "Callable[[Tables], Coroutine[Any, Any, dict[str, Any]]]") -> None:
+def _revisions(json_: bool, *, upgrade: bool) -> None:
     import asyncio
 
-    with reported(as_json=json_):
-        say(asyncio.run(work(_tables(json_))), as_json=json_, title="Database")
-
-
-def _tables(json_: bool) -> "Tables":
     try:
-        from service.storage.operating import Tables
+        from service.storage.stores import revisions
     except ImportError:
         fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
     from service.settings import Settings
 
-    return Tables(Settings())
+    with reported(as_json=json_):
+        found = asyncio.run(revisions(Settings(), upgrade=upgrade))
+        say(found, as_json=json_, title="Database")

@@ -10,9 +10,9 @@ from veilsum.console import AsJson, fail, lacks, note, reported, say
 
 if TYPE_CHECKING:
     from client_sdk import Result
-    from protocol.study import Content
     from veilsum.demo.screen import Screen
     from veilsum.features import Table
+    from veilsum.protocol.study import Content
 
 _SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
@@ -87,8 +87,8 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
     """The data of each member: synthetic, one file dealt to all, or a file each."""
     import numpy as np
 
-    from protocol.errors import Misuse
     from veilsum.features import Table, read_table
+    from veilsum.protocol.errors import Misuse
 
     if not data:
         rng = np.random.default_rng(0)
@@ -137,8 +137,8 @@ def _class_keys(tables: "Sequence[Table]") -> list[str]:
 
 def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     """Load a study. Raises Misuse if these members can't run it."""
-    from protocol.errors import Misuse
     from veilsum import study
+    from veilsum.protocol.errors import Misuse
 
     content = study.draft.load(draft)
     question = content.question
@@ -192,12 +192,12 @@ def _compared(result: "Result", tables: "Sequence[Table]") -> dict[str, Any]:
     """Accuracy on the members' records, and how far the weights are from the same fit in the clear."""
     import numpy as np
 
-    from calibration import FFCStatistics, solve_ffc
-    from client_sdk import Records
-    from protocol.study import FFC
+    from veilsum.calibration import FFCStatistics, solve_ffc
+    from veilsum.features import FileRecords
+    from veilsum.protocol.study import FFC
 
     question, record = result.spec.question, result.record
-    indexed = [Records(each.features, each.labels, each.ids).indices(question.classes) for each in tables]
+    indexed = [FileRecords(each.features, each.labels, each.ids).indices(question.classes) for each in tables]
     features = np.concatenate([each.features for each in tables])
     labels = np.concatenate(indexed)
     usable = np.isfinite(features).all(axis=1) & features.any(axis=1) & (labels >= 0)

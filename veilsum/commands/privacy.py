@@ -7,7 +7,7 @@ import typer
 from veilsum.console import AsJson, reported, say
 
 if TYPE_CHECKING:
-    from calibration.privacy.plan import Cohort
+    from veilsum.calibration.privacy import CohortSizes
 
 
 def privacy(
@@ -34,10 +34,10 @@ def privacy(
     The accuracy is a rule of thumb from measurements, not a bound.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse
-        from protocol.parameters import HONEST_MIN
-        from protocol.sizing import Assumptions, size
-        from protocol.study import RECIPES
+        from veilsum.protocol.errors import Misuse
+        from veilsum.protocol.quorum import HONEST_MIN
+        from veilsum.protocol.sizing import Assumptions, size
+        from veilsum.protocol.study import RECIPES
 
         if recipe not in RECIPES:
             raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
@@ -47,7 +47,7 @@ def privacy(
         quorum = size(
             members, None, Assumptions(), colluders=against, honest_min=HONEST_MIN, roster=members
         ).quorum
-        cohort: Cohort = {
+        cohort: CohortSizes = {
             "members": members,
             "survivors_min": quorum.survivors_min,
             "colluders": against,
@@ -64,23 +64,23 @@ def _planned(
     epsilon: float,
     delta: float,
     rows: int,
-    cohort: "Cohort",
+    cohort: "CohortSizes",
     *,
     bias: bool,
 ) -> dict[str, Any]:
     import math
 
-    from calibration.privacy import (
+    from veilsum.calibration.privacy import (
+        MeanPlan,
         Mechanism,
         NoisyRound,
         gdp_epsilon,
         gdp_mu,
         gradient_release,
+        mean_release,
         plan,
-        plan_mean,
-        plan_refined,
     )
-    from protocol.study import MEAN_STEP, RECIPES, SUM_STEP
+    from veilsum.protocol.study import MEAN_STEP, RECIPES, SUM_STEP
 
     mu = gdp_mu(epsilon, delta)
     rounds = list[NoisyRound]()
@@ -88,7 +88,8 @@ def _planned(
     for step, share in RECIPES[recipe]:
         part = gdp_epsilon(mu * math.sqrt(share), delta)
         if step == MEAN_STEP:
-            mean = plan_mean(records, dim, epsilon=part, delta=delta, rows_per_unit=rows, **cohort)
+            mechanism = Mechanism(mean_release(dim), rows, gdp_mu(part, delta), **cohort)
+            mean = MeanPlan(mechanism, records, delta)
             values["expected_error_of_the_mean"] = mean.error
             rounds.append(mean)
         elif step == SUM_STEP:
@@ -97,7 +98,7 @@ def _planned(
             )
             median, worst = sums.expected_loss
             values |= {
-                "verdict_on_the_sum": sums.verdict.value,
+                "verdict_on_the_sum": sums.outlook.value,
                 "expected_points_lost": median,
                 "worst_points_measured": worst,
                 "sigma": sums.mechanism.sigma,
@@ -112,19 +113,11 @@ def _planned(
             )
     refinements = sum(step.startswith("refinement") for step, _ in RECIPES[recipe])
     if refinements:
-        refined = plan_refined(
-            records,
-            dim,
-            classes,
-            rounds=refinements,
-            epsilon=epsilon,
-            delta=delta,
-            bias=bias,
-            rows_per_unit=rows,
-            **cohort,
+        whole = plan(
+            records, dim, classes, epsilon=epsilon, delta=delta, bias=bias, rows_per_unit=rows, **cohort
         )
-        if refined.gain is not None:
-            values["points_gained_by_refinement"], values["points_gained_at_worst"] = refined.gain
+        if (gain := whole.refinement_gain(refinements)) is not None:
+            values["points_gained_by_refinement"], values["points_gained_at_worst"] = gain
     return values | {
         "steps": {
             step: f"ε = {each.epsilon:.3g}" for (step, _), each in zip(RECIPES[recipe], rounds, strict=True)

@@ -127,8 +127,8 @@ def extend(
 ) -> None:
     """Extend the deadline of a round's present phase, at most to the latest end."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse
         from veilsum import names
+        from veilsum.protocol.errors import Misuse
         from veilsum.remote import operator
         from veilsum.round_view import show_round
 

@@ -1,5 +1,6 @@
 """`veilsum admin study`: write, check and sign what a federation sums."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -31,8 +32,8 @@ def new(
 ) -> None:
     """Write a commented draft with good defaults, to edit."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse
         from veilsum import study
+        from veilsum.protocol.errors import Misuse
 
         if draft.exists():
             raise Misuse(f"{draft} exists already: edit it, or choose another file")
@@ -65,6 +66,7 @@ def check(draft: DraftFile, json_: AsJson = False) -> None:
         from veilsum import study
 
         content = study.draft.load(draft)
+        study.signed.check_signable(content, time.time())
         if json_:
             words = {section.heading: list(section.sentences) for section in study.explain.explain(content)}
             say({"question": content.question.digest.hex(), "explained": words}, as_json=True)
@@ -97,8 +99,6 @@ def sign(
 ) -> None:
     """Sign a draft. Members approve the digest that this prints."""
     with reported(as_json=json_):
-        import time
-
         from veilsum import study
         from veilsum.admin import load_admin
         from veilsum.commands.admin import target_of

@@ -19,9 +19,12 @@ def new(
     scope: Annotated[
         list[str],
         typer.Option(
-            help="What it may do: read (sums, audit), rounds (cohorts too), federations, admin (everything); repeat."
+            help="What it may do: sums, audit (the log), rounds (cohorts too), federations, admin (everything); repeat."
         ),
     ],
+    federation: Annotated[
+        str | None, typer.Option(help="The only federation that it works for.", show_default="all")
+    ] = None,
     days: Annotated[float, typer.Option(help="Days until it expires.", min=0, max=366)] = 90.0,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -30,10 +33,14 @@ def new(
 ) -> None:
     """Make a token. It is shown this once, and kept only as a hash."""
     with reported(as_json=json_):
-        from protocol.access import TokenRequest
+        from veilsum.names import federation_id
+        from veilsum.protocol.access import TokenRequest
         from veilsum.remote import operator
 
-        request = TokenRequest.model_validate({"name": name, "scopes": scope, "lifetime_s": days * DAY_S})
+        limit = None if federation is None else federation_id(federation)
+        request = TokenRequest.model_validate(
+            {"name": name, "scopes": scope, "lifetime_s": days * DAY_S, "federation": limit}
+        )
         with operator(url, token, ca) as client:
             made = client.new_token(request)
         note("Shown only this once:")
@@ -63,6 +70,7 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None, json_: AsJ
                         "token": each.token,
                         "name": each.name,
                         "scopes": list(each.scopes),
+                        "federation": each.federation or "all",
                         "made": clock(each.created_s),
                         "expires": clock(each.expires_s),
                         "revoked": clock(each.revoked_s),
@@ -88,8 +96,8 @@ def revoke(
     with reported(as_json=json_):
         import re
 
-        from protocol.errors import Misuse
-        from protocol.rest import SHORT_ID_PATTERN
+        from veilsum.protocol.errors import Misuse
+        from veilsum.protocol.rest import SHORT_ID_PATTERN
         from veilsum.remote import operator
 
         if not re.match(SHORT_ID_PATTERN, name):

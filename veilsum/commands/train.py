@@ -9,13 +9,6 @@ import typer
 from veilsum.console import AsJson, fail, lacks, note, reported, say, table
 
 
-class Kept(StrEnum):
-    """What a run leaves beside result and extractor."""
-
-    FEATURES = "features"
-    ANALYSES = "analyses"
-
-
 class Precision(StrEnum):
     """The type in which matrices are multiplied."""
 
@@ -26,7 +19,7 @@ class Precision(StrEnum):
 
 def train(
     experiment: Annotated[
-        str, typer.Argument(help="A shipped experiment's name (--list), or a .toml file.")
+        str, typer.Argument(help="An experiment file (.toml), or the name of an installed one (--list).")
     ] = "digits-spherefed",
     variant: Annotated[
         list[str] | None,
@@ -55,22 +48,19 @@ def train(
         bool,
         typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU."),
     ] = False,
-    keep: Annotated[
-        list[Kept] | None,
+    features: Annotated[
+        bool,
         typer.Option(
-            help="features: each member's features, for `veilsum member join` or `pilot`. analyses: what the report draws of models "
-            "and heads; trains every member once more. Repeat.",
+            "--features", help="Write each member's features, for `veilsum member join` or `pilot`."
         ),
-    ] = None,
+    ] = False,
     track: Annotated[
         list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
     ] = None,
     output: Annotated[Path, typer.Option(help="Output folder; an interrupted run resumes from it.")] = Path(
         "runs/train"
     ),
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the experiments that come with veilsum.")
-    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the installed experiments.")] = False,
     json_: AsJson = False,
 ) -> None:
     """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
@@ -100,8 +90,7 @@ def train(
                 device=device,
                 precision=precision.value,
                 compiled=compiled,
-                features=Kept.FEATURES in (keep or ()),
-                analyse=Kept.ANALYSES in (keep or ()),
+                features=features,
                 track=tuple(track or ()),
             )
             say(run_all(choices, output, note), as_json=json_, title="Trained")

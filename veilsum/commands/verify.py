@@ -37,8 +37,8 @@ def verify(
     2 the file is not a transcript, or the command is wrong.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse
         from veilsum import names
+        from veilsum.protocol.errors import Misuse
 
         pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
         if path.is_dir():
@@ -83,8 +83,8 @@ def _transcript(
     *,
     as_json: bool,
 ) -> bool:
-    from protocol.errors import Misuse
     from veilsum import replaying
+    from veilsum.protocol.errors import Misuse
 
     if identity is not None and (member is not None or header is not None):
         raise Misuse("--identity knows member and header: leave --member and --header out")

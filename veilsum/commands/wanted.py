@@ -7,7 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
-    from protocol.rest import StudyView
+    from veilsum.protocol.rest import StudyView
 
 StudyName = Annotated[
     str, typer.Argument(metavar="STUDY", help="The study's name or hash, or its signed .bin file.")
@@ -24,10 +24,10 @@ Federation = Annotated[
 
 def wanted_study(client: "Operator", study: str, federation: str | None) -> "tuple[StudyView, str]":
     """Find a study, and the federation that it is of. Raises Misuse if neither file nor option names the federation."""
-    from protocol.errors import Misuse
-    from protocol.messages import Study
     from veilsum.commands.admin import signed_in
     from veilsum.names import federation_id
+    from veilsum.protocol.errors import Misuse
+    from veilsum.protocol.messages import Study
     from veilsum.running import find_study
 
     path = Path(study)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibration import FFCStatistics, Solution, solve_ffc
 from client_sdk import Result
 from training import Classifier, Dataset, accuracy, extract_features, per_class_accuracy, with_head
+from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.demo.consortium import Held
 from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder

@@ -8,8 +8,16 @@ from typing import Literal
 import numpy as np
 
 from client_sdk.operator import Operator
-from protocol.rest import CohortView, RoundView
-from protocol.study import (
+from veilsum.demo.coordinator import start_coordinator
+from veilsum.demo.errors import DemoError
+from veilsum.demo.federation import FINISH_S, Federation
+from veilsum.demo.folder import Folder
+from veilsum.demo.learning import Learned
+from veilsum.demo.plan import Plan
+from veilsum.demo.processes import Children
+from veilsum.demo.screen import Screen
+from veilsum.protocol.rest import CohortView, RoundView
+from veilsum.protocol.study import (
     DAY_S,
     FFC,
     After,
@@ -20,14 +28,6 @@ from protocol.study import (
     Windows,
     Withhold,
 )
-from veilsum.demo.coordinator import start_coordinator
-from veilsum.demo.errors import DemoError
-from veilsum.demo.federation import FINISH_S, Federation
-from veilsum.demo.folder import Folder
-from veilsum.demo.learning import Learned
-from veilsum.demo.plan import Plan
-from veilsum.demo.processes import Children
-from veilsum.demo.screen import Screen
 
 MOST = 1_000
 MARGIN = 3

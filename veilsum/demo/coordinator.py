@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.rest import HEALTH
 from veilsum.demo.errors import DemoError
 from veilsum.demo.processes import Children
+from veilsum.protocol.rest import HEALTH
 
 HOST = "127.0.0.1"
 START_S = 60.0

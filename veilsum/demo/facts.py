@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from protocol.cost import upload_bytes
-from protocol.rare_classes import class_floor
 from veilsum.demo.comparison import Comparison, Floats, Heads
 from veilsum.demo.consortium import Held, Lost
 from veilsum.demo.learning import Learned
+from veilsum.protocol.cost import upload_bytes
 
 EXACT_ENOUGH = 1e-6
 PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
@@ -147,7 +146,7 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
         records=record.rows,
         withheld=record.withheld,
         holders=record.holders,
-        floor=class_floor(spec.question) if record.holders else 0,
+        floor=spec.question.class_floor if record.holders else 0,
         test_records=len(comparison.test),
         accuracies=comparison.accuracies,
         per_class=comparison.per_class,
@@ -169,7 +168,7 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
             "total": total_s,
         },
         rules=Rules(
-            survivors_min=attempt.quorum.survivors_min,
+            survivors_min=attempt.survivors_min,
             threshold=attempt.quorum.threshold,
             colluders=attempt.quorum.colluders,
             votes=len(result.certificate.votes),

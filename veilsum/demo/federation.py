@@ -13,15 +13,15 @@ from typing import Self
 
 from client_sdk import Identity, Result
 from client_sdk.operator import Operator
-from protocol.errors import Misuse
-from protocol.rest import CohortView, RoundView, StudyView
-from protocol.study import Content
 from veilsum import study
 from veilsum.admin import create_admin, revised
 from veilsum.demo.coordinator import Address, surroundings
 from veilsum.demo.errors import DemoError
 from veilsum.demo.processes import Children
 from veilsum.demo.screen import Screen, Stage
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import CohortView, RoundView, StudyView
+from veilsum.protocol.study import Content
 from veilsum.round_view import names
 from veilsum.running import Following, this_month
 
@@ -129,8 +129,8 @@ class Federation:
 
     def result(self, member: str) -> Result:
         """A member's result from its disk, verified against the admin's key."""
-        name = f"{self.content.notes.name}-{self.period}"
-        result = Result.load(self.folder / "members" / member / "results" / name)
+        kept = self.folder / "members" / member / "results" / self.content.notes.name / self.period
+        result = Result.load(kept)
         result.verify(self.admin_key)
         return result
 

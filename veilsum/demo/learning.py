@@ -15,15 +15,12 @@ from training import (
     RoundRecord,
     Split,
     Trained,
-    demo_fedavg_recipe,
-    demo_partition,
     load_digits_dataset,
-    rare_partition,
     save_checkpoint,
     train,
 )
 from veilsum.demo.folder import Folder
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import Plan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.demo.screen import Screen
 from veilsum.training_run import PREPROCESSING, write_features
 

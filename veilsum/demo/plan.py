@@ -1,9 +1,79 @@
-"""Every choice of the demo."""
+"""Every choice of the demo: who holds which digits, and how they are trained.
+
+Half of the twelve members take part in each round of training, as members of a real consortium come and go. Training is short on
+purpose. Mean accuracy over seeds 0 to 7, in percent:
+
+| rounds | SphereFed's fixed head | FFC on it | FedAvg's head | FFC on it |
+|---|---|---|---|---|
+| 10 (the demo) | 84.9 | 96.7 | 90.8 | 97.1 |
+| 20 | 94.4 | 97.7 | 96.1 | 97.7 |
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training import Recipe, demo_recipe
+import numpy as np
+
+from training import (
+    Dataset,
+    ExtractorConfig,
+    Partition,
+    Recipe,
+    dirichlet_partition,
+    fedavg,
+    iid_partition,
+    spherefed,
+)
+from training.seeding import Stream, generator
+
+MEMBERS = 12
+ALPHA = 0.1
+MIN_SIZE = 26  # rows per member that a study of 64 features and a constant needs with twelve members (docs/protocol.md §4.1)
+
+
+def demo_partition(train: Dataset, seed: int) -> Partition:
+    """Deal the digits by Dir(0.1) over twelve members, at least `MIN_SIZE` records each."""
+    rng = generator(seed, Stream.PARTITION)
+    return dirichlet_partition(train.y.numpy(), MEMBERS, ALPHA, rng, min_size=MIN_SIZE)
+
+
+def rare_partition(train: Dataset, seed: int) -> Partition:
+    """Deal every digit to all members, except the last digit, which two of the twelve share."""
+    rng, labels = generator(seed, Stream.PARTITION), train.y.numpy()
+    rare = labels == train.classes - 1
+    common = np.flatnonzero(~rare)
+    parts = [common[part] for part in iid_partition(labels[common], MEMBERS, rng).members]
+    for member, part in enumerate(np.array_split(rng.permutation(np.flatnonzero(rare)), 2)):
+        parts[member] = np.concatenate([parts[member], part])
+    return Partition.of(parts, labels)
+
+
+def demo_recipe(seed: int) -> Recipe:
+    """Make SphereFed's recipe with a small CNN: 10 rounds of 4 local epochs, seconds on one core."""
+    return spherefed(
+        ExtractorConfig("cnn", (1, 8, 8), {"width": 16, "dim": 64}),
+        rounds=10,
+        local_epochs=4,
+        batch_size=32,
+        participation=0.5,
+        seed=seed,
+    )
+
+
+def demo_fedavg_recipe(recipe: Recipe) -> Recipe:
+    """Make FedAvg's recipe with the model, rounds, epochs, batches, participation and seed of a SphereFed recipe.
+
+    At the default learning rate of 0.1 three of eight runs of 20 rounds diverged.
+    """
+    return fedavg(
+        recipe.model,
+        rounds=recipe.rounds,
+        local_epochs=recipe.local_epochs,
+        batch_size=recipe.batch_size,
+        lr=0.05,
+        participation=recipe.participation,
+        seed=recipe.seed,
+    )
 
 
 @dataclass(frozen=True)

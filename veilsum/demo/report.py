@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from protocol.trust import TRUST
-from training import plots
+from veilsum import plots
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.story import exactness, knowledge, lead, method, steps, uneven
@@ -24,6 +23,7 @@ from veilsum.demo.wording import (
     rare_classes,
     seconds,
 )
+from veilsum.protocol.trust import TRUST
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from calibration.head import Head
-from calibration.head_file import Calibrated
 from client_sdk.combined import Combined
 from client_sdk.result import Result
-from protocol.errors import Misuse, PeerFault
+from veilsum.calibration.head import Head
+from veilsum.calibration.head_file import Calibrated
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.study.result_files import calibrated_in
 
 Floats = npt.NDArray[np.float64]

@@ -9,11 +9,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from calibration import FFCStatistics, solve_ffc
 from client_sdk import Member, Records, Result
 from client_sdk.errors import Declined
-from protocol.errors import Misuse
+from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.integrations.linear import LinearHead
+from veilsum.protocol.errors import Misuse
 
 
 class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # untyped library

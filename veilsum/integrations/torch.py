@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from protocol.errors import Misuse
 from veilsum.integrations.linear import LinearHead, Source
+from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

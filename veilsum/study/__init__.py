@@ -10,7 +10,7 @@
     result_files   the files of a result, and how a reader checks them
     alone          a head from one's own records
 
-`protocol.study` holds a study's content, `protocol.round_spec` one step of a run.
+`veilsum.protocol.study` holds a study's content, `veilsum.protocol.round_spec` one step of a run.
 """
 
 from veilsum.study import draft, explain, signed

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from calibration import RandomFeatures
-from calibration.answer import Answer
-from calibration.rows import Array, as_array, as_features, check_rows, directions
-from protocol import study as content
-from protocol.study import After, CCVRHead, Statistic
+from veilsum.calibration import RandomFeatures
+from veilsum.calibration.answer import Answer
+from veilsum.calibration.rows import Array, as_array, as_features, check_rows, directions
+from veilsum.protocol import study as content
+from veilsum.protocol.study import After, CCVRHead, Statistic
 from veilsum.study.answers import solved
 from veilsum.study.vectors import Statistics, accumulator
 

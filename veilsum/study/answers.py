@@ -1,4 +1,4 @@
-"""What follows from the sums of a study: pooled statistics, heads, documents, and what the next step of a noisy chain takes."""
+"""Derive pooled statistics, heads, documents and the next step's material from the sums of a study."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibration import (
+from veilsum.calibration import (
     CalibrationError,
     CCVRStatistics,
     FFCStatistics,
@@ -24,16 +24,16 @@ from calibration import (
     solve_ffc,
     solve_lda,
 )
-from calibration.answer import REFUSED, Answer, Document, Rounding, ridge_answer
-from calibration.errors import SumCheckFailed
-from calibration.gradient import logistic_start, stepped
-from calibration.noisy_ccvr import NoisyGaussians
-from calibration.noisy_sums import NoisyMean, NoisySums
-from calibration.random_features import choose_random_features
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.round_spec import RoundSpec
-from protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, Statistic
+from veilsum.calibration.answer import REFUSED, Answer, Document
+from veilsum.calibration.errors import SumCheckFailed
+from veilsum.calibration.logistic import logistic_start, stepped
+from veilsum.calibration.privacy import NoisyGaussians, NoisyMean, NoisySums
+from veilsum.calibration.random_features import choose_random_features
+from veilsum.calibration.rounding import Rounding
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, Statistic
 from veilsum.study.materials import head_in
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import Material, Statistics, accumulators, random_features
@@ -55,7 +55,7 @@ _DRAWS = b"veilsum calibration virtual features 1 "
 
 
 def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
-    """What a sum holds, once the identities of honest sums hold; noise leaves none to check.
+    """Read pooled statistics from a sum; an exact sum must satisfy the identities of honest sums.
 
     Sums of several periods of one question add up: pass their sum, and the vectors in all of them.
 
@@ -83,7 +83,7 @@ def answer(
     *,
     ridge: float | None = None,
 ) -> Answer:
-    """The heads, the documents and the next step's material.
+    """Compute the heads, documents and the next step's material.
 
     Args:
         spec: of the round.
@@ -172,7 +172,7 @@ def _exact_answer(
         assert phi is not None
         return _kernel_answer(statistics, phi, after, rounding)
     solution = solve_ffc(statistics, _ridges(after, rounding, statistics), in_place=True)
-    return ridge_answer(solution, solution, None if rounding is None else rounding.error_bound(solution))
+    return Answer.of_ridge(solution, solution, None if rounding is None else rounding.error_bound(solution))
 
 
 def _kernel_answer(
@@ -184,7 +184,7 @@ def _kernel_answer(
 
     chosen, solution = choose_random_features(statistics, phi, ridge=ridges)
     bound = None if rounding is None else rounding.error_bound(solution, roundings=phi.size / chosen.size)
-    return ridge_answer(solution, chosen.head(solution), bound)
+    return Answer.of_ridge(solution, chosen.head(solution), bound)
 
 
 def _virtual(
@@ -218,7 +218,7 @@ def _published(
     phi: RandomFeatures | None,
     rounding: Rounding | None,
 ) -> tuple[dict[str, Head], dict[str, Document]]:
-    """What the study publishes beside its heads, from its first statistic."""
+    """Compute the documents published beside the heads, from the first statistic."""
     heads, documents = dict[str, Head](), dict[str, Document]()
     if not after.publish:
         return heads, documents
@@ -306,8 +306,8 @@ def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Ans
     head = Head(solution.weights, solution.bias, (), centre=material.get("centre"))
     head = head if phi is None else phi.head(head)
     spectrum = Document(
-        {"eigenvalues": solution.observed, "shrunk": solution.eigenvalues},
-        {"edge": solution.edge, "above": solution.above},
+        {"eigenvalues": solution.spectrum.observed, "shrunk": solution.eigenvalues},
+        {"edge": solution.spectrum.edge, "above": solution.spectrum.above},
     )
     heads, documents = _noisy_published(found, spec.content.after, material.get("centre"))
     return Answer(
@@ -329,9 +329,9 @@ def _noisy_published(
         try:
             match name:
                 case "lda":
-                    heads[name] = replace(found.moments.lda(), centre=centre)
+                    heads[name] = replace(found.lda(), centre=centre)
                 case "ncm":
-                    heads[name] = replace(found.moments.nearest_mean(), centre=centre)
+                    heads[name] = replace(found.nearest_mean(), centre=centre)
                 case "posterior":
                     whitening, variances = found.posterior
                     constant = {"constant": float(np.sqrt(0.5))} if found.bias else {}

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from protocol.errors import Misuse, PeerFault
-from protocol.parameters import HONEST_MIN, Quorum
-from protocol.sizing import Assumptions, size
-from protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.quorum import HONEST_MIN, Quorum
+from veilsum.protocol.sizing import Assumptions, size
+from veilsum.protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
 
 _ABSENT: dict[str, dict[str, Any]] = {
     "notes": {"display": []},
@@ -43,7 +43,7 @@ members_max = {members_max}  # most members in the roster
 a = {colluders}  # members that may collude with the coordinator: at least a quarter of members_max
 h_min = {honest_min}  # fewest honest members in every sum
 loss = 100  # members in a thousand that may drop out (used above 200 members)
-thin_classes = false  # true publishes classes however few members or rows they have
+thin_classes = false  # true allows classes with few rows; a study that withholds none must say so
 
 [[question.statistics]]  # add "random-features" (size, bandwidth) or "ccvr" as further tables, in this order
 kind = "ffc"
@@ -87,7 +87,7 @@ def template(
     members: int,
     today: date,
 ) -> str:
-    """A commented draft with good defaults.
+    """Write a commented draft with good defaults.
 
     Args:
         path: where it goes, named in its first lines.

@@ -1,14 +1,14 @@
-"""What a study means, in plain words: what its author checks, and what a member reads before it approves."""
+"""Explain a study in plain words, for its author and for members before approval."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from calibration.errors import CalibrationError
-from calibration.privacy import plan
-from protocol.estimate import Cost, estimate
-from protocol.sizing import Assumptions
-from protocol.study import FFC, RECIPES, Content, Noise, Question
+from veilsum.calibration.errors import CalibrationError
+from veilsum.calibration.privacy import plan
+from veilsum.protocol.estimate import Cost, estimate
+from veilsum.protocol.sizing import Assumptions
+from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
 COMFORTABLE = 50
@@ -41,7 +41,10 @@ def _summed(content: Content) -> Iterator[str]:
     yield f"Study {notes.name}, version {notes.version}. It expires on {expires}."
     if notes.purpose:
         yield f"Purpose: {notes.purpose}"
-    yield f"Features of {question.dim:,} numbers, {len(question.classes):,} classes, extractor {question.extractor[:12]}…"
+    yield f"Features of {question.dim:,} numbers by extractor {question.extractor}."
+    yield f"{len(question.classes):,} classes, in this order: {' · '.join(question.classes)}."
+    if notes.display:
+        yield f"People see them as: {' · '.join(notes.display)}."
     for statistic in question.statistics:
         match statistic.kind:
             case "ffc":
@@ -55,9 +58,12 @@ def _summed(content: Content) -> Iterator[str]:
 
 def _records(question: Question) -> Iterator[str]:
     records = question.records
-    yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
+    if question.noise is None:
+        yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
+    else:
+        yield f"A member takes part however few rows it has. It uses all of them, and limits their sums to those of {records.most:,}."
     yield f"Of one record (one id) at most {records.rows_per_id:,} {_plural(records.rows_per_id, 'row is', 'rows are')} used."
-    if records.rows_per_id > 1:
+    if records.rows_per_id > 1 and question.noise is None:
         yield f"Floors count rows: {records.least:,} rows may come from {-(-records.least // records.rows_per_id):,} records."
     if question.noise is None:
         yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use new records only."
@@ -72,25 +78,35 @@ def _learned(content: Content) -> Iterator[str]:
     ]
     quorum = question.smallest.quorum
     yield (
-        f"The coordinator learns the sums over at least {quorum.survivors_min:,} members, of whom at least "
-        f"{quorum.survivors_min - question.a:,} are honest if at most {question.a:,} collude with it. It learns nothing else about one member's numbers."
+        f"The coordinator and the readers that the roster names learn the sums over at least {quorum.survivors_min:,} members, of whom at "
+        f"least {quorum.survivors_min - question.a:,} are honest if at most {question.a:,} collude. "
+        "They learn nothing else about one member's numbers."
     )
     if question.noise is None:
         rows = question.least_rows(quorum)
-        yield f"Every sum holds at least {rows:,} rows of honest members, for {question.width:,} dimensions."
+        yield f"A sum of all classes holds at least {rows:,} rows of honest members, for {question.width:,} dimensions."
+        if question.withhold is not None:
+            rows = question.rows_wanted
+            yield (
+                f"A sum that leaves classes out holds at least {rows:,}. If the holders of the other classes don't guarantee "
+                "so many, no sum is made, and the records are spent all the same."
+            )
         if rows < COMFORTABLE * question.width:
             yield (
                 "That is few: who has a copy of a record can test whether it is in the sum. "
                 f"From {COMFORTABLE * question.width:,} rows on the test is weak."
             )
-    yield f"{readers} may read the head" + (
+    ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
+    yield f"{readers} may read the head, whose λ is {ridge}" + (
         f", and beside it: {', '.join(content.after.publish)}." if content.after.publish else "."
     )
+    if question.noise is None:
+        counts = " and how many members hold each class" if question.withhold is not None else ""
+        yield f"Anyone who reaches the coordinator sees how many rows a sum holds{counts}."
     if question.withhold is not None:
-        floor = question.a + question.h_min + question.withhold.margin
         yield (
-            f"All members learn how many members hold each class. A member holds a class from {question.records.least_per_class:,} rows on. "
-            f"Classes that fewer than {floor:,} members hold are left out."
+            f"A member holds a class from {question.records.least_per_class:,} rows on. "
+            f"Classes that fewer than {question.class_floor:,} members hold are left out."
         )
     elif question.noise is None:
         yield "Every class is published, even one that a single member holds. A class that one record has shows that record."
@@ -144,8 +160,8 @@ def _costs(question: Question) -> Iterator[str]:
         return
     median, worst = planned.expected_loss
     yield (
-        f"With the fewest rows allowed ({rows:,}) and all of the budget on one sum, heads lost {median:g} points of accuracy in the median of similar "
-        f"problems, and {worst:g} at worst. More rows lose less."
+        f"With {rows:,} rows ({question.records.least:,} of each member) and all of the budget on one sum, heads lost {median:g} points of "
+        f"accuracy in the median of similar problems, and {worst:g} at worst. More rows lose less."
     )
 
 
@@ -160,6 +176,7 @@ def _limits(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield "The sums themselves say something about the records in them. Only noise bounds that."
     yield f"More than {question.a:,} members who collude with the coordinator can narrow the sum down to the others."
+    yield "If the roster names decryptors, a third of them (rounded up) and the coordinator can read every member's numbers."
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "Who takes part, when and for how long is visible."
     yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."

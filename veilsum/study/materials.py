@@ -1,4 +1,4 @@
-"""What a step of a noisy chain takes of the steps before it: a centre, or a head to refine (docs/protocol.md §9)."""
+"""A noisy step's input from earlier steps: a centre, or a head to refine (docs/protocol.md §9)."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from calibration.head import Head
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.round_spec import RoundSpec
-from protocol.study import FFC, MEAN_STEP, SUM_STEP
+from veilsum.calibration.head import Head
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
 from veilsum.study.vectors import Material, random_features
 
 Floats = npt.NDArray[np.float64]

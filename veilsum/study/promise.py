@@ -1,27 +1,29 @@
-"""The noise of a study: how much each member adds at each step, and what that promises (docs/protocol.md §9)."""
+"""The noise of a study: its scale at each step and its privacy guarantee (docs/protocol.md §9)."""
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from calibration.errors import CalibrationError
-from calibration.privacy import Mechanism, gdp_epsilon, gdp_mu
-from calibration.privacy.release import (
+from veilsum.calibration.errors import CalibrationError
+from veilsum.calibration.privacy import (
+    Mechanism,
     Release,
     ccvr_release,
     ffc_release,
+    gdp_epsilon,
+    gdp_mu,
     gradient_release,
     mean_release,
 )
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.round_spec import RoundSpec
-from protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What the noise of a step promises for one unit: μ-Gaussian differential privacy, and ε at δ.
+    """A step's privacy guarantee for one unit: μ-Gaussian differential privacy, and ε at δ.
 
     Attributes:
         mu: of the step.

@@ -1,4 +1,4 @@
-"""The files of a result: what the coordinator publishes, and how a reader checks that they follow from the sums."""
+"""The published files of a result, and a reader's check against the sums."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,14 +11,14 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from calibration import CalibrationError, FFCStatistics, Head, check_solution
-from calibration.answer import Answer, Document
-from calibration.head_file import Calibrated, form_of, notes_in
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.rest import HEAD
-from protocol.round_spec import RoundSpec
-from protocol.study import FFC, MEAN_STEP
+from veilsum.calibration import CalibrationError, FFCStatistics, Head, check_solution
+from veilsum.calibration.answer import Answer, Document
+from veilsum.calibration.head_file import Calibrated, form_of, notes_in
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import HEAD
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import FFC, MEAN_STEP
 from veilsum.study.answers import Pooled, answer, pooled
 from veilsum.study.materials import material_file
 from veilsum.study.promise import promise
@@ -33,7 +33,7 @@ _REALS = 1e-9
 
 @dataclass(frozen=True, repr=False)
 class Files:
-    """What is published of a result, each a safetensors file.
+    """The published files of a result, in safetensors format.
 
     Attributes:
         head: None after a mean.
@@ -68,7 +68,7 @@ def document_file(document: Document) -> bytes:
 
 
 def document_in(content: bytes) -> Document:
-    """Read any document; PeerFault(result-mismatch) where the bytes are none."""
+    """Parse a document; PeerFault(result-mismatch) if malformed."""
     try:
         return Document(load(content), notes_in(content, HEAD))
     except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
@@ -76,7 +76,7 @@ def document_in(content: bytes) -> Document:
 
 
 def calibrated_in(content: bytes) -> Calibrated:
-    """Read a head's file; PeerFault(result-mismatch) where it holds none."""
+    """Parse a head's file; PeerFault(result-mismatch) if it holds no head."""
     document = document_in(content)
     try:
         return Calibrated.of(document.arrays, document.notes)

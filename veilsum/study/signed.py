@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Study
-from protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, refused
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Study
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, refused
 from veilsum.study.promise import check_noise
 
 
@@ -24,12 +24,17 @@ def sign(content: Content, federation: bytes, key: SigningKey, now_s: float) -> 
     Raises:
         Misuse: it has expired, or expires so late that every member would refuse it; its noise does not fit its smallest cohort.
     """
+    check_signable(content, now_s)
+    return Study.make(key, federation=federation, content=content.to_bytes())
+
+
+def check_signable(content: Content, now_s: float) -> None:
+    """Refuse a study that every member would refuse; raises as `sign`."""
     try:
         check_expiry(content, now_s)
         check_smallest(content.question)
     except PeerFault as fault:
         raise Misuse(fault.detail) from fault
-    return Study.make(key, federation=federation, content=content.to_bytes())
 
 
 def read(

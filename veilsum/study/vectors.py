@@ -11,14 +11,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibration import CCVRStatistics, FFCStatistics, RandomFeatures, SumsLattice
-from calibration.moments import ClassMoments, GradientSums, IntegerMean, IntegerMoments, IntegerSums
-from calibration.privacy import ByteSource
-from calibration.privacy.release import Release, clip_member
-from calibration.rows import any_labels, as_features, directions, row_blocks, usable_rows
-from protocol import study as content
-from protocol.round_spec import RoundSpec
-from protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
+from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, SumsLattice
+from veilsum.calibration.privacy import (
+    ByteSource,
+    ClassMoments,
+    GradientSums,
+    IntegerMean,
+    IntegerMoments,
+    IntegerSums,
+    Release,
+    clip_member,
+)
+from veilsum.calibration.rows import any_labels, as_features, directions, row_blocks, usable_rows
+from veilsum.protocol import study as content
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
 from veilsum.study.promise import mechanism_of
 
 Array = npt.NDArray[Any]
@@ -116,14 +123,13 @@ def _noisy(
     sums, mapped = _integer_sums(spec, mechanism.release, material), _row_map(spec, material)
     for block in row_blocks(len(matrix), max(spec.question.dim, spec.question.width)):
         sums.update(mapped(matrix[block]), labels[block])
-    flat, most = sums.flat, spec.question.records.most
-    noise = spec.question.noise
+    flat, noise = sums.flat, spec.question.noise
     assert noise is not None
     if noise.unit == "member":
         flat = clip_member(flat, mechanism.release.weights(mechanism.lattice), mechanism.sensitivity)
-    else:
-        bound = most * mechanism.lattice.unit(2)
-        np.clip(flat, -bound, bound, out=flat)
+    # Also after that: one block alone may be as long as Δ, and the ring has room for `most` rows of each member.
+    bound = spec.question.records.most * mechanism.lattice.unit(2)
+    np.clip(flat, -bound, bound, out=flat)
     mechanism.add_noise(flat, random_bytes)
     return flat
 

@@ -10,6 +10,11 @@ function draw(box) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const figure = (value) => (value === null || value === undefined ? "–" : value.toPrecision(4).replace(/\.?0+($|e)/, "$1"));
+  const decade = (value) => value > 0 && Number.isInteger(Math.round(1e6 * Math.log10(value)) / 1e6);
+  const decades = (axis) => {
+    const filter = (_, splits) => splits.map((split) => (decade(split) ? split : null));
+    return { ...axis, grid: { ...axis.grid, filter }, ticks: { ...axis.ticks, filter } };
+  };
   const axis = (label, size) => ({
     label,
     size,
@@ -33,7 +38,7 @@ function draw(box) {
         { label: "chosen", value: (_, value) => figure(value), stroke: colour("--warn"), paths: () => null, points: { show: true, size: 13, width: 2.5, fill: "transparent" } },
       ],
       axes: [
-        { ...axis("λ", 34), values: (_, splits) => splits.map((split) => (Number.isInteger(Math.round(1e6 * Math.log10(split)) / 1e6) ? split.toExponential(0) : "")) },
+        { ...decades(axis("λ", 34)), values: (_, splits) => splits.map((split) => (decade(split) ? split.toExponential(0) : "")) },
         { ...axis(error, 64), values: (_, splits) => splits.map(figure) },
       ],
     },

@@ -74,11 +74,11 @@ function path(region, node) {
 }
 
 function copies() {
+  if (!navigator.clipboard) return;
   for (const button of document.querySelectorAll("[data-copy][hidden]")) {
-    if (!navigator.clipboard) return;
     button.hidden = false;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      await navigator.clipboard.writeText(button.dataset.copy);
       announcer.textContent = "Copied";
       button.classList.add("copied-now");
       setTimeout(() => button.classList.remove("copied-now"), 1500);

@@ -1,1 +1,1 @@
-"""Alembic's scripts. Until version 1.0 there is one, made anew whenever the tables change: see `tables`."""
+"""Alembic's scripts, one a revision: they bring the tables of an older release to what `tables` has."""

@@ -1,29 +1,54 @@
-"""Write dp_accounting_values.json anew, with a Python that has dp-accounting (which pins other versions than ours).
+"""Write the values of another library anew, with a Python that has it (they pin other versions than ours).
 
-PYTHON tests/calibration/privacy/oracle.py > tests/calibration/privacy/dp_accounting_values.json
+PYTHON tests/calibration/privacy/oracle.py dp_accounting > tests/calibration/privacy/dp_accounting_values.json
+PYTHON tests/calibration/privacy/oracle.py opendp > tests/calibration/privacy/opendp_values.json
 """
+
+# mypy: disable-error-code="import-not-found"
 
 import json
 import sys
 from importlib.metadata import version
-
-from dp_accounting import GaussianDpEvent, NeighboringRelation  # type: ignore[import-not-found]
-from dp_accounting.pld import PLDAccountant  # type: ignore[import-not-found]
-
-SIGMAS, ROUNDS = (0.7, 1.0, 2.0, 5.0, 20.0), (1, 4, 16, 64)
-EPSILON, DELTA = 1.0, 1e-5
+from typing import Any
 
 
-def row(sigma: float, rounds: int) -> list[float]:
-    accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(GaussianDpEvent(sigma), rounds)
-    return [sigma, rounds, float(accountant.get_epsilon(DELTA)), float(accountant.get_delta(EPSILON))]
+def dp_accounting() -> dict[str, Any]:
+    from dp_accounting import GaussianDpEvent, NeighboringRelation  # noqa: PLC0415
+    from dp_accounting.pld import PLDAccountant  # noqa: PLC0415
+
+    epsilon, delta = 1.0, 1e-5
+
+    def row(sigma: float, rounds: int) -> list[float]:
+        accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant.compose(GaussianDpEvent(sigma), rounds)
+        return [sigma, rounds, float(accountant.get_epsilon(delta)), float(accountant.get_delta(epsilon))]
+
+    return {
+        "source": f"dp-accounting {version('dp-accounting')}, PLDAccountant over GaussianDpEvent, add or remove one",
+        "columns": ["sigma", "rounds", f"epsilon at delta {delta:g}", f"delta at epsilon {epsilon:g}"],
+        "rows": [row(sigma, rounds) for sigma in (0.7, 1.0, 2.0, 5.0, 20.0) for rounds in (1, 4, 16, 64)],
+    }
+
+
+def opendp() -> dict[str, Any]:
+    import opendp.prelude as dp  # noqa: PLC0415
+
+    dp.enable_features("contrib")
+
+    def epsilon(rho: float, delta: float) -> float:
+        """The ε to which OpenDP converts ρ of zCDP, at δ; a change of 1 costs ρ."""
+        space = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
+        curve = dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*space, (1 / (2 * rho)) ** 0.5)).map(1.0)
+        return float(curve.epsilon(delta))
+
+    rhos, deltas = (0.001, 0.01, 0.1, 0.5, 1.0, 4.0), (1e-9, 1e-6, 1e-5, 1e-3)
+    return {
+        "source": f"OpenDP {version('opendp')}, make_zCDP_to_approxDP",
+        "columns": ["rho", "delta", "epsilon"],
+        "rows": [[rho, delta, epsilon(rho, delta)] for rho in rhos for delta in deltas],
+    }
 
 
 if __name__ == "__main__":
-    values = {
-        "source": f"dp-accounting {version('dp-accounting')}, PLDAccountant over GaussianDpEvent, add or remove one",
-        "columns": ["sigma", "rounds", f"epsilon at delta {DELTA:g}", f"delta at epsilon {EPSILON:g}"],
-        "rows": [row(sigma, rounds) for sigma in SIGMAS for rounds in ROUNDS],
-    }
-    sys.stdout.write(json.dumps(values, indent=1) + "\n")
+    values = {"dp_accounting": dp_accounting, "opendp": opendp}[sys.argv[1]]()
+    sys.stdout.write(json.dumps(values) + "\n")

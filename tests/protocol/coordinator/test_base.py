@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import (
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
     Checking,
     Collecting,
     CoordinatorPhase,
@@ -13,11 +14,10 @@ from protocol.coordinator import (
     Revealing,
     Voiding,
 )
-from protocol.coordinator.base import cancelled
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import NO_CONTEXT, VoidRequest
-from protocol.messages.parse import MESSAGES
-from protocol.simulator import After, Federation
+from veilsum.protocol.coordinator.base import cancelled
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import NO_CONTEXT, VoidRequest
+from veilsum.protocol.messages.parse import MESSAGES
 
 STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Revealing)
 
@@ -101,6 +101,42 @@ def test_an_attempt_cancelled_before_a_vote_asks_for_void(stage: type[Coordinato
     assert voiding.fault.parties == ("operator",)
     assert voiding.fault.detail == "the wrong extractor"
     assert voiding.request_for("member-0") == VoidRequest(phase.attempt.context, "cancelled")
+
+
+def test_a_damaged_chunk_is_asked_for_again_while_uploads_are_collected() -> None:
+    federation, before = at(Collecting)
+    for member in federation.ids[:2]:
+        before = federation._serve(before, member)
+    member = "member-1"
+    assert before.request_for(member) is None
+    after = before.chunk_damaged(member, 0)
+    assert (after.whole_count, after.missing_chunks(member)) == (before.whole_count - 1, (0,))
+    assert after.request_for(member) == before.attempt.opening
+    assert member in after.waiting_for()
+    assert after.chunk_damaged(member, 0) is after
+    assert after.chunk_stored(member, 0, federation.now_s).stored == before.stored
+
+
+@pytest.mark.parametrize(
+    ("name", "end"), [("checking", "voiding"), ("freezing", "voiding"), ("revealing", "failed")]
+)
+def test_a_chunk_damaged_later_ends_the_attempt_and_names_no_member(name: str, end: str) -> None:
+    after = LIVES[name].chunk_damaged("member-1", 0)
+    assert after.name == end
+    assert (after.fault.cause, after.fault.parties) == (Cause.STORAGE_DAMAGED, ("coordinator",))
+    assert "chunk 0 as member-1 sent it" in after.fault.detail
+
+
+@pytest.mark.parametrize(
+    "name", sorted(TAKES.keys() - {"collecting", *("checking", "freezing", "revealing")})
+)
+def test_a_damaged_chunk_moves_nothing_that_needs_no_chunks(name: str) -> None:
+    assert LIVES[name].chunk_damaged("member-1", 0) is LIVES[name]
+
+
+def test_a_damaged_chunk_of_nobody_certified_costs_no_sum() -> None:
+    revealing = LIVES["revealing"]
+    assert revealing.chunk_damaged("nobody", 0) is revealing
 
 
 def test_a_cancellation_without_words_says_the_causes() -> None:

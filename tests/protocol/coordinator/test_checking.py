@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
-from protocol.disputes import Dispute
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.merkle import verify
-from protocol.messages import Deliveries, Message, Receipt, Upload, deliveries_hash
-from protocol.simulator import After, Federation
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import Deliveries, Message, Receipt, Upload, deliveries_hash
 
 Resign = Callable[..., Upload]
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
-from protocol.errors import PeerFault
-from protocol.messages import Opening, Upload
-from protocol.shelf import MemoryShelf, Trees
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Opening, Upload
+from veilsum.protocol.shelf import MemoryShelf, Trees
 
 Resign = Callable[..., Upload]
 
@@ -264,7 +264,7 @@ def test_too_few_whole_uploads_void_the_attempt_and_name_the_missing(federation:
     assert isinstance(phase, Voiding)
     assert phase.fault.cause is Cause.SURVIVORS_TOO_FEW
     assert phase.fault.parties == ("member-2", "member-4")
-    assert phase.fault.detail == "3 uploads are whole, n_min is 4"
+    assert phase.fault.detail == "3 uploads are whole, 4 are needed"
 
 
 def test_an_edge_on_which_its_ends_disagree_is_settled_after_the_receipts(

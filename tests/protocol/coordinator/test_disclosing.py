@@ -5,11 +5,11 @@ import weakref
 
 import pytest
 
-from protocol.coordinator import Recovered, Revealing, disclose
-from protocol.errors import Misuse
-from protocol.simulator import After, Federation
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.questions import GRADIENTS
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import Recovered, Revealing, disclose
+from veilsum.protocol.errors import Misuse
 
 
 def recovered(federation: Federation) -> Recovered:

@@ -1,7 +1,7 @@
 """A certified attempt that is closed without a sum."""
 
-from protocol.coordinator import Failed, Revealing
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Failed, Revealing
 
 
 def test_the_operator_closes_a_certified_attempt_without_a_sum() -> None:

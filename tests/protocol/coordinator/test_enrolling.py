@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import check_manifest
-from protocol.coordinator import Enrolling
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.keys import AgreementKey
-from protocol.member import Enrolled
-from protocol.messages import Cards, KeyCard, Shown, cards_beacon, cards_tree
-from protocol.simulator import After, Federation
 from tests.protocol.forging import again
+from tests.support.simulator import After, Federation
+from veilsum.protocol.attempt import check_manifest
+from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import AgreementKey
+from veilsum.protocol.member import Enrolled
+from veilsum.protocol.messages import Cards, KeyCard, Shown, cards_beacon, cards_tree
 
 FEDERATION = Federation(5)
 CARDS = tuple(shown.card for shown in FEDERATION.cards.shown)

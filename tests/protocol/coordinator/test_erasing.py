@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import (
+from tests.protocol import forging
+from tests.protocol.forging import erased
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import (
     Checking,
     Collecting,
     CoordinatorPhase,
@@ -18,11 +21,8 @@ from protocol.coordinator import (
     VoidedByErasure,
     Voiding,
 )
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import Erased, ErasureRequest, Receipt, Vote
-from protocol.simulator import After, Federation
-from tests.protocol import forging
-from tests.protocol.forging import erased
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import Erased, ErasureRequest, Receipt, Vote
 
 
 def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation:
@@ -214,16 +214,30 @@ def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> Non
     assert "member-0" in {each.member for each in phase.closing.reports}
 
 
-def test_a_certified_attempt_without_enough_reveals_ends_by_erasure() -> None:
-    federation = Federation(6, drop=dict.fromkeys(range(3), After.VOTE), restart=True)
+def certified_without_a_sum(revealing: int) -> Federation:
+    """Six members, t = 4, q = 4, of whom so many have revealed by the latest end, and the others are away."""
+    federation = Federation(6, drop=dict.fromkeys(range(6 - revealing), After.VOTE), restart=True)
     federation.begin()
-    phase = federation.run_until()
-    assert isinstance(phase, Erasing)
+    federation.run_until()
+    return federation
+
+
+def test_a_certified_attempt_ends_by_erasure_while_enough_have_not_revealed() -> None:
+    federation = certified_without_a_sum(2)
+    phase = erasing(federation)
     assert phase.certificate is not None
-    assert phase.silent == ()  # the other three have revealed, and say so
     assert {each.revealed for each in phase.reports.values()} == {phase.certificate.outcome}
     federation.drop = {}
-    # three of six have revealed: q = 4 are not to be had
-    assert isinstance(federation.run_until(), Erasing)
-    outcome = federation.finish()
-    assert isinstance(outcome.phase, Lost)
+    assert isinstance(federation.run_until(), VoidedByErasure)
+
+
+def test_a_certified_attempt_is_closed_for_a_repeat_once_erasure_is_out_of_reach() -> None:
+    phase = certified_without_a_sum(3).phase
+    assert isinstance(phase, Failed)
+    assert (phase.fault.cause, phase.link.reason) == ("quorum-lost", "none")
+    # a third decryptor may lie that it revealed as well
+    federation = certified_without_a_sum(2)
+    certificate = erasing(federation).certificate
+    assert certificate is not None
+    lie = erased(federation, "member-0", revealed=certificate.outcome)
+    assert isinstance(received(federation, lie), Failed)

@@ -3,13 +3,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Deliveries, Freeze, Refusal, SurvivorSet, Vote, survivors_hash, void_hash
-from protocol.simulator import Federation
 from tests.protocol.forging import again
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
+    Deliveries,
+    Freeze,
+    Refusal,
+    SurvivorSet,
+    Vote,
+    survivors_hash,
+    void_hash,
+)
 
 
 @pytest.fixture

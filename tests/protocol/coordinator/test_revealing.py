@@ -5,19 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.codec import SecretBytes
-from protocol.coordinator import CoordinatorPhase, Erasing, Failed, Recovered, Revealing
-from protocol.coordinator.revealing import ShareFault
-from protocol.errors import PeerFault
-from protocol.evicting import check_proof
-from protocol.identity import SigningKey
-from protocol.merkle import verify
-from protocol.messages import Deliveries, Evictions, Message, Receipt, Reveal
-from protocol.shamir import PRIME, recover_secrets
-from protocol.simulator import After, Federation, Outcome
 from tests.protocol.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
+from tests.support.simulator import After, Federation, Outcome
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
+from veilsum.protocol.coordinator.revealing import ShareFault
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.evidence import check_proof
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import Deliveries, Evictions, Message, Receipt, Reveal
+from veilsum.protocol.shamir import PRIME, recover_secrets
 
 SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
@@ -187,7 +187,7 @@ def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
 def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
     lost = phase.expire(phase.attempt.terms.latest_end_s)
-    assert isinstance(lost, Erasing)
+    assert isinstance(lost, Failed)
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
     assert lost.fault.parties == ("member-1", "member-4", "member-5")
@@ -381,7 +381,7 @@ def test_a_false_dealer_is_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> N
         calls.append(len(shares[0]))
         return recover_secrets(positions, shares)
 
-    monkeypatch.setattr("protocol.coordinator.revealing.recover_secrets", counted)
+    monkeypatch.setattr("veilsum.protocol.coordinator.revealing.recover_secrets", counted)
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.phase.evicted == ("member-03",)
@@ -399,10 +399,10 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
         sizes.append(len(shares[0]))
         return recover_secrets(positions, shares)
 
-    monkeypatch.setattr("protocol.coordinator.revealing.recover_secrets", noted)
+    monkeypatch.setattr("veilsum.protocol.coordinator.revealing.recover_secrets", noted)
     for limit, expected in ((1, [72] * 5), (2 * 4 * 72, [144, 144, 72])):
         sizes.clear()
-        monkeypatch.setattr("protocol.coordinator.revealing.SLICE_BYTES", limit)
+        monkeypatch.setattr("veilsum.protocol.coordinator.revealing.SLICE_BYTES", limit)
         again_ = received(
             federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
         )

@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
-from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Voided, Voiding
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import VoidRequest, Vote, void_hash
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Voided, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import VoidRequest, Vote, void_hash
 
 FAULT = PeerFault(Cause.BOX_REFUSED, "a box", ["member-1"])
 

@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.member import MemberPhase
-from protocol.messages import Message
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.member import MemberPhase
+from veilsum.protocol.messages import Message
 
 
 def _answer(federation: Federation, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]:

@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Checking, Collecting, Freezing, Recovered, Revealing, Voided, Voiding
-from protocol.errors import PeerFault
-from protocol.member import Closed, MemberPhase, Opened, Ready, Voted
-from protocol.member.attempting import Attempting
-from protocol.messages import Certificate, Deliveries, Message, Reveal, Survivor, VoidRequest, Vote
-from protocol.simulator import After, Federation
 from tests.protocol.forging import certificate
+from tests.support.simulator import After, Federation
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Recovered, Revealing, Voided, Voiding
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Voted
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Certificate, Deliveries, Message, Reveal, Survivor, VoidRequest, Vote
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Checking, Freezing
-from protocol.errors import Misuse, PeerFault
-from protocol.member import PHASES, MemberPhase, load_phase
-from protocol.member.attempting import Attempting
-from protocol.member.base import PhaseKind
-from protocol.messages import Message
-from protocol.messages.parse import MESSAGES
-from protocol.simulator import Federation
 from tests.protocol.forging import again
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Checking, Freezing
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.member import PHASES, MemberPhase, load_phase
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member.base import PhaseKind
+from veilsum.protocol.messages import Message
+from veilsum.protocol.messages.parse import MESSAGES
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

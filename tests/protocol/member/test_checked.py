@@ -3,10 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.coordinator import Freezing
-from protocol.errors import PeerFault
-from protocol.member import Checked, MemberPhase, Voted
-from protocol.messages import (
+from tests.protocol.forging import resign, unsigned
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import Freezing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Checked, MemberPhase, Voted
+from veilsum.protocol.messages import (
     Deliveries,
     Freeze,
     Message,
@@ -16,8 +18,6 @@ from protocol.messages import (
     UploadHeader,
     survivors_hash,
 )
-from protocol.simulator import After, Federation
-from tests.protocol.forging import resign, unsigned
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Recovered
-from protocol.errors import PeerFault
-from protocol.member import Closed, MemberPhase, Opened, load_phase
-from protocol.messages import Disclosure, Evictions, Message, Reveal, Survivor, Upload
-from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.questions import GRADIENTS
+from tests.support.simulator import After, Federation, Tamper
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Closed, MemberPhase, Opened, load_phase
+from veilsum.protocol.messages import Disclosure, Evictions, Message, Reveal, Survivor, Upload
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Enrolling
-from protocol.errors import PeerFault
-from protocol.member import Enrolled, History, MemberPhase, Ready
-from protocol.messages import Cards, KeyCard, Message, Shown, cards_tree
-from protocol.simulator import Federation, SeededRandom
 from tests.protocol.forging import again
+from tests.support.simulator import Federation, SeededRandom
+from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Enrolled, History, MemberPhase, Ready
+from veilsum.protocol.messages import Cards, KeyCard, Message, Shown, cards_tree
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -284,7 +284,7 @@ def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation,
 def test_in_a_large_cohort_whoever_needs_all_cards_is_shown_them_without_paths(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("protocol.coordinator.enrolling.ALL_CARDS_MAX", 5)
+    monkeypatch.setattr("veilsum.protocol.coordinator.enrolling.ALL_CARDS_MAX", 5)
     shown: list[Cards] = []
 
     def note(_sender: str, message: Message) -> Message:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.boxes import unseal
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, Freezing, Revealing
-from protocol.errors import PeerFault
-from protocol.member import Closed, MemberPhase, Ready, load_phase
-from protocol.member.attempting import Attempting
-from protocol.messages import (
+from tests.protocol.forging import again, erasure, lost
+from tests.support.simulator import After, Federation
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Closed, MemberPhase, Ready, load_phase
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Deliveries,
     Erased,
@@ -19,8 +20,7 @@ from protocol.messages import (
     Reveal,
     VoidRequest,
 )
-from protocol.simulator import After, Federation
-from tests.protocol.forging import again, erasure, lost
+from veilsum.protocol.sealing import unseal
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

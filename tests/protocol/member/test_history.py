@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocol.attempt import Closing
-from protocol.causes import Cause
-from protocol.coordinator import Checking, Freezing, Revealing
-from protocol.errors import PeerFault
-from protocol.member import Enrolled, History, MemberPhase, Opened, Ready, Voted
-from protocol.member.attempting import Attempting
-from protocol.messages import (
+from tests.protocol.forging import again, erasure, lost
+from tests.protocol.questions import GRADIENTS
+from tests.support.simulator import After, Federation
+from veilsum.protocol.attempt import Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking, Freezing, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Enrolled, History, MemberPhase, Opened, Ready, Voted
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
     ErasureRequest,
     Freeze,
     Message,
@@ -21,9 +24,6 @@ from protocol.messages import (
     VoidRequest,
     Vote,
 )
-from protocol.simulator import After, Federation
-from tests.protocol.forging import again, erasure, lost
-from tests.protocol.questions import GRADIENTS
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

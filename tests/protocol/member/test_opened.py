@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocol.coordinator import Collecting
-from protocol.errors import Misuse, PeerFault
-from protocol.member import MemberPhase, Opened, Uploaded, load_phase
-from protocol.messages import Message, Upload
-from protocol.simulator import After, Federation
 from tests.protocol.forging import again
 from tests.protocol.questions import link
+from tests.support.simulator import After, Federation
+from veilsum.protocol.coordinator import Collecting
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.member import MemberPhase, Opened, Uploaded, load_phase
+from veilsum.protocol.messages import Message, Upload
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.keys import PairKey
-from protocol.member import MemberPhase, Opened, Ready
-from protocol.messages import NO_CONTEXT, Message, Opening, Upload
-from protocol.simulator import After, Federation
 from tests.protocol.forging import again
 from tests.protocol.questions import GRADIENTS, link
+from tests.support.simulator import After, Federation
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import PairKey
+from veilsum.protocol.member import MemberPhase, Opened, Ready
+from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, Upload
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

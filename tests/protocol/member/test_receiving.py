@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Checking
-from protocol.errors import PeerFault
-from protocol.member import Checked, MemberPhase
-from protocol.messages import Deliveries, Delivery, Message, Receipt, Survivor, Upload, deliveries_hash
-from protocol.shamir import PRIME
-from protocol.shelf import MemoryShelf, Trees
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Checked, MemberPhase
+from veilsum.protocol.messages import (
+    Deliveries,
+    Delivery,
+    Message,
+    Receipt,
+    Survivor,
+    Upload,
+    deliveries_hash,
+)
+from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shelf import MemoryShelf, Trees
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 OTHERS = ("member-1", "member-2", "member-3", "member-4")

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.coordinator import Freezing
-from protocol.errors import PeerFault
-from protocol.member import Checked, MemberPhase, Voted, load_phase
-from protocol.messages import Freeze, Message, VoidRequest, Vote
-from protocol.simulator import Federation
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import Freezing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Checked, MemberPhase, Voted, load_phase
+from veilsum.protocol.messages import Freeze, Message, VoidRequest, Vote
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.codec import Bytes, Codec, Fixed, Float, Many, Name, Nested, Struct, Text, UInt
-from protocol.messages import Certificate, Link
-from protocol.messages.parse import MESSAGES
+from veilsum.protocol.codec import Bytes, Codec, Fixed, Float, Many, Name, Nested, Struct, Text, UInt
+from veilsum.protocol.messages import Certificate, Link
+from veilsum.protocol.messages.parse import MESSAGES
 
 NEEDED: dict[tuple[type[Struct], str], Any] = {
     (Certificate, "reason"): "none",

@@ -2,11 +2,11 @@ from collections import Counter
 
 import pytest
 
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Kind, Reveal, RevealSummary, Vote
-from protocol.messages.parse import MESSAGES
-from protocol.tags import Tag, hash_fields
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Kind, Reveal, RevealSummary, Vote
+from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.tags import Tag, hash_fields
 
 KEY = SigningKey(b"\x0b" * 32)
 

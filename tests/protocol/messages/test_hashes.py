@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from protocol.codec import SecretBytes
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.merkle import Tree
-from protocol.messages import (
+from tests.protocol.forging import again
+from tests.protocol.messages.forms import sample
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
     EMPTY_CHAIN,
     NO_CONTEXT,
     Certificate,
@@ -38,10 +40,8 @@ from protocol.messages import (
     survivors_hash,
     void_hash,
 )
-from protocol.messages.base import Signed
-from protocol.messages.parse import MESSAGES
-from tests.protocol.forging import again
-from tests.protocol.messages.forms import sample
+from veilsum.protocol.messages.base import Signed
+from veilsum.protocol.messages.parse import MESSAGES
 
 CONTEXT = b"\xc7" * 32
 KEY = SigningKey(b"\x0a" * 32)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codec import Many, Struct
-from protocol.errors import PeerFault
-from protocol.messages import Kind, Message, parse
-from protocol.messages.parse import MESSAGES
 from tests.protocol.messages.forms import lengths, named, sample, shown, structs
+from veilsum.protocol.codec import Many, Struct
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Kind, Message, parse
+from veilsum.protocol.messages.parse import MESSAGES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
 TABLES = PAGE.partition("\n## 3. Encoding\n")[2].partition("\n## 4. ")[0]

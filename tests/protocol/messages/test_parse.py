@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import PeerFault
-from protocol.messages import Kind, Message, parse
-from protocol.messages.parse import MESSAGES
-from protocol.tags import PROTOCOL_VERSION
 from tests.protocol.messages.forms import sample
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Kind, Message, parse
+from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
 HEADERS = [bytes((PROTOCOL_VERSION, kind)) for kind in Kind]
 WIRES = [sample(form).to_bytes() for form in MESSAGES.values()]

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey
-from protocol.merkle import Tree
-from protocol.messages import (
+from tests.protocol.forging import again
+from tests.protocol.messages.forms import sample
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
     Certificate,
@@ -27,8 +29,6 @@ from protocol.messages import (
     VoidRequest,
     cards_tree,
 )
-from tests.protocol.forging import again
-from tests.protocol.messages.forms import sample
 
 KEY = SigningKey(b"\xad" * 32)
 LINK: Link = sample(Link)

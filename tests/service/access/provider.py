@@ -16,7 +16,7 @@ from service.settings import OpenIDConnect
 RSA, OTHER = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
 EC = ec.generate_private_key(ec.SECP256R1())
 SHARED = b"a secret that stands in the issuer's set by mistake"
-SCOPES = {"operators": ["rounds", "read"], "auditors": ["read"]}
+SCOPES = {"operators": ["rounds", "sums"], "auditors": ["audit"]}
 
 
 def encoded(part: bytes) -> str:

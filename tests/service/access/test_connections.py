@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from protocol.request_signature import Target, sign_request
+from service.access.bodies import Pace
 from service.access.connections import Connection
 from service.routes import rounds
 from service.telemetry import logs
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Server, running, served
 from tests.service.signing import KEYS
+from veilsum.protocol.request_signature import Target, sign_request
 
 PATH = "/healthz"
 HEAD = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
@@ -43,9 +44,10 @@ class Hasty(Connection):
 
 
 @asynccontextmanager
-async def hasty(folder: Path, **settings: Any) -> AsyncIterator[tuple[Server, str]]:
+async def hasty(folder: Path, bytes_per_s: float = 8192.0) -> AsyncIterator[tuple[Server, str]]:
     """A coordinator behind a real server, and its address."""
-    async with running(folder, body_grace_s=LATE_S, **settings) as server, served(server, http=Hasty) as url:
+    async with running(folder) as server, served(server, http=Hasty) as url:
+        server.app.state.pace = Pace(LATE_S, bytes_per_s)
         yield server, url
 
 
@@ -161,7 +163,7 @@ async def test_a_body_that_does_not_come_ends_its_request(
 
 
 async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path: Path, party: Party) -> None:
-    async with hasty(tmp_path, body_bytes_per_s=100.0) as (server, url):
+    async with hasty(tmp_path, bytes_per_s=100.0) as (server, url):
         await party.begin(server)
         body = b"x" * 1200
         head = await head_of(party, server, url, body, len(body))
@@ -392,4 +394,23 @@ async def test_no_connection_leaves_the_protocol_that_has_limits(tmp_path: Path)
         reader, writer = await opened(url)
         writer.write(HEAD[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert (await asyncio.wait_for(reader.readline(), 120)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("HTTP/1.1\r\nHost: x\r\n\r\n", b"200"),
+        ("HTTP/1.1\r\n\r\n", b"400"),
+        ("HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"400"),
+        ("HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", b"400"),
+        ("HTTP/1.0\r\n\r\n", b"200"),
+        ("HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n", b"400"),
+    ],
+)
+async def test_a_request_names_one_host(tmp_path: Path, head: str, status: bytes) -> None:
+    async with hasty(tmp_path) as (_, url):
+        reader, writer = await opened(url)
+        writer.write(f"GET {PATH} {head}".encode())
+        assert (await reader.readline()).split()[1] == status
         writer.close()

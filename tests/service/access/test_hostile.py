@@ -9,14 +9,15 @@ import pytest
 from fastapi import Request
 from sqlalchemy import func, select
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
 from service.access.bodies import Room
 from service.access.gate import check_digest
 from service.storage.tables import audit, nonces
+from tests.service.access.test_limits import few
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Server, running
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
 
 Message = dict[str, Any]
 
@@ -31,7 +32,7 @@ async def rows(server: Server) -> tuple[int, int]:
 
 
 async def test_whoever_makes_a_key_up_is_a_stranger(tmp_path: Path) -> None:
-    async with running(tmp_path, address_burst=3, address_requests_per_s=0.01) as server:
+    async with running(tmp_path, limits=few(3)) as server:
         before, answers = await rows(server), []
         for number in range(1, 6):
             key = SigningKey(bytes([number]) * 32)

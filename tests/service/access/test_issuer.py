@@ -15,21 +15,21 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from protocol.access import Scope
-from protocol.causes import Cause
-from protocol.errors import PeerFault
 from service.access import issuer as issuer_module
 from service.access.issuer import Issuer
 from service.settings import Settings
 from tests.service.access.provider import OTHER, RSA, SCOPES, SHARED, Provider, encoded, public
 from tests.service.serving import Server, running
+from veilsum.protocol.access import Scope
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 
 
 async def status(server: Server, token: str, path: str = "cohorts") -> tuple[int, str, str]:
     """What comes of opening a cohort of a federation that is not there."""
     where = "/v1/tokens" if path == "tokens" else f"/v1/federations/{'0' * 64}/cohorts"
     body = (
-        {"name": "x", "scopes": ["read"], "lifetime_s": 3600}
+        {"name": "x", "scopes": ["audit"], "lifetime_s": 3600}
         if path == "tokens"
         else {"study": "0" * 64, "period": "p"}
     )
@@ -156,7 +156,7 @@ async def test_keys_are_rotated(provider: Provider) -> None:
     caller, ends_s = await issuer.caller(old)
     assert ends_s == jwt.decode(old, options={"verify_signature": False})["exp"]
     assert caller.name == "oidc:alice"
-    assert caller.scopes == {Scope.ROUNDS, Scope.READ}
+    assert caller.scopes == {Scope.ROUNDS, Scope.SUMS}
     provider.keys = {"rsa-2": OTHER}
     assert await cause_of(issuer, provider.token("rsa-2")) is None
     assert await cause_of(issuer, old) is Cause.UNAUTHORISED
@@ -237,7 +237,7 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
     monkeypatch.setenv("VEILSUM_OIDC", json.dumps(values))
     found = Settings().oidc
     assert found is not None
-    assert found.scopes["auditors"] == {Scope.READ}
+    assert found.scopes["auditors"] == {Scope.AUDIT}
     monkeypatch.setenv("VEILSUM_OIDC", json.dumps({**values, **changes}))
     with pytest.raises(ValidationError):
         Settings()
@@ -252,6 +252,5 @@ async def test_a_key_of_nobody_s_keeps_nobody_out_while_the_issuer_is_away(provi
     assert await cause_of(issuer, provider.token("new", OTHER)) is Cause.UNAVAILABLE
     assert await cause_of(issuer, provider.token()) is None
     assert await cause_of(issuer, provider.token("new", OTHER)) is Cause.UNAVAILABLE
-    now_s[0] = 330.0
-    issuer._failed_s = now_s[0]
+    issuer._keys.jwk_set_cache = None  # five minutes later
     assert await cause_of(issuer, provider.token()) is Cause.UNAVAILABLE

@@ -2,24 +2,27 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi import Request
 from sqlalchemy import func, select
 
-from protocol import rest
 from service.access import limits
-from service.access.callers import ANYBODY, Caller, Kind
+from service.access.callers import STRANGER, Caller, Role
 from service.access.limits import Allowance, Limits, TooMany
 from service.pages.rendering import asset
 from service.storage.tables import nonces
 from tests.service.driver import Party
 from tests.service.serving import Server, running
 from tests.service.signing import KEYS
+from veilsum.protocol import rest
 
-MEMBER = Caller(Kind.MEMBER, "m-0", "ab" * 32)
-FEW: dict[str, Any] = {"address_burst": 3, "address_requests_per_s": 0.01}
+MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
+
+
+def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Limits:
+    """So many requests for an address and a caller, and then hardly any."""
+    return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
 
 
 class Ticking:
@@ -84,12 +87,12 @@ def test_the_wait_that_is_named_is_long_enough_and_no_second_longer(clock: Ticki
     ],
 )
 def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, other: str) -> None:
-    found.charge(ANYBODY, at(one))
-    found.charge(ANYBODY, at(same))
-    found.charge(ANYBODY, at(one))
+    found.charge(STRANGER, at(one))
+    found.charge(STRANGER, at(same))
+    found.charge(STRANGER, at(one))
     with pytest.raises(TooMany, match=r"^too-many-requests: address "):
-        found.charge(ANYBODY, at(same))
-    found.charge(ANYBODY, at(other))
+        found.charge(STRANGER, at(same))
+    found.charge(STRANGER, at(other))
     found.charge(MEMBER, at(one))
 
 
@@ -117,7 +120,7 @@ def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
             found.under_way(MEMBER, at("y")),
         ):
             pass
-        with found.under_way(Caller(Kind.MEMBER, "m-0", "cd" * 32), at("x")):
+        with found.under_way(Caller(Role.MEMBER, "m-0", "cd" * 32), at("x")):
             pass
     assert not found._under_way
     with found.under_way(MEMBER, at("x")):
@@ -128,12 +131,12 @@ def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> Non
     for second in range(20):
         clock.now_s = 100.0 + 2 * second
         for each in range(limits._FORGET_FROM - 1):
-            found.charge(ANYBODY, at(f"10.{second}.{each // 256}.{each % 256}"))
+            found.charge(STRANGER, at(f"10.{second}.{each // 256}.{each % 256}"))
     assert len(found._full_s) < 2 * limits._FORGET_FROM
 
 
 async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
+    async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
         await party.begin(server)
         round_id = await party.open_round(server)
         path = f"/v1/rounds/{round_id}"
@@ -158,7 +161,7 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
 
 
 async def test_static_files_are_no_way_around(tmp_path: Path) -> None:
-    async with running(tmp_path, **FEW | {"address_burst": 8}) as server, server.anonymous() as nobody:
+    async with running(tmp_path, limits=few(8)) as server, server.anonymous() as nobody:
         style = asset("style.css")
         first = await nobody.get(style)
         assert (first.status_code, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
@@ -173,7 +176,7 @@ async def test_static_files_are_no_way_around(tmp_path: Path) -> None:
 
 
 async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path, caller_burst=30, caller_requests_per_s=0.01) as server:
+    async with running(tmp_path, limits=few(caller=30)) as server:
         await party.begin(server)
         round_id = await party.open_round(server)
 
@@ -194,7 +197,7 @@ async def count(server: Server, signer: str) -> int:
 
 async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path, party: Party) -> None:
     """Nor does what comes at the same time: a look before the write would let all of it in."""
-    async with running(tmp_path, caller_burst=30, caller_requests_per_s=0.01) as server:
+    async with running(tmp_path, limits=few(caller=30)) as server:
         await party.begin(server)
         path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
         for _ in range(2):
@@ -211,8 +214,7 @@ async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path, part
 async def test_whoever_repeats_a_member_s_request_uses_up_its_own_bucket(
     tmp_path: Path, party: Party
 ) -> None:
-    few: dict[str, Any] = {"address_burst": 25, "address_requests_per_s": 0.01}
-    async with running(tmp_path, caller_burst=40, caller_requests_per_s=0.01, **few) as server:
+    async with running(tmp_path, limits=few(25, 40)) as server:
         await party.begin(server)
         path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
         sent = (await server.client.get(path)).request.headers
@@ -229,8 +231,7 @@ async def test_whoever_repeats_a_member_s_request_uses_up_its_own_bucket(
 async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and_no_one_else_s(
     tmp_path: Path, party: Party
 ) -> None:
-    few: dict[str, Any] = {"address_burst": 12, "address_requests_per_s": 0.01}
-    async with running(tmp_path, caller_burst=20, caller_requests_per_s=0.01, **few) as server:
+    async with running(tmp_path, limits=few(12, 20)) as server:
         await party.begin(server)
         path = f"/v1/cohorts/{party.cohort}"
         member, forged = server.signing("m-0", KEYS["m-0"]), server.signing("m-1", KEYS["m-0"])
@@ -253,7 +254,7 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
 
 
 async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None:
-    async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
+    async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
         answers = [await nobody.get(f"/v1/nothing/{n}") for n in range(2)]
         answers.append(await nobody.delete("/v1/coordinator"))
         assert [answer.status_code for answer in answers] == [404, 404, 405]
@@ -266,8 +267,13 @@ async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None
         assert (await nobody.get(rest.HEALTH)).status_code == 200
 
 
+def test_a_rate_scales_the_rest() -> None:
+    assert limits.ADDRESS.at(400.0) == Allowance(400.0, 40_000, 2048, 200)
+    assert limits.CALLER.at(0.001) == Allowance(0.001, 1, 1, 1)
+
+
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path, address_at_once=2) as server, server.anonymous() as nobody:
+    async with running(tmp_path, limits=few(at_once=2)) as server, server.anonymous() as nobody:
         await party.begin(server)
         round_id = await party.open_round(server)
         path, version = f"/v1/rounds/{round_id}", (await server.view(round_id))["version"]
@@ -300,7 +306,7 @@ def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
 
 
 async def test_the_api_s_document_has_limits_too(tmp_path: Path) -> None:
-    async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
+    async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
         answers = [await nobody.get("/openapi.json") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
         assert answers[0].json()["info"]["title"] == "veilsum coordinator"

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select, update
 
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.request_signature import MAX_LIFETIME_S
 from service.access.nonces import CLOCKS_S, FORGET_EVERY_S, Nonce, Nonces, newest, signer_of
 from service.settings import Settings
 from service.storage.database import Database
 from service.storage.stores import opened
 from service.storage.tables import nonces
 from tests.service import serving
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.request_signature import MAX_LIFETIME_S
 
 ON_BOTH = True
 SKEW_S = 60.0

@@ -15,6 +15,7 @@ from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server, running
+from veilsum.protocol.errors import Misuse
 
 
 async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
@@ -37,8 +38,8 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
         assert "token" not in capsys.readouterr().err
         assert await allowed(server, token) is True
     assert holding(tmp_path, token.encode()) == ["operator.token"]
-    async with running(tmp_path, operator_token="another") as server:
-        assert await allowed(server, "another") is True
+    async with running(tmp_path, operator_token="another token, longer") as server:
+        assert await allowed(server, "another token, longer") is True
         assert await allowed(server, token) is True, "until it is revoked"
 
 
@@ -72,9 +73,16 @@ async def test_an_empty_token_is_none(tmp_path: Path, configured: str) -> None:
         assert await allowed(server, configured) is False
 
 
+async def test_a_short_configured_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="openssl rand -hex 32") as caught:
+        async with running(tmp_path, operator_token="fifteen letters"):
+            pass
+    assert "fifteen" not in str(caught.value)
+
+
 async def test_a_configured_token_loses_the_line_end_of_its_file(tmp_path: Path) -> None:
-    async with running(tmp_path, operator_token="secret\n") as server:
-        assert await allowed(server, "secret") is True
+    async with running(tmp_path, operator_token="a secret of twenty\n") as server:
+        assert await allowed(server, "a secret of twenty") is True
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic YTpi", "bearer wrong", "Bearer é"])
@@ -130,7 +138,10 @@ async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
         third = party.make_roster(key, number=3)
         assert await put(third.to_bytes()) == (201, None)
         assert await put(first.to_bytes()) == (409, "roster-rollback")
-        assert await put(party.make_roster(key, number=3, name="another").to_bytes()) == (409, "conflict")
+        assert await put(party.make_roster(key, number=3, name="another token, longer").to_bytes()) == (
+            409,
+            "conflict",
+        )
         assert await put(party.make_roster(bytes(32), number=4).to_bytes()) == (400, "malformed")
         assert await put(party.make_roster(key, number=MAX_NUMBER + 1).to_bytes()) == (400, "malformed")
         stranger = Party(party.ids, admin_seed=b"s" * 32)
@@ -178,7 +189,8 @@ def bearer(token: dict[str, Any]) -> dict[str, str]:
 async def test_a_scope_is_all_that_a_token_may(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
     calls = {
-        "read": ("GET", f"/v1/rounds/{round_id}/result/sums", None, 409),
+        "sums": ("GET", f"/v1/rounds/{round_id}/result/sums", None, 409),
+        "audit": ("GET", "/v1/audit", None, 200),
         "rounds": ("POST", f"/v1/rounds/{'0' * 16}/cancel", {"reason": "x"}, 404),
         "federations": ("PUT", f"/v1/federations/{formed.federation}/roster", None, 400),
         "admin": ("GET", "/v1/tokens", None, 200),
@@ -195,8 +207,42 @@ async def test_a_scope_is_all_that_a_token_may(server: Server, formed: Party) ->
                 assert token["secret"] not in answer.text
 
 
+async def test_a_token_works_for_its_federation_alone(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    scopes = ("sums", "rounds", "federations")
+    mine = await made(server, *scopes, federation=formed.federation)
+    other = await made(server, *scopes, federation="0" * 64)
+    cohort = (await server.view(round_id))["cohort"]
+    calls = {
+        ("GET", f"/v1/rounds/{round_id}/result/sums"): 409,
+        ("POST", f"/v1/cohorts/{cohort}/close"): 200,
+        ("PUT", f"/v1/federations/{formed.federation}/roster"): 400,
+        ("GET", "/v1/tokens"): 403,
+        ("GET", "/v1/audit"): 403,
+    }
+    for (method, path), allowed in calls.items():
+        for token, expected in ((mine, allowed), (other, 403)):
+            answer = await server.anonymous().request(method, path, headers=bearer(token))
+            assert answer.status_code == expected, (path, token["federation"], answer.text)
+    listed = (await server.client.get("/v1/tokens")).json()["tokens"]
+    assert [each["federation"] for each in listed] == [formed.federation, "0" * 64]
+
+
+async def test_each_download_of_a_sum_is_in_the_log(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play(server, round_id)
+    token = await made(server, "sums")
+    answer = await server.anonymous().get(f"/v1/rounds/{round_id}/result/sums", headers=bearer(token))
+    assert answer.status_code == 200
+    entries = (await server.client.get("/v1/audit")).json()["entries"]
+    found = [each for each in entries if each["action"] == "GET /v1/rounds/{round_id}/result/sums"]
+    assert [(each["who"], each["on"], each["outcome"]) for each in found] == [
+        (f"operator {token['token']}", f"round_id={round_id}", "done")
+    ]
+
+
 async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
-    short, long = await made(server, "admin", lifetime_s=60), await made(server, "read", "rounds")
+    short, long = await made(server, "admin", lifetime_s=60), await made(server, "sums", "rounds")
     nobody = server.anonymous()
     assert (await nobody.get("/v1/tokens", headers=bearer(short))).status_code == 200
     own = await nobody.post(f"/v1/tokens/{short['token']}/revoke", headers=bearer(short))
@@ -229,8 +275,11 @@ async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
         {"name": "a\nb"},
         {"lifetime_s": 0},
         {"lifetime_s": 1e9},
+        {"federation": "x"},
+        {"federation": "0" * 64, "scopes": ["audit"]},
+        {"federation": "0" * 64, "scopes": ["rounds", "admin"]},
     ],
 )
 async def test_a_token_has_a_name_a_scope_and_an_end(server: Server, changes: dict[str, Any]) -> None:
-    answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["read"], **changes})
+    answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["sums"], **changes})
     assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")

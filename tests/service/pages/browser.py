@@ -12,19 +12,18 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from tests.service.driver import Party
-from tests.service.pages.gallery import hang
+from tests.service.pages.gallery import exhibitor, hang
 from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, reach
 from tests.service.serving import TOKEN, running, served
 
-OPERATORS = frozenset({"round-running", "result", "audit", "federation"})
+OPERATORS = frozenset({"round-running", "result", "audit", "federation", "cohort-formed", "cohort-enrolling"})
 """Pages that show more to whoever is signed in, or nothing to others."""
 
 
 async def extending(page: Page) -> None:
     """An operator gives a round more time."""
     await reach(page.get_by_label("Minutes more"))
-    await page.keyboard.type("90")
+    await page.keyboard.type("1")
     await reach(page.get_by_role("button", name="Extend"))
 
 
@@ -56,7 +55,7 @@ async def survey(pictures: Path) -> dict[str, Any]:
     started, findings = time.monotonic(), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
         async with running(Path(folder) / "data") as server, served(server) as address, chromium() as browser:
-            pages = (await hang(server, Party(tuple(f"m-{index}" for index in range(6))))).pages()
+            pages = (await hang(server, exhibitor())).pages()
             pages = {**pages, "audit": "/audit"}
             for width_name, width in WIDTHS.items():
                 for scheme in SCHEMES:

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.driver import SIX, Party
-from tests.service.pages.gallery import Gallery, browser, hang
+from tests.service.driver import Party
+from tests.service.pages.gallery import Gallery, browser, exhibitor, hang
 from tests.service.serving import Clock, Server, running, snapshot
 
 
@@ -24,7 +24,7 @@ class Played:
 
 def public() -> Party:
     """Six members whose head anyone may read."""
-    return Party(SIX, after={"readers": "anyone"})
+    return exhibitor(after={"readers": "anyone"})
 
 
 @pytest.fixture(scope="session")

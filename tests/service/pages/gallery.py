@@ -3,12 +3,13 @@
 import re
 from dataclasses import dataclass
 from html import unescape
+from typing import Any
 
 import httpx
 
-from protocol.simulator import After
-from tests.service.driver import Party
+from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server
+from tests.support.simulator import After
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class Gallery:
     done: str
     voided: str
     running: str
-    removed: str
-    winter: str
+    later: str
     combination: str
+    formed: str
+    enrolling: str
 
     def pages(self) -> dict[str, str]:
         """Every page that anybody may read, by what a picture of it is called."""
@@ -32,8 +34,10 @@ class Gallery:
             "round-void": f"/rounds/{self.voided}",
             "round-running": f"/rounds/{self.running}",
             "result": f"/rounds/{self.done}/result",
-            "members": "/members",
+            "federations": "/federations",
             "federation": f"/federations/{self.federation}",
+            "cohort-formed": f"/cohorts/{self.formed}",
+            "cohort-enrolling": f"/cohorts/{self.enrolling}",
             "combination": f"/combinations/{self.combination}",
             "health": "/health",
             "problems": "/problems",
@@ -41,6 +45,11 @@ class Gallery:
             "sign-in": "/sign-in",
             "not-found": f"/rounds/{'0' * 16}",
         }
+
+
+def exhibitor(**changes: Any) -> Party:
+    """Six members whose study and periods have names as people give them."""
+    return Party(SIX, name="Northern hospitals", notes={"name": "ct-2026"}, periods="2026-1{}", **changes)
 
 
 async def hang(server: Server, party: Party) -> Gallery:
@@ -51,7 +60,7 @@ async def hang(server: Server, party: Party) -> Gallery:
     assert (await party.play(server, done))["state"] == "done"
     party.drop = {}
     await party.serve(server, done, party.ids[-1])  # it hears how that ended
-    winter, combination = await next_period(server, party, done)
+    later, combination = await next_period(server, party, done)
     party.drop = dict.fromkeys(party.ids, After.ANNOUNCEMENT)
     voided = await party.open_round(server)
     for member in party.ids:
@@ -67,9 +76,12 @@ async def hang(server: Server, party: Party) -> Gallery:
     party.seal(party.ids[3], await server.opening(running, party.ids[3]))
     where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
     await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
+    other = party.copy()
+    await other.open_cohort(server, period="2027-01")
+    await other.enrol(server, party.ids[2:5])
     members = tuple(e for e in party.roster.members if e.member != party.ids[1])
     await party.publish_roster(server, party.make_roster(party.roster.coordinator, 2, members=members))
-    return Gallery(party.federation, done, voided, running, party.ids[1], winter, combination)
+    return Gallery(party.federation, done, voided, running, later, combination, party.cohort, other.cohort)
 
 
 async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:

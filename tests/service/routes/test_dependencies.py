@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from tests.service.access.test_guards import ROUTERS
+from service.app import ROUTERS
 
 
 def depended_on(dependant: Dependant) -> Iterator[object]:

@@ -3,11 +3,11 @@
 import httpx
 import pytest
 
-from protocol.rest import PROBLEM, REQUEST_ID_HEADER
 from service.app import MAX_JSON_BYTES
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser
 from tests.service.serving import Server
+from veilsum.protocol.rest import PROBLEM, REQUEST_ID_HEADER
 
 
 async def test_nothing_is_served_that_loads_from_elsewhere(server: Server) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from protocol import rest
-from protocol.identity import SigningKey
-from protocol.member import History, Opened
-from protocol.member.attempting import Attempting
-from protocol.messages import Roster, Vote, parse
-from protocol.request_signature import RequestSignature, Target, content_digest
-from protocol.tags import PROTOCOL_VERSION
 from service.storage.tables import events
 from service.summing import chunk_name
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
+from veilsum.protocol import rest
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import History, Opened
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import Roster, Vote, parse
+from veilsum.protocol.request_signature import RequestSignature, Target, content_digest
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
 
 async def count(server: Server) -> int:

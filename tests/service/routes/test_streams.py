@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from service import rounds as service_rounds
 from service import views
-from service.access.limits import Limits
+from service.access.limits import ADDRESS, CALLER, Limits
 from service.routes import rounds
 from tests.service.driver import Party
 from tests.service.serving import Server, running
@@ -49,7 +50,10 @@ async def test_what_all_watch_is_made_once(
 
 
 async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path, address_streams=2) as server, server.anonymous() as nobody:
+    async with (
+        running(tmp_path, limits=Limits(CALLER, replace(ADDRESS, streams=2))) as server,
+        server.anonymous() as nobody,
+    ):
         await party.begin(server)
         path = f"/v1/rounds/{await party.open_round(server)}"
         streams = await opened(server, f"{path}/events", 2)

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import Misuse
 from service.storage.blobs import FileBlobs
+from veilsum.protocol.errors import Misuse
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -63,11 +63,15 @@ def test_who_finds_a_folder_made_by_another_syncs_its_name_too(
     assert calls == ["fsync file", "rename", *(f"fsync folder {f}" for f in ("r", "uploads", "blobs"))]
 
 
-def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_folders_are_durable_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
-    FileBlobs(tmp_path / "data" / "blobs")
+    blobs = FileBlobs(tmp_path / "data" / "blobs")
     assert calls == [f"fsync folder {tmp_path.name}", "fsync folder data"]
-    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    blobs.put("r/m/0", b"x")
+    modes = {
+        path: (tmp_path / path).stat().st_mode & 0o777 for path in ("data", "data/blobs", "data/blobs/r/m/0")
+    }
+    assert modes == {"data": 0o700, "data/blobs": 0o700, "data/blobs/r/m/0": 0o600}
 
 
 def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +88,6 @@ def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     assert blobs.get("r/1") == b"before"
     assert blobs.names("r") == ("1",)
-
-
-def test_files_are_their_owners_alone(tmp_path: Path) -> None:
-    FileBlobs(tmp_path / "blobs").put("r/m/0", b"x")
-    assert (tmp_path / "blobs").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "blobs/r/m/0").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,17 @@ from service.storage import dialects as module
 from service.storage.dialects import Sqlite
 from service.storage.tables import links, nonces
 
+ROW = {"signer": "x", "nonce": "n", "expires_s": 0.0}
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Sqlite]:
+    (tmp_path / "db").touch(mode=0o644)
+    found = Sqlite(tmp_path / "db")
+    await found.start()
+    yield found
+    await found.stop()
+
 
 def modes(folder: Path) -> dict[str, int]:
     return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
@@ -18,57 +30,41 @@ def holding(folder: Path, needle: bytes) -> list[str]:
     return [file.name for file in folder.iterdir() if needle in file.read_bytes()]
 
 
-async def insert_twice(database: Sqlite, value: str) -> None:
+async def added(database: Sqlite, times: int = 1, **values: str) -> None:
     async with database.transaction() as connection:
-        for _ in range(2):
-            await connection.execute(insert(nonces).values(signer=value, nonce="n", expires_s=0.0))
+        for _ in range(times):
+            await connection.execute(insert(nonces).values({**ROW, **values}))
 
 
-async def test_every_connection_is_durable_and_forgets(tmp_path: Path) -> None:
-    database = Sqlite(tmp_path / "db")
-    await database.start()
+async def test_every_connection_is_durable_and_forgets(database: Sqlite) -> None:
+    wanted = {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "busy_timeout": 10_000,
+        "secure_delete": 1,
+    }
     async with database.reading() as one, database.reading() as other:
         for connection in (one, other):
-            values = {
-                name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
-                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "secure_delete")
-            }
-            assert values == {
-                "journal_mode": "wal",
-                "synchronous": 2,
-                "foreign_keys": 1,
-                "busy_timeout": 10_000,
-                "secure_delete": 1,
-            }
-    await database.stop()
+            for name, value in wanted.items():
+                assert (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() == value, name
 
 
-async def test_the_files_are_their_owners_alone(tmp_path: Path) -> None:
-    (tmp_path / "db").touch(mode=0o644)
-    database = Sqlite(tmp_path / "db")
-    await database.start()
-    async with database.transaction() as connection:
-        await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+async def test_the_files_are_private(tmp_path: Path, database: Sqlite) -> None:
+    await added(database)
     assert modes(tmp_path) == {"db": 0o600, "db-shm": 0o600, "db-wal": 0o600}
-    await database.stop()
 
 
-async def test_an_exception_rolls_back_and_tells_no_values(tmp_path: Path) -> None:
-    database = Sqlite(tmp_path / "db")
-    await database.start()
-    for _ in range(2):
-        with pytest.raises(IntegrityError) as caught:
-            await insert_twice(database, "canary")
-        assert "canary" not in str(caught.value)
+async def test_an_exception_rolls_back_and_tells_no_values(database: Sqlite) -> None:
+    with pytest.raises(IntegrityError) as caught:
+        await added(database, 2, signer="canary")
+    assert "canary" not in str(caught.value)
     async with database.reading() as connection:
         assert (await connection.execute(select(nonces))).all() == []
-    await database.stop()
 
 
-async def test_what_a_writer_reads_holds_until_it_writes(tmp_path: Path) -> None:
+async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> None:
     """Two rounds that end in the same moment get two positions in the chain."""
-    database = Sqlite(tmp_path / "db")
-    await database.start()
 
     async def append() -> None:
         async with database.transaction() as connection:
@@ -80,12 +76,9 @@ async def test_what_a_writer_reads_holds_until_it_writes(tmp_path: Path) -> None
     async with database.reading() as connection:
         positions = (await connection.execute(select(links.c.position).order_by(links.c.position))).scalars()
         assert list(positions) == list(range(20))
-    await database.stop()
 
 
-async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path) -> None:
-    database = Sqlite(tmp_path / "db")
-    await database.start()
+async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path, database: Sqlite) -> None:
     body = b"a share that nobody may find" * 500
     async with database.transaction() as connection:
         await connection.execute(insert(links).values(federation="f", position=0, body=body))
@@ -95,19 +88,16 @@ async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path) -> None:
         await connection.execute(links.delete())
     await database.forget()
     assert holding(tmp_path, body[:28]) == []
-    await database.stop()
 
 
 async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setitem(module.PRAGMAS, "busy_timeout", "10")
     database = Sqlite(tmp_path / "db")
     await database.start()
     async with database.reading() as reader:
         await reader.exec_driver_sql("BEGIN")
         (await reader.execute(select(nonces))).all()
-        async with database.transaction() as connection:
-            await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+        await added(database)
         with pytest.raises(OSError, match="in use"):
             await database.forget()
         await reader.exec_driver_sql("ROLLBACK")
@@ -115,11 +105,8 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
     await database.stop()
 
 
-async def test_a_cancelled_query_holds_no_transaction(tmp_path: Path) -> None:
-    database = Sqlite(tmp_path / "db")
-    await database.start()
-    async with database.transaction() as connection:
-        await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+async def test_a_cancelled_query_holds_no_transaction(database: Sqlite) -> None:
+    await added(database)
 
     async def query() -> None:
         """Its first row takes a while; the others are there."""
@@ -135,4 +122,3 @@ async def test_a_cancelled_query_holds_no_transaction(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asked
     await database.forget()
-    await database.stop()

@@ -1,5 +1,6 @@
 """A database that can't be worked with is named in words that quote nothing."""
 
+import sqlite3
 from pathlib import Path
 
 import asyncpg
@@ -7,47 +8,50 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.exc import OperationalError
 
-from protocol.errors import Misuse
 from service.settings import Settings
-from service.storage.dialects import postgres_url
+from service.storage.dialects import Postgres, postgres_url
 from service.storage.faults import worded
 from service.storage.stores import opened
 from tests.service.servers import ADMIN_URL, lacking
+from veilsum.protocol.errors import Misuse
 
 CANARY = "c4n4ry"
 
 
 @pytest.mark.parametrize(
-    "password",
+    "url",
     [
-        f"a@{CANARY}:1",
-        f"a@{CANARY}",
-        f"a@b/{CANARY}",
-        f"a@b?x={CANARY}",
-        f"a@b?ssl={CANARY}",
-        f"a:b@{CANARY}",
+        *(
+            f"postgresql://veilsum:{password}@db:5432/veilsum"
+            for password in (
+                f"a@{CANARY}:1",
+                f"a@{CANARY}",
+                f"a@b/{CANARY}",
+                f"a@b?x={CANARY}",
+                f"a@b?ssl={CANARY}",
+                f"a:b@{CANARY}",
+            )
+        ),
+        f"postgresql://v/{CANARY}:x@db/veilsum",
+        f"postgresql://db:{CANARY}/veilsum",
+        "",
+        "x",
+        "mysql://h/d",
+        "sqlite:///x",
     ],
 )
-def test_a_password_that_is_not_encoded_is_refused_and_not_quoted(password: str) -> None:
-    with pytest.raises(Misuse, match="percent-encode the password") as refused:
-        postgres_url(f"postgresql://veilsum:{password}@db:5432/veilsum")
-    chain = [refused.value, refused.value.__context__, refused.value.__cause__]
-    assert CANARY not in str(chain)
+def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(url: str) -> None:
+    with pytest.raises(Misuse, match=r"postgresql://.*percent-encode the password") as refused:
+        Postgres(url)
+    assert CANARY not in str([refused.value, refused.value.__context__, refused.value.__cause__])
 
 
-@pytest.mark.parametrize(
-    "url", [f"postgresql://v/{CANARY}:x@db/veilsum", f"postgresql://db:{CANARY}/veilsum"]
-)
-def test_neither_is_what_stands_where_it_should_not(url: str) -> None:
-    with pytest.raises(Misuse, match="percent-encode") as refused:
-        postgres_url(url)
-    assert CANARY not in str([refused.value, refused.value.__context__])
-
-
-def test_an_encoded_password_is_taken() -> None:
+def test_a_url_is_read_as_it_stands() -> None:
     url = postgres_url("postgresql://v:p%40s%3As%2F%3Fword:x@db:5432/veilsum")
     assert (url.password, url.host, url.port, url.database) == ("p@s:s/?word:x", "db", 5432, "veilsum")
     assert postgres_url("postgresql:///veilsum?host=a:1&host=b:2").query["host"] == ("a:1", "b:2")
+    for name, value in (("sslmode", "verify-full"), ("ssl", "require")):
+        assert dict(postgres_url(f"postgresql://v@db/veilsum?{name}={value}").query) == {"ssl": value}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,7 @@ def test_an_encoded_password_is_taken() -> None:
         ("ssl=true", "is to be one of"),
         (f"port={CANARY}", "a numbered port for each host"),
         ("host=a&host=b:1", "a numbered port for each host"),
+        ("target_session_attrs=any", r"target_session_attrs after its \?; known are host, passfile"),
     ],
 )
 def test_values_after_the_question_mark_are_looked_at(query: str, said: str) -> None:
@@ -123,3 +128,13 @@ async def test_a_server_that_refuses(tmp_path: Path) -> None:
         with pytest.raises(Misuse, match=said):
             async with opened(Settings(data_dir=tmp_path, database_url=SecretStr(url))):
                 pass
+
+
+def test_a_full_disk_is_said() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    with pytest.raises(Misuse, match="finds its disk full: make room"), worded():
+        raise OperationalError("", None, full.value) from full.value

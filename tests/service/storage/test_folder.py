@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import Misuse
-from service.storage.folder import FolderLock
+from service.storage.folder import DataFolderLock
 from tests.service.serving import running
+from veilsum.protocol.errors import Misuse
 
 
 def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from service.storage.folder import FolderLock\n"
-        f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from service.storage.folder import DataFolderLock\n"
+        f"lock = DataFolderLock(Path({str(tmp_path)!r})); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -22,9 +22,9 @@ def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
         with pytest.raises(
             Misuse, match=rf"another coordinator \(process {holder.pid}\) runs on .*VEILSUM_DATA_DIR"
         ):
-            FolderLock(tmp_path)
+            DataFolderLock(tmp_path)
         holder.kill()
-    FolderLock(tmp_path).release()
+    DataFolderLock(tmp_path).release()
 
 
 async def test_a_second_app_on_the_folder_refuses_to_start(tmp_path: Path) -> None:

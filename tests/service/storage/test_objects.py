@@ -3,11 +3,11 @@ import time
 
 import pytest
 
-from protocol.errors import Misuse
 from service.storage import objects
 from service.storage.blobs import PIECE_BYTES
 from service.storage.objects import MULTIPART_BYTES, ObjectBlobs
 from tests.service.servers import BUCKET
+from veilsum.protocol.errors import Misuse
 
 
 def test_a_bucket_keeps_blobs_as_files_do(endpoint: str) -> None:

@@ -1,38 +1,39 @@
-"""docs/operations.md has a heading for everything that can be set, asked or measured, and for nothing else."""
+"""docs/operations.md and deploy/grafana name everything that can be set, asked, measured or logged, and nothing else."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
-from protocol import rest
+import pytest
+import yaml
+
 from service.settings import SECRETS_DIR, Settings
-from service.telemetry.metrics import REGISTRY
-from service.telemetry.traces import ENDPOINTS
+from service.telemetry.metrics import REGISTRY, STATES, STORAGE
+from service.telemetry.requests import ENDPOINTS
+from veilsum.protocol import rest
+from veilsum.protocol.causes import Cause
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
+GRAFANA = ROOT / "deploy" / "grafana"
+METRICS = {family.name + ("_total" if family.type == "counter" else "") for family in REGISTRY.collect()}
 
 
-def headings(section: str) -> set[str]:
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        (
+            "Settings",
+            {f"VEILSUM_{name.upper()}" for name in Settings.model_fields} | {ENDPOINTS[-1], SECRETS_DIR},
+        ),
+        ("Metrics", METRICS),
+        ("Endpoints", {rest.HEALTH, rest.READY, rest.METRICS}),
+    ],
+)
+def test_everything_has_its_heading(section: str, named: set[str]) -> None:
     [body] = re.findall(rf"^## {section}$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return set(re.findall(r"^### (.+)$", body, re.MULTILINE))
-
-
-def metric_names() -> set[str]:
-    return {family.name + ("_total" if family.type == "counter" else "") for family in REGISTRY.collect()}
-
-
-def test_every_setting_has_its_heading() -> None:
-    ours = {f"VEILSUM_{name.upper()}" for name in Settings.model_fields}
-    assert headings("Settings") == ours | {ENDPOINTS[-1], SECRETS_DIR}
-
-
-def test_every_metric_has_its_heading() -> None:
-    assert headings("Metrics") == metric_names()
-
-
-def test_every_endpoint_for_machines_has_its_heading() -> None:
-    assert headings("Endpoints") == {rest.HEALTH, rest.READY, rest.METRICS}
+    assert set(re.findall(r"^### (.+)$", body, re.MULTILINE)) == named
 
 
 def events_logged() -> set[str]:
@@ -56,3 +57,42 @@ def test_every_event_has_its_row() -> None:
     rows = [row.split("|")[1] for row in table.splitlines()]
     named = [event for row in rows for event in re.findall(r"`(.+?)`", row)]
     assert sorted(named) == sorted(events_logged())
+
+
+@pytest.mark.parametrize("name", ["dashboard.json", "alerts.yml"])
+def test_every_metric_and_label_value_that_is_named_exists(name: str) -> None:
+    text = (GRAFANA / name).read_text().replace('\\"', '"')
+    samples = {sample.name for family in REGISTRY.collect() for sample in family.samples}
+    samples |= {f"veilsum_request_seconds_{part}" for part in ("bucket", "count", "sum")}
+    named = set(re.findall(r"\bveilsum_\w+", text))
+    assert len(named) >= 6
+    assert named <= samples
+    [storage] = STORAGE.collect()
+    for label, known in (
+        ("cause", {cause.value for cause in Cause}),
+        ("state", set(STATES)),
+        ("operation", {sample.labels["operation"] for sample in storage.samples}),
+    ):
+        for values in re.findall(rf'{label}=~?"([^"]+)"', text):
+            assert set(values.split("|")) <= known
+
+
+def test_every_metric_has_a_panel_and_panels_do_not_overlap() -> None:
+    text = (GRAFANA / "dashboard.json").read_text()
+    shown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bveilsum_\w+", text)}
+    assert shown == METRICS
+    panels = json.loads(text)["panels"]
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len({panel["id"] for panel in panels}) == len(panels) >= 10
+
+
+def test_what_operators_are_told_to_be_woken_for_has_a_rule() -> None:
+    rules = yaml.safe_load((GRAFANA / "alerts.yml").read_text())["groups"][0]["rules"]
+    asked = " ".join(rule["expr"] for rule in rules)
+    promised = re.findall(r"^### (veilsum_\w+)\n+(?:(?!^#).*\n)*?.*\*\*Alert\*\*([^.]*)", PAGE, re.MULTILINE)
+    assert len(promised) >= 8
+    for metric, words in promised:
+        assert metric in asked
+        for value in re.findall(r"`([a-z-]+)`", words):
+            assert re.search(rf"{metric}\w*{{[^}}]*\b{value}\b", asked), value
+    assert 'absent(up{job="veilsum"})' in asked

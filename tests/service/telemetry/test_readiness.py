@@ -3,15 +3,13 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
-from protocol.errors import PeerFault
 from service.storage import migrating
-from service.telemetry.looks import checks_of
 from service.telemetry.metrics import READY, REGISTRY, Exposition
-from service.telemetry.readiness import NotReady, Readiness
+from service.telemetry.readiness import NotReady, Readiness, checks_of
 from tests.service.serving import Server, running
+from veilsum.protocol.errors import PeerFault
 
 
 async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: Server) -> None:
@@ -45,14 +43,14 @@ async def _missing() -> None:
     raise NotReady("gone")
 
 
-async def test_who_does_nothing_by_itself_any_more_is_not_ready(server: Server) -> None:
-    keeper, *_ = server.coordinator.background
-    keeper.cancel()
-    await asyncio.wait([keeper])
+async def test_a_process_without_background_work_is_not_ready(server: Server) -> None:
+    scheduler, *_ = server.coordinator.background
+    scheduler.cancel()
+    await asyncio.wait([scheduler])
     answer = await server.anonymous().get("/readyz")
     assert (answer.status_code, answer.json()["detail"]) == (
         503,
-        "process: the keeper has ended: start the process again",
+        "process: the scheduler has ended: start the process again",
     )
 
 
@@ -112,8 +110,3 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
 
 async def _fine() -> None:
     return None
-
-
-async def test_a_client_is_told_when_to_come_back(server: Server) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(server.app), base_url="http://x") as client:
-        assert (await client.get("/readyz")).headers["content-type"] == "application/json"

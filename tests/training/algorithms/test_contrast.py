@@ -5,7 +5,7 @@ import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
 from training.algorithms import Batch, FeatureDiscrepancy, ModelContrastive, Site, State
-from training.algorithms.contrast import squared_mmd
+from training.algorithms.features import squared_mmd
 from training.heads import Classifier
 
 X, Y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])

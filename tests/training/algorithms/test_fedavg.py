@@ -1,9 +1,9 @@
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import FedAvg, Round, Update, weighted_mean
+from training.algorithms import FedAvg, TrainingRound, Update, weighted_mean
 
-ROUND = Round(index=0, lr=0.1, members=2)
+ROUND = TrainingRound(index=0, lr=0.1, members=2)
 
 
 def test_weights_count_by_records() -> None:

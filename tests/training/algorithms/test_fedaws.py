@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import Round, Spreading, Update
-from training.algorithms.fedaws import spread_out
+from training.algorithms import Spreading, TrainingRound, Update
+from training.algorithms.aggregations import spread_out
 from training.heads import Classifier, random_head
 
 
@@ -17,13 +17,13 @@ def test_the_spread_of_two_orthogonal_classes() -> None:
 def test_the_server_turns_close_classes_apart_and_leaves_others() -> None:
     weight = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
     updates = [Update({"head.weight": weight, "b": torch.tensor(1.0)}, records=1, steps=1, loss=0.0)]
-    apart, _ = Spreading(margin=2**0.5, lr=0.1).combine({}, updates, {}, Round(0, 0.1, 1))
+    apart, _ = Spreading(margin=2**0.5, lr=0.1).combine({}, updates, {}, TrainingRound(0, 0.1, 1))
     # d = ‖w₁ − w₂‖ = √0.4 and the gradient to w₁ is −4(ν − d)(w₁ − w₂)/d without its part along w₁: (0, 0.6·…).
     d = 0.4**0.5
     pull = 4 * (2**0.5 - d) / d
     torch.testing.assert_close(apart["head.weight"][0], torch.tensor([1.0, -0.1 * pull * 0.6]))
     assert float(apart["b"]) == 1
-    same, _ = Spreading(margin=0.1).combine({}, updates, {}, Round(0, 0.1, 1))
+    same, _ = Spreading(margin=0.1).combine({}, updates, {}, TrainingRound(0, 0.1, 1))
     assert torch.equal(same["head.weight"], weight)
 
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from training.algorithms import Algorithm, FedAvg, FedNova, Round, Update
+from training.algorithms import Algorithm, FedAvg, FedNova, TrainingRound, Update
 from training.data import load_digits_dataset
 from training.federated import train
 from training.models import ExtractorConfig
@@ -37,7 +37,7 @@ def test_the_mass_of_gradients_is_the_way_of_unit_gradients(rho: float, steps: i
     for _ in range(steps):
         velocity = rho * velocity + 1
         way += velocity
-    assert Round(0, 0.1, 1, rho).gradient_mass(steps) == pytest.approx(way)
+    assert TrainingRound(0, 0.1, 1, rho).gradient_mass(steps) == pytest.approx(way)
 
 
 def test_equal_steps_are_fedavg() -> None:
@@ -56,7 +56,7 @@ def test_buffers_are_averaged_and_not_stepped() -> None:
         Update({"w": torch.tensor(3.0), "running_var": torch.tensor(2.0)}, records=1, steps=3, loss=0.0),
     ]
     before = {"w": torch.tensor(1.0), "running_var": torch.tensor(9.0)}
-    weights, state = FedNova().combine(before, updates, {"w": torch.zeros(())}, Round(0, 0.1, 2))
+    weights, state = FedNova().combine(before, updates, {"w": torch.zeros(())}, TrainingRound(0, 0.1, 2))
     assert float(weights["running_var"]) == 3
     # Directions 2 and 2/3, τ_eff = 2: 1 + 2·(2 + 2/3)/2.
     assert float(weights["w"]) == pytest.approx(11 / 3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import Algorithm, FedAvg, FedNova, Round, ServerOptimiser, Update
+from training.algorithms import Algorithm, FedAvg, FedNova, ServerOptimiser, TrainingRound, Update
 
 # One member at target 4 with η = ¼ and one step: Δ = (4 − w)/4.
 STEP = {"rounds": 2, "lr": 0.25, "local_epochs": 1}
@@ -72,5 +72,5 @@ def test_buffers_are_as_the_inner_aggregation_made_them() -> None:
     state = server.start(model)
     for value in (0.5, 0.25):
         update = Update({**weights, "var": torch.tensor(value)}, records=1, steps=1, loss=0.0)
-        weights, state = server.combine(weights, [update], state, Round(0, 0.1, 1))
+        weights, state = server.combine(weights, [update], state, TrainingRound(0, 0.1, 1))
         assert float(weights["var"]) == value

@@ -5,7 +5,7 @@ import torch
 
 from tests.training.conftest import linear_model, site_of
 from training.algorithms import Batch, ClassVariance, Uniformity
-from training.algorithms.feduv import uniformity_loss, variance_loss
+from training.algorithms.features import uniformity_loss, variance_loss
 
 
 def test_variance_on_a_worked_matrix() -> None:

@@ -15,15 +15,14 @@ from training.algorithms import (
     DynamicPenalty,
     FedAvg,
     HeadFirst,
-    Personal,
+    PersonalLayers,
     Proximal,
 )
 from training.data import load_digits_dataset
 from training.federated import train
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import fedavg, spherefed
-from training.schedules import Constant
+from training.recipe import Constant, fedavg, spherefed
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=10)
@@ -38,7 +37,7 @@ def test_a_personal_head_goes_on_from_its_own(quadratic: Callable[..., list[floa
 
 @pytest.mark.parametrize(("layers", "name"), [("extractor", EXTRACTOR), ("head", "head.weight")])
 def test_what_is_personal_is_kept_and_put_back(layers: str, name: str) -> None:
-    term = Personal(layers)  # type: ignore[arg-type]
+    term = PersonalLayers(layers)  # type: ignore[arg-type]
     model = linear_model()
     x, y = torch.rand(2, 2), torch.tensor([0, 1])
     site = site_of(model, x, y)
@@ -87,11 +86,11 @@ def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
 def test_scaffold_measures_a_head_of_ones_own_from_where_it_starts(
     quadratic: Callable[..., list[float]],
 ) -> None:
-    # Targets 0 and 4, η = ½, one step; the second member counts three times. Round 1: 0 and 2; c_k = 0 and −4, c = −3.
-    # Round 2: 0 − ½(0 − 3) and 2 − ½(−2 + 4 − 3); c_k = 0 and −2, the gradients there, c = −3 + ¾·2.
-    # Round 3: 1.5 − ½(1.5 − 1.5) and 2.5 − ½(−1.5 + 2 − 1.5).
+    # Targets 0 and 4, η = ½, one step; the second member counts three times. TrainingRound 1: 0 and 2; c_k = 0 and −4, c = −3.
+    # TrainingRound 2: 0 − ½(0 − 3) and 2 − ½(−2 + 4 − 3); c_k = 0 and −2, the gradients there, c = −3 + ¾·2.
+    # TrainingRound 3: 1.5 − ½(1.5 − 1.5) and 2.5 − ½(−1.5 + 2 − 1.5).
     variates = ControlVariates(uniform=False)
-    for terms in ((variates, Personal("head")), (Personal("head"), variates)):
+    for terms in ((variates, PersonalLayers("head")), (PersonalLayers("head"), variates)):
         algorithm = Algorithm(FedAvg(), terms)
         run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=1, algorithm=algorithm)
         assert run == [1.5, 2.25, 2.625]

@@ -13,12 +13,12 @@ from training.algorithms import (
     FedAvg,
     FedNova,
     Proximal,
-    Round,
     ServerOptimiser,
     Site,
     Spreading,
     State,
     Term,
+    TrainingRound,
 )
 from training.algorithms.named import scaffold
 from training.data import Dataset
@@ -34,10 +34,10 @@ def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float
 
 def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
     # Targets 0 and 4, η = ½, K = 2, so Kη = 1, and the members count 1 : 3, so p_k = ¼ and ¾: the optimum is 3.
-    # Round 1, nothing to correct: 0 and 3, so w = 2.25; c_k = 0 and −3, c = −2.25.
-    # Round 2, gradients w − 0 − 0 − 2.25 and w − 4 + 3 − 2.25: 2.25 stays, and 2.25 → 2.75 → 3, so w = 2.8125;
+    # TrainingRound 1, nothing to correct: 0 and 3, so w = 2.25; c_k = 0 and −3, c = −2.25.
+    # TrainingRound 2, gradients w − 0 − 0 − 2.25 and w − 4 + 3 − 2.25: 2.25 stays, and 2.25 → 2.75 → 3, so w = 2.8125;
     # c_1 = 0 + 2.25 + 0, c_2 = −3 + 2.25 − 0.75 = −1.5, c = −2.25 + ¼·2.25 + ¾·1.5 = −0.5625.
-    # Round 3, gradients w − 2.25 − 0.5625 and w − 4 + 1.5 − 0.5625: 2.8125 stays, and 2.8125 → 2.9375 → 3.
+    # TrainingRound 3, gradients w − 2.25 − 0.5625 and w − 4 + 1.5 − 0.5625: 2.8125 stays, and 2.8125 → 2.9375 → 3.
     run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=2, algorithm=scaffold(uniform=False))
     assert run == [2.25, 2.8125, 2.953125]
 
@@ -97,13 +97,13 @@ def test_a_scaffold_members_control_variate_follows_option_two() -> None:
         broadcast={"head.weight": torch.tensor([[2.0]])},
         memory={"head.weight": torch.tensor([[0.5]])},
         label_counts=torch.tensor([1]),
-        round=Round(0, 0.1, members=12),
+        round=TrainingRound(0, 0.1, members=12),
     )
     message, memory = ControlVariates().finish(site, steps=4)
     assert float(memory["head.weight"]) == pytest.approx(3.5)
     assert float(message["head.weight"]) == pytest.approx(3.0)
     # By records it counts 12 · 1/48, as one of twelve members that hold 48.
-    by_records = replace(site, round=Round(0, 0.1, members=12, records=48))
+    by_records = replace(site, round=TrainingRound(0, 0.1, members=12, records=48))
     message, memory = ControlVariates(uniform=False).finish(by_records, steps=4)
     assert float(memory["head.weight"]) == pytest.approx(3.5)
     assert float(message["head.weight"]) == pytest.approx(0.75)
@@ -112,7 +112,7 @@ def test_a_scaffold_members_control_variate_follows_option_two() -> None:
 def test_scaffolds_server_divides_by_all_members() -> None:
     term = ControlVariates()
     messages = [{"w": torch.tensor(2.0)}, {"w": torch.tensor(4.0)}]
-    reduced = term.reduce({"w": torch.tensor(1.0)}, messages, Round(0, 0.1, members=12))
+    reduced = term.reduce({"w": torch.tensor(1.0)}, messages, TrainingRound(0, 0.1, members=12))
     assert float(reduced["w"]) == 1.5
 
 
@@ -146,7 +146,7 @@ class Recall(Term):
             "weight": site.model.head.weight.detach().clone(),
         }
 
-    def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
+    def reduce(self, broadcast: State, messages: Sequence[State], round_: TrainingRound) -> State:
         return {"seen": broadcast["seen"] + len(messages), "shift": torch.ones(()) * (2 + round_.index)}
 
 
@@ -154,8 +154,8 @@ def test_a_term_reaches_features_logits_loss_memory_and_the_server(
     quadratic: Callable[..., list[float]],
 ) -> None:
     # One member with two records, target 1, η = 1/64, one step a round, which begins 1/16 above what was
-    # received. Round 1: z = 1 + 1 and the logit is 2·2·w, so from 4/64 the gradient is 4(1/4 − 1) = −3.
-    # Round 2: the server sent shift 2 and the member remembers one round, so z = 3, the logit is 6w and from
+    # received. TrainingRound 1: z = 1 + 1 and the logit is 2·2·w, so from 4/64 the gradient is 4(1/4 − 1) = −3.
+    # TrainingRound 2: the server sent shift 2 and the member remembers one round, so z = 3, the logit is 6w and from
     # 11/64 the gradient is 6(66/64 − 1) + 1 = 76/64.
     algorithm = Algorithm(FedAvg(), (Recall(),))
     run = quadratic([1], [2], rounds=2, lr=1 / 64, local_epochs=1, algorithm=algorithm)

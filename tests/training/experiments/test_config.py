@@ -8,21 +8,14 @@ from training.algorithms import (
     ALGORITHMS,
     LOCAL,
     Algorithm,
-    ClassVariance,
     ControlVariates,
     FedAvg,
     FedNova,
-    Proximal,
-    RestrictedSoftmax,
 )
 from training.data import Dataset
 from training.experiments import ConfigError, load_experiment, merged, parse_change, shipped, variants
-from training.heads import NormalisedHead, Simplex, orthonormal_head
-from training.losses import mean_squared_error, positive_hinge
-from training.report.papers import row_of
-from training.schedules import MultiStep
+from training.recipe import positive_hinge
 
-EVERY = [(name, variant) for name, others in shipped().items() for variant in (None, *others)]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"training": {"lr": -1}}, "training.lr: Input should be greater than 0"),
     ({"trainin": {}}, "there is no 'trainin'; there are method, paper_row"),
@@ -83,105 +76,6 @@ def data(side: int = 32, channels: int = 3, classes: int = 100) -> Dataset:
     return Dataset(torch.zeros(1, channels, side, side), torch.zeros(1, dtype=torch.int64), classes, "data")
 
 
-@pytest.mark.parametrize(("name", "variant"), EVERY)
-def test_every_shipped_experiment_holds_choices_that_there_are(name: str, variant: str | None) -> None:
-    experiment = load_experiment(name, variant)
-    assert experiment.method
-    assert experiment.calibrate
-    assert experiment.name == (name if variant is None else f"{name}/{variant}")
-    if variant == "small":
-        assert experiment.scale
-        assert experiment.data.stands_in_for
-        assert experiment.data.name in {"cifar-10-jpeg", "tinyimagenet-100", "pacs-32", "spoken-digits"}
-        assert experiment.model.architecture in {"moon_cnn", "mlp"}
-
-
-@pytest.mark.parametrize("name", [name for name in shipped() if not name.startswith("digits-")])
-def test_every_row_of_the_papers_has_a_small_variant(name: str) -> None:
-    small = load_experiment(name, "small")
-    recipe = small.recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
-    assert recipe.rounds <= 100
-    assert "small" in variants(name)
-
-
-OTHERS = [
-    (name, each) for name, own in shipped().items() if "small" in own for each in own if each != "small"
-]
-
-
-def named(choice: Any) -> Any:
-    return choice if isinstance(choice, str) else choice["name"]
-
-
-@pytest.mark.parametrize(("name", "variant"), OTHERS)
-def test_every_variant_can_be_small(name: str, variant: str) -> None:
-    alone, small = load_experiment(name, variant), load_experiment(name, "small")
-    on_top, below = (load_experiment(name, both) for both in (("small", variant), (variant, "small")))
-    assert on_top.name == f"{name}/small+{variant}"
-    assert on_top.method == alone.method
-    for choice in ("head", "loss", "normalise"):
-        assert getattr(on_top.training, choice) == getattr(alone.training, choice), choice
-    assert named(on_top.training.algorithm) == named(alone.training.algorithm)  # a warm-up may be shorter
-    assert below.scale == small.scale
-    assert (below.training.rounds, below.model, below.data) == (
-        small.training.rounds,
-        small.model,
-        small.data,
-    )
-    if alone.data.name == load_experiment(name).data.name:
-        assert on_top.data == small.data
-    else:  # nothing of the smaller run's records holds of those that the variant names
-        assert on_top.data == alone.data
-    assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, but for what {variant} may change"
-    row = row_of(alone.name, alone.paper_row)
-    assert row_of(on_top.name, on_top.paper_row, smaller=True) == row
-    # A variant that the smaller run may have undone is held against nothing that it would have been.
-    assert row is None or row_of(below.name, below.paper_row, smaller=True) is None
-
-
-def test_of_two_variants_the_last_has_its_way() -> None:
-    first, last = "alpha-05", "multi-step"
-    both = load_experiment("spherefed-fedavg-mobilenetv2-ours", ("small", "k-100", last))
-    assert both.name == "spherefed-fedavg-mobilenetv2-ours/small+k-100+multi-step"
-    assert both.deal == {"name": "dirichlet", "members": 10, "alpha": 0.5}
-    assert (both.training.rounds, both.training.participation) == (500, 0.1)
-    assert both.scale.endswith(", but for what k-100 and multi-step may change")
-    assert row_of(both.name, None, smaller=True) is None  # no row has both
-    assert row_of(f"spherefed-fedavg-mobilenetv2-ours/{first}+{last}", None) is None
-    twice = load_experiment("spherefed-fedavg-mobilenetv2-ours", (first, first))
-    assert twice == load_experiment("spherefed-fedavg-mobilenetv2-ours", first)
-    with pytest.raises(ConfigError, match="has no variant 'x'"):
-        load_experiment("ccvr-fedavg", ("small", "x"))
-
-
-def test_methods_are_composed_as_their_files_say() -> None:
-    ours = load_experiment(
-        "spherefed-fednova-vgg13-ours", "alpha-05", {"model": {"architecture": "moon_cnn"}}
-    )
-    recipe = ours.recipe(data(), 7)
-    assert (recipe.head, recipe.loss, recipe.normalise) == (orthonormal_head, mean_squared_error, True)
-    assert recipe.algorithm.aggregation == FedNova()
-    assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.1, 100, 10, 7)
-    etf = load_experiment("fedetf-etf-gmv", "small").recipe(data(classes=10), 0)
-    assert etf.head == Simplex()
-    assert [vars(term) for term in etf.algorithm.terms] == [{"alpha": 1.0, "warmup": 90}]
-    uv = load_experiment("feduv-stl10-feduv", "variance-only").training.algorithm
-    assert uv == {"name": "feduv", "uniformity": 0.0}
-    both = load_experiment("fedetf-scaffold-fedrs", "small").recipe(data(classes=10), 0)
-    assert both.algorithm.terms == (ControlVariates(), RestrictedSoftmax())
-    assert both.algorithm.aggregation == FedAvg(uniform=True)
-    aws = load_experiment("fedetf-fedaws", "small").recipe(data(classes=10), 0)
-    assert (aws.head, aws.loss) == (NormalisedHead, positive_hinge)
-    steps = load_experiment(
-        "spherefed-fedavg-mobilenetv2", "multi-step", {"model": {"architecture": "moon_cnn"}}
-    )
-    assert steps.recipe(data(), 0).schedule == MultiStep((25, 50, 75), 0.1)
-    with_uv = load_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).recipe(
-        data(classes=10), 0
-    )
-    assert with_uv.algorithm.terms[:2] == (Proximal(0.001), ClassVariance())
-
-
 @pytest.mark.parametrize(("change", "reason"), WRONG)
 def test_what_is_wrong_and_what_is_allowed(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -217,15 +111,6 @@ def test_a_loss_of_cosines_is_given_cosines(training: dict[str, Any], *, allowed
     else:
         with pytest.raises(ConfigError, match="positive-hinge is a loss of cosines"):
             experiment.recipe(data(8, 1, 10), 0)
-
-
-def test_false_takes_a_method_away_that_is_extended() -> None:
-    kept = load_experiment("spherefed-personal", "lg-fedavg")
-    assert kept.personal is not None
-    assert kept.personal.methods == {"as-trained": {}}
-    without = load_experiment("ccvr-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
-    assert "ccvr" not in without.calibrate
-    assert without.calibrate["ffc"] == {"ridge": 1}
 
 
 def test_what_only_the_data_can_tell() -> None:
@@ -286,7 +171,7 @@ def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't be read: No such file"):
         load_experiment(tmp_path / "own.toml")
-    with pytest.raises(ConfigError, match=r"name a \.toml file, or one of ccvr-clsnorm"):
+    with pytest.raises(ConfigError, match=r"name a \.toml file, or one of digits-fedavg"):
         load_experiment("nothing")
 
 
@@ -303,3 +188,14 @@ def test_changes_as_words() -> None:
     assert merged({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {
         "head": {"name": "tammes"}
     }
+
+
+def test_every_shipped_experiment_loads() -> None:
+    for name in shipped():
+        assert load_experiment(name).calibrate, name
+
+
+def test_false_takes_an_inherited_calibration_away() -> None:
+    kept = load_experiment("digits-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
+    assert "ccvr" not in kept.calibrate
+    assert kept.calibrate["ffc"] == {"ridge": 1}

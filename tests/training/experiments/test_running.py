@@ -11,10 +11,10 @@ import torch
 from training.data import DataError, load_digits_dataset
 from training.evaluate import accuracy, per_class_accuracy
 from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
-from training.experiments.dealing import DEALS
+from training.experiments.choices import DEALS
 from training.hardware import Hardware
 from training.heads import Classifier
-from training.results import read_result, write_result
+from training.results import RunResult, write_result
 
 QUICK = {"training": {"rounds": 2, "local_epochs": 1}, "model": {"architecture": "mlp"}}
 
@@ -38,7 +38,7 @@ def test_a_run_leaves_everything_that_its_numbers_depend_on(tmp_path: Path) -> N
     assert result.cost.upload_bytes == 4 * result.cost.parameters
     assert result.cost.parameters == sum(p.numel() for p in finished.trained.classifier.parameters())
     write_result(result, tmp_path / "result.json")
-    assert read_result(tmp_path / "result.json") == result
+    assert RunResult.model_validate_json((tmp_path / "result.json").read_text()) == result
 
 
 def test_the_same_seed_is_the_same_run_and_another_another() -> None:

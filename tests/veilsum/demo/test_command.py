@@ -16,20 +16,17 @@ from typer.testing import CliRunner
 from training import (
     Recipe,
     accuracy,
-    demo_fedavg_recipe,
-    demo_partition,
-    demo_recipe,
     extract_features,
     load_digits_dataset,
     train,
 )
-from training.calibrating import Held, calibrate
+from training.calibrating import MemberFeatures, calibrate
 from veilsum.cli import app
 from veilsum.demo import coordinator
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import Plan, demo_fedavg_recipe, demo_partition, demo_recipe
 
 
 def two_rounds(seed: int) -> Recipe:
@@ -80,7 +77,7 @@ def fedavg_again(seed: int, survivors: list[str]) -> tuple[float, float]:
     data = load_digits_dataset(seed)
     partition = demo_partition(data.train, seed)
     classifier = train(demo_fedavg_recipe(two_rounds(seed)), data, partition).classifier
-    everybody = Held.of(classifier, data.train, partition)
+    everybody = MemberFeatures.of(classifier, data.train, partition)
     members = [int(name.removeprefix("member-")) - 1 for name in survivors]
     held = replace(
         everybody,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from protocol.rest import CohortView
 from tests.veilsum.cli import EXTRACTOR
 from veilsum.demo.consortium import Lost, _Killing, casualties, demo_study
 from veilsum.demo.plan import Plan
 from veilsum.demo.screen import Screen
+from veilsum.protocol.rest import CohortView
 
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
 

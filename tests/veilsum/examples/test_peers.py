@@ -37,7 +37,7 @@ def answer(digest, weight):
     arrays = ArrayRecord([np.full((2, 2), weight), np.zeros(2)])
     return RecordDict({"veilsum": ConfigRecord({"head": digest}), "arrays": arrays})
 
-veilsum = ConfigRecord({"url": "http://127.0.0.1:9", "approve": "other"})
+veilsum = ConfigRecord({"url": "http://127.0.0.1:9", "approve": "ef" * 32})
 content = RecordDict({"veilsum": veilsum, "arrays": ArrayRecord(new_network(0))})
 asked = Message(content, dst_node_id=1, message_type="query.calibrate")
 node = Context(1, 1, json.load(open(sys.argv[1])), RecordDict(), {})
@@ -117,7 +117,7 @@ def test_flower_s_nodes_ask_whom_they_were_told_and_its_server_takes_one_head(tm
     script.write_text(ASIDE)
     np.savez(tmp_path / "data.npz", x=np.ones((2, 64)), y=np.arange(2))
     own = {"url": "nowhere", "identity": str(tmp_path / "node"), "data": str(tmp_path / "data.npz")}
-    own |= {"admin-key": "ab" * 32, "approve": "digits"}
+    own |= {"admin-key": "ab" * 32, "approve": "cd" * 32}
     found = example("flower", str(script), own, tmp_path)
     assert "nowhere" in found["asks"]
     assert found["one"] == "4.0"

@@ -122,7 +122,7 @@ def test_flower_s_clients_send_no_answer_for_classes_that_are_none(
         "identity": str(tmp_path),
         "admin-key": "ab" * 32,
         "url": "http://127.0.0.1:9",
-        "approve": "digits",
+        "approve": "cd" * 32,
     }
     content = {"arrays": Arrays(apps.new_network(0))}
     answer = apps.calibrate(SimpleNamespace(content=content), SimpleNamespace(node_config=config)).content
@@ -150,7 +150,7 @@ def test_an_nvflare_site_sends_no_answer_for_classes_that_are_none(
     monkeypatch.setattr(
         executor, "import_module", lambda _: SimpleNamespace(of=lambda _: (np.eye(2), [0, 2]))
     )
-    site = executor.CalibrateExecutor("http://127.0.0.1:9", "home", "ab" * 32, "mine:of", "x")
+    site = executor.CalibrateExecutor("http://127.0.0.1:9", "home", "ab" * 32, "mine:of", "cd" * 32)
     head = site.execute("calibrate", Data(None, {}), None, SimpleNamespace(triggered=False))
     np.testing.assert_array_equal(head.data["weights"], told.weights)
     np.testing.assert_array_equal(head.data["bias"], expected(told))

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from calibration import FFCStatistics, RandomFeatures, solve_ffc
-from calibration.head import Head
-from calibration.head_file import Calibrated
-from calibration.random_features import KernelHead
 from client_sdk import Result
-from protocol.errors import Misuse
-from protocol.rest import HEAD
 from tests.veilsum.cli import records
+from veilsum.calibration import FFCStatistics, RandomFeatures, solve_ffc
+from veilsum.calibration.head import Head
+from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.random_features import KernelHead
 from veilsum.integrations.linear import LinearHead
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import HEAD
 
 
 def test_of_a_result_of_its_file_and_of_a_solution(result: Result, tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Result
-from protocol.errors import Misuse
 from tests.veilsum.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
+from veilsum.protocol.errors import Misuse
 
 EXEMPT = {
     "check_estimators_dtypes": "rounds its data to integers, one row of them to zeros, which have no direction"

@@ -12,11 +12,11 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from calibration import FFCStatistics, Solution, solve_ffc
 from client_sdk import Result
-from protocol.errors import Misuse
-from protocol.rest import HEAD
+from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.integrations.torch import CalibratedHead, classifier_name, head_inputs, replace_head
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import HEAD
 
 PIXELS, DIM = 12, 6
 

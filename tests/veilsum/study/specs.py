@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import rfc8785
 
-from protocol.round_spec import RoundSpec
-from protocol.study import DAY_S, Content
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.study import DAY_S, Content
 
 NOW_S = 1_800_000_000.0
 NOISE = {"epsilon": 10.0, "delta": 1e-7, "unit": "record", "recipe": "sum"}

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from calibration import FFCStatistics, Head, TukeyHead, solve_ffc, solve_lda
-from calibration.answer import REFUSED
-from calibration.random_features import KernelHead
-from protocol import study
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.study import FFC, RECIPES, CCVRHead, RandomFeatures
 from tests.veilsum.study.specs import clouds, noisy, spec_of
+from veilsum.calibration import FFCStatistics, Head, TukeyHead, solve_ffc, solve_lda
+from veilsum.calibration.answer import REFUSED
+from veilsum.calibration.random_features import KernelHead
+from veilsum.protocol import study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeatures
 from veilsum.study.alone import alone
 from veilsum.study.answers import answer, pooled
 from veilsum.study.materials import read_material

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import RandomFeatures
 from tests.veilsum.study.specs import RECORDS, clouds, noisy
+from veilsum.calibration import RandomFeatures
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import Material, vector
 

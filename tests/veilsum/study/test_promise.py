@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from calibration.privacy import gdp_delta
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey
-from protocol.study import RECIPES, Noise
 from tests.veilsum.study.specs import NOW_S, RECORDS, noisy, spec_of
+from veilsum.calibration.privacy import gdp_delta
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.study import RECIPES, Noise
 from veilsum.study.explain import explain
 from veilsum.study.promise import check_cohort, mechanism_of, promise, step_mu, study_mu
 from veilsum.study.signed import sign

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import rfc8785
 
-from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Study, parse
-from protocol.study import DAY_S, RECIPES, Content, as_tuples
 from tests.veilsum.cli import Cli
 from tests.veilsum.study.specs import NOW_S, content_of, whole
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Study, parse
+from veilsum.protocol.study import DAY_S, RECIPES, Content, as_tuples
 from veilsum.study import draft, signed
 from veilsum.study.explain import explain
 
@@ -328,8 +328,8 @@ def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
     words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
     assert "10 rows may come from 3 records" in words
     assert "who has a copy of a record can test whether it is in the sum" in words
-    many = {**records, "least": 200, "rows_per_id": 1}
-    words = " ".join(s for section in explain(content_of(whole(records=many))) for s in section.sentences)
+    many = {"records": {**records, "least": 200, "rows_per_id": 1}, "withhold": None, "thin_classes": True}
+    words = " ".join(s for section in explain(content_of(whole(**many))) for s in section.sentences)
     assert "can test" not in words
 
 

@@ -4,12 +4,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc
-from protocol.causes import Cause
-from protocol.errors import PeerFault
-from protocol.rare_classes import check_enough_rows, class_floor, withheld_classes
-from protocol.study import Question
 from tests.veilsum.study.specs import spec_of
+from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+from veilsum.protocol.study import Question
 from veilsum.study.answers import pooled
 from veilsum.study.vectors import vector
 
@@ -169,22 +169,22 @@ def test_rare_classes_and_thin_ones_are_withheld() -> None:
 
     assert rare((8, 9, 12)) == (0,)
     assert rare((5, 6, 12), withhold={"margin": 0}) == (0,)
-    # ⌈2·4/5⌉ + a + r = 8: the floor of 9 holders stands; with one row a class it is 8 + 6.
+    # ⌈2·4/5⌉ + a + r = 8: the floor of 9 holders stands; with two rows a class it is 4 + 6.
     assert rare((8, 9, 12), statistics=THREE) == (0,)
     one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
-    assert rare((13, 14, 15), statistics=THREE, records=one_each) == (0,)
+    assert rare((9, 10, 11), statistics=THREE, records={**one_each, "least_per_class": 2}) == (0,)
     assert rare((13, 9, 8), statistics=THREE, records=one_each, thin_classes=True) == (2,)
     assert rare((0, 1, 2), withhold=None, thin_classes=True) == ()
-    assert class_floor(asked().question) == 9
+    assert asked().question.class_floor == 9
 
 
 def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:
-    question = asked().question
+    question = asked(records={"least": 50, "most": 20_000, "least_per_class": 9, "rows_per_id": 1}).question
     check_enough_rows(question, (12, 0, 0))
     with pytest.raises(PeerFault) as refused:
         check_enough_rows(question, (8, 8, 8))
     assert refused.value.cause is Cause.INDICATOR_MISMATCH
     assert "as few as 0 rows" in refused.value.detail
     one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
-    with pytest.raises(PeerFault, match="as few as 6 rows"):
+    with pytest.raises(PeerFault, match=r"as few as 6 rows .* needs 50"):
         check_enough_rows(asked(records=one_each).question, (12, 0, 0))

@@ -1,0 +1,212 @@
+"""Cases that Schemathesis makes of the API document, valid and not, against the whole app: `python -m assurance.apifuzz.run`.
+
+Every operation is called as an operator, and as the member that the path names, over things that are there: a round that is open,
+one that is done, a federation, a cohort, a member, a token. No answer may be a 5xx; each has to be declared, as problem details where it
+is a refusal, and to match its schema.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import hypothesis
+import schemathesis
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import strategies as st
+from schemathesis import APIOperation, Case, GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from schemathesis.core.result import Ok
+
+from service.telemetry import logs
+from tests.service.driver import Party
+from tests.service.serving import Server, running
+from veilsum.protocol import rest
+
+CHECKS = [
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+AnyCase: TypeAlias = Case[Any]
+AnyOperation: TypeAlias = APIOperation[Any, Any, Any, Any]
+KNOWN = 4
+"""Of five cases, so many are about what is there."""
+
+
+@dataclass
+class Target:
+    """A coordinator with something in it.
+
+    Attributes:
+        known: by path parameter, what is there.
+        statuses: how often each status was answered.
+        faults: what must not be.
+    """
+
+    portal: BlockingPortal
+    server: Server
+    known: dict[str, list[str]]
+    statuses: Counter[int] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    def send(self, case: AnyCase) -> None:
+        """One case, and what is wrong with its answer."""
+        asked = case.as_transport_kwargs("http://coordinator")
+        names = {"method", "url", "headers", "params", "json", "data"}
+        request = {
+            _renamed(name): value for name, value in asked.items() if name in names and value is not None
+        }
+        if cookies := asked.get("cookies"):  # httpx warns of those of one request
+            said = "; ".join(f"{name}={value}" for name, value in cookies.items())
+            request["headers"] = {**(request.get("headers") or {}), "cookie": said}
+        try:
+            answer = self.portal.call(lambda: self.server.client.request(**request))
+        except Exception as error:  # noqa: BLE001 - the app's own, or an answer that was not declared
+            self._fault(case, _words(error))
+            return
+        self.statuses[answer.status_code] += 1
+        if answer.status_code >= 500:
+            self._fault(case, f"{answer.status_code}: {answer.text}")
+            return
+        try:
+            case.validate_response(answer, checks=CHECKS)
+        except (AssertionError, BaseExceptionGroup) as error:
+            self._fault(case, _words(error))
+
+    def _fault(self, case: AnyCase, text: str) -> None:
+        self.faults.append(f"{case.operation.label}: {text[:500]}\n{case.as_curl_command()[:500]}")
+
+
+def _words(error: BaseException) -> str:
+    """What is wrong, without the answer."""
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
+    return "; ".join(f"{type(each).__name__}: {str(each)[:300]}" for each in inner)
+
+
+def _renamed(name: str) -> str:
+    return "content" if name == "data" else name
+
+
+@contextmanager
+def target(folder: Path) -> Iterator[Target]:
+    """Four members, a round that is done and one that is collecting; nothing waits."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(running(folder / "data", max_wait_s=0.0)) as server,
+    ):
+        party = Party(tuple(f"m-{index}" for index in range(4)))
+        portal.call(party.begin, server)
+        done = portal.call(party.open_round, server)
+        portal.call(party.play, server, done)
+        live = portal.call(party.open_round, server)
+        context = portal.call(server.view, done)["context"]
+        yield Target(
+            portal,
+            server,
+            {
+                "federation": [party.federation],
+                "study": [party.study.hash.hex()],
+                "cohort": [party.cohort],
+                "round_id": [done, live],
+                "member": list(party.ids),
+                "context": [context],
+                "index": ["0", "1"],
+                "name": ["weights"],
+            },
+        )
+
+
+def fuzz(at: Target, operation: AnyOperation, mode: GenerationMode, examples: int, seed: int) -> int:
+    """So many cases of one operation; how many there were."""
+    sent = 0
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=operation.as_strategy(mode), data=st.data())
+    def one(case: AnyCase, data: st.DataObject) -> None:
+        nonlocal sent
+        if data.draw(st.integers(0, KNOWN)):
+            for name in ("Authorization", "Signature"):
+                case.headers.pop(name, None)  # made up; the client has true ones
+        for name, values in at.known.items():
+            # The stream of a round that is open has no end.
+            there = values[:1] if operation.path == rest.ROUND_EVENTS else values
+            if name in (case.path_parameters or {}) and data.draw(st.integers(0, KNOWN)):
+                case.path_parameters[name] = data.draw(st.sampled_from(there))
+        at.send(case)
+        sent += 1
+
+    one()
+    return sent
+
+
+def campaign(folder: Path, examples: int, seed: int, only: str = "") -> dict[str, Any]:
+    """So many valid and so many invalid cases of each operation."""
+    begun, cases = time.monotonic(), Counter[str]()
+    with target(folder) as at:
+        schema = schemathesis.openapi.from_dict(at.server.app.openapi())
+        for each in schema.get_all_operations():
+            assert isinstance(each, Ok), each
+            operation = each.ok()
+            if only not in operation.label:
+                continue
+            for mode in MODES:
+                try:
+                    cases[mode.value] += fuzz(at, operation, mode, examples, seed)
+                except hypothesis.errors.Unsatisfiable:
+                    sys.stderr.write(f"{operation.label}: there is nothing {mode.value}\n")
+        healthy = at.portal.call(at.server.client.get, rest.HEALTH).status_code == 200
+        return {
+            "cases": cases.total(),
+            "cases_by_kind": dict(cases),
+            "operations": len(list(schema.get_all_operations())),
+            "answers_by_status": {str(status): n for status, n in sorted(at.statuses.items())},
+            "answers_of_5xx": sum(n for status, n in at.statuses.items() if status >= 500),
+            "alive_afterwards": healthy,
+            "faults": at.faults,
+            "seconds": round(time.monotonic() - begun, 1),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=110, help="of each operation and kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="operations whose label holds this")
+    parser.add_argument("--output", type=Path)
+    chosen = parser.parse_args()
+    logs.configure(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        found = campaign(Path(folder), chosen.examples, chosen.seed, chosen.only)
+    text = json.dumps(found, indent=2)
+    print(text)  # noqa: T201
+    if chosen.output:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    if found["faults"] or not found["alive_afterwards"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Every attack by its name, each with the clause that stops it and what it is refused for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from assurance.attacks import plays, plays_with_values, to_coordinator, to_decoders, to_members, to_readers
+from assurance.attacks.base import Attack, Decoded, Shown
+from assurance.attacks.to_readers import Recorded
+from assurance.vectors.rounds import played
+from tests.protocol.doctoring import BEGINNINGS, DOCTORED
+from tests.protocol.transcripts import Entries, doctored
+from tests.support.simulator import Federation
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import parse
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Doctored(Attack):
+    """A coordinator signs a transcript that it has changed."""
+
+    members: int
+    edit: Callable[[Federation, Entries], object]
+
+    def run(self) -> PeerFault:
+        """Show it to an auditor, who names nobody else."""
+        federation = Federation(self.members)
+        federation.run_round()
+        try:
+            found = doctored(federation, lambda entries: self.edit(federation, entries))
+        except PeerFault as fault:
+            return fault
+        assert {finding.parties for finding in found.findings} == {self.parties}, self.name
+        causes = [finding.cause for finding in found.findings]
+        return PeerFault(self.cause if self.cause in causes else causes[0], "", self.parties)
+
+
+def transcripts() -> list[Attack]:
+    """Each beginning that does not hold, and each entry that should not stand there."""
+    coordinator, survives = ("coordinator",), "transcripts doctored"
+
+    def beginning(name: str) -> Callable[[Federation, Entries], object]:
+        index, change, _ = BEGINNINGS[name]
+
+        def edit(federation: Federation, entries: Entries) -> None:
+            entries[index] = change(federation, parse(entries[index])).to_bytes()
+
+        return edit
+
+    def later(name: str) -> Callable[[Federation, Entries], object]:
+        return lambda _, entries: DOCTORED[name][0](entries)
+
+    begun = [
+        Doctored(f"in a transcript, {name}", "§11", survives, cause, coordinator, 4, beginning(name))
+        for name, (_, _, cause) in BEGINNINGS.items()
+    ]
+    after = [
+        Doctored(f"in a transcript, {name}", "§11", survives, cause, coordinator, 5, later(name))
+        for name, (_, cause) in DOCTORED.items()
+    ]
+    return [*begun, *after]
+
+
+ATTACKS: tuple[Attack, ...] = (
+    *to_members.attacks(),
+    *to_coordinator.attacks(),
+    *to_decoders.attacks(),
+    *plays.attacks(),
+    *plays_with_values.attacks(),
+    *transcripts(),
+    *to_readers.attacks(),
+)
+
+
+def exported() -> list[Json]:
+    """What strangers get of them; with bytes where it is one message."""
+    return [_exported(attack) for attack in ATTACKS]
+
+
+def _exported(attack: Attack) -> Json:
+    said: Json = {
+        "name": attack.name,
+        "clause": attack.clause,
+        "survives": attack.survives,
+        "cause": attack.cause.value,
+        "parties": list(attack.parties),
+    }
+    if isinstance(attack, Decoded):
+        return {**said, "message": attack.message.hex()}
+    if isinstance(attack, Recorded):
+        return {**said, **attack.doctoring.changes}
+    if not isinstance(attack, Shown):
+        return said
+    begun_s = played(attack.round).document["now_s"]
+    clock = {} if attack.clock_s == begun_s else {"now_s": attack.clock_s}
+    where = {"round": attack.round, "attempt": attack.attempt, "to": attack.to, "after": attack.place}
+    return {**said, **where, **clock, **_spliced(attack)}
+
+
+def _spliced(attack: Shown) -> Json:
+    """The false message as cuts into the honest one, if that is shorter than all of it."""
+    index, honest = attack.honest
+    kept, false = honest.to_bytes(), attack.message
+    ends = min(64, len(kept), len(false))  # where a signature stands
+    whole, body = [_cut(kept, false, 0)], [_cut(kept[:-ends], false[:-ends], 0)]
+    ending = _cut(kept[-ends:], false[-ends:], len(kept) - ends)
+    cuts = min(whole, [*body, ending], key=lambda found: len(str(found)))
+    if len(str(cuts)) < 2 * len(false):
+        return {"honest": index, "cuts": [cut for cut in cuts if cut[1] or cut[2]]}
+    return {"message": false.hex()}
+
+
+def _cut(kept: bytes, false: bytes, start: int) -> list[Any]:
+    """From where, how much goes, and what comes instead."""
+    most = min(len(kept), len(false))
+    before = next((i for i in range(most) if kept[i] != false[i]), most)
+    behind = next((i for i in range(most - before) if kept[-1 - i] != false[-1 - i]), most - before)
+    return [start + before, len(kept) - before - behind, false[before : len(false) - behind].hex()]

@@ -1,0 +1,144 @@
+"""A simulated federation whose members have real records and real ledgers: what is uploaded comes from reservations."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from client_sdk.records import Marks, Records, select, select_again
+from client_sdk.reservations import Reservations, Run, State
+from tests.support.simulator import Federation, Vector
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Opened
+from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.study.vectors import vector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from veilsum.protocol.messages import Message
+
+DIM = 2
+RECORD_RULES = {"least": 20, "most": 24, "least_per_class": 2, "rows_per_id": 1}
+"""20 rows of three honest members are more than the 50 that a sum needs."""
+QUESTION = {"dim": DIM, "classes": ["a", "b"], "records": RECORD_RULES}
+
+
+class QuickReservations(Reservations):
+    """A ledger that no plug is pulled on."""
+
+    synchronous: ClassVar[str] = "OFF"
+
+
+def rows_of(member: int, first: int = 0, count: int = 24, dim: int = DIM) -> Records:
+    """Records of a member, each with an id that says whose it is; both classes among them."""
+    rng = np.random.default_rng([member, first, dim])
+    ids = [f"patient-{member}-{number}" for number in range(first, first + count)]
+    return Records(rng.standard_normal((count, dim)), np.arange(count) % 2, ids)
+
+
+class Ledgered(Federation):
+    """Members answer, reserve and compute as the SDK does, in the simulator.
+
+    Attributes:
+        data: everything that each member has.
+        ledgers: what each has reserved and spent.
+        declined: members that said no to the last cohort.
+        sent: the vectors that were masked, by context and member.
+    """
+
+    folder: Path
+    ledgers: dict[str, Reservations]
+    data: dict[str, Records]
+    declined: set[str]
+    sent: dict[bytes, dict[str, Vector]]
+
+    @classmethod
+    def of(cls, folder: Path, members: int, **settings: Any) -> Ledgered:
+        """With a ledger for each member below this folder; nothing is enrolled yet."""
+        question = {**QUESTION, **settings.pop("question", {})}
+        federation = cls.__new__(cls)
+        federation.ledgers, federation.data, federation.declined = {}, {}, set()
+        federation.sent, federation.folder = {}, folder
+        Federation.__init__(federation, members, question=question, **settings)
+        for index, member in enumerate(federation.ids):
+            federation.ledgers[member] = QuickReservations(folder / member)
+            federation.data[member] = rows_of(index)
+        return federation
+
+    def marks(self, member: str) -> Marks:
+        """The names under which a member knows its records."""
+        return Marks(self.ledgers[member].secret, self.roster.federation)
+
+    def answer(self, member: str, period: str, repeats: bytes = NO_CONTEXT) -> Run | None:
+        """A member's yes with its reservation; None for no (§7.2)."""
+        ledger, question = self.ledgers[member], self.content.question
+        run = ledger.run(question.digest, period)
+        if run is None:
+            base = None if repeats == NO_CONTEXT else ledger.under(repeats)
+            free = partial(ledger.free, question=question, mu_budget=2.0)
+            found = select(self.data[member], question, self.marks(member), free)
+            if base is not None:
+                _, labels, ranks = ledger.rows(base)
+                again = select_again(self.data[member], question.dim, self.marks(member), ranks)
+                found = type(found)(again, labels, ranks, (), 0, 0, 0)
+            run = ledger.answer(self.content, period, found, mu_budget=2.0, base=base)
+        return None if run.state is State.DECLINED or run.given_up else run
+
+    def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
+        """Form a cohort of those that say yes."""
+        if not self.ledgers:
+            return  # before anybody has records
+        self.declined = {member for member in self.ids if self.answer(member, period, repeats) is None}
+        before, absent, kept = self.tamper, self.declined, dict(self.phases)
+
+        def silent(sender: str, message: Message) -> Message | None:
+            return None if sender in absent else before(sender, message)
+
+        self.tamper = silent
+        try:
+            super().enrol(period, repeats)
+        finally:
+            self.tamper = before
+            for member in absent & self.phases.keys():
+                del self.phases[member]
+                if member in kept:
+                    self.phases[member] = kept[member]
+
+    def own_vector(self, member: str, opened: Opened) -> Vector:
+        """The vector of a member's reservation: an exact one is kept, and sent again."""
+        spec, ledger = opened.attempt.spec, self.ledgers[member]
+        run = ledger.check(opened.attempt)
+        name = f"{spec.step}-{'-'.join(map(str, spec.withheld))}"
+        kept = None if spec.noisy else ledger.vector(run, name)
+        if kept is None:
+            features, labels, _ = ledger.rows(run)
+            kept = vector(spec, features, labels, random_bytes=self.random)
+            if not spec.noisy:
+                ledger.keep_vector(run, name, kept)
+        self.sent.setdefault(opened.attempt.context, {})[member] = kept
+        return kept
+
+    def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
+        try:
+            self.vectors_now = {member: self.own_vector(member, opened)}
+        except PeerFault as fault:
+            self.faults.append((member, fault))
+            return ()
+        before = opened.history
+        replies = super()._upload(member, opened)
+        self._remember(member, before)
+        return replies
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        before = self.phases[member].history  # type: ignore[attr-defined]  # every phase has one
+        replies = super()._tell(member, message)
+        self._remember(member, before)
+        return replies
+
+    def _remember(self, member: str, before: Any) -> None:
+        after = self.phases[member].history  # type: ignore[attr-defined]  # as above
+        if after != before:
+            self.ledgers[member].remember(after, before)

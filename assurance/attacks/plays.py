@@ -1,0 +1,547 @@
+"""Attacks that take more than one message: what they meet in the end, and that nothing of the victim's was to be had before."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import rfc8785
+
+from assurance.attacks.base import Attack, Played
+from tests.protocol.forging import again
+from tests.support.simulator import After, Federation, Outcome
+from veilsum.protocol.attempt import check_manifest, check_study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
+    Checking,
+    Collecting,
+    Enrolling,
+    Freezing,
+    Lost,
+    Recovered,
+    Revealing,
+    Voided,
+    VoidedByErasure,
+)
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Enrolled, Opened, Ready, Voted, load_phase
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
+    Cards,
+    Certificate,
+    Entry,
+    Freeze,
+    KeyCard,
+    Message,
+    Opening,
+    Reveal,
+    Shown,
+    Survivor,
+    Upload,
+    VoidRequest,
+    Vote,
+    parse,
+    survivors_hash,
+)
+
+# fmt: off
+# A table reads by its rows.
+VICTIM = "member-0"
+NOISE = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
+REPLAY = "replay across attempts, rounds, cohorts, federations"
+OVERLAPPING = "overlapping rounds, three rounds"
+
+
+def raised(outcome: Outcome) -> object:
+    """Why a round ended without a sum."""
+    if outcome.fault:
+        raise outcome.fault
+    return outcome
+
+
+def refused(what: Callable[[], object]) -> Cause:
+    """Why it was."""
+    try:
+        result = what()
+    except PeerFault as fault:
+        return fault.cause
+    raise AssertionError(f"it ended with {result}")
+
+
+def freezing(members: int = 6, **settings: Any) -> tuple[Federation, Freezing]:
+    federation = Federation(members, **settings)
+    federation.begin()
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    return federation, phase
+
+
+def tell(federation: Federation, member: str, message: Message) -> tuple[Message, ...]:
+    """A member's answers; it goes on."""
+    phase, answers = federation.phases[member].receive(
+        parse(message.to_bytes()), federation.keys[member], federation.now_s
+    )
+    federation.phases[member] = phase
+    return answers
+
+
+def secrets_of(federation: Federation, member: str, context: bytes) -> dict[str, bytes]:
+    """r_uv of a member, by neighbour."""
+    phase = federation.phases[member]
+    ready = phase if isinstance(phase, Ready) else phase.ready  # type: ignore[attr-defined]  # it is in a cohort
+    return {pair.peer: bytes(pair.mask_seed(member, context)) for pair in ready.masks}
+
+
+# Cards, rosters and terms for one victim
+
+
+def other_roster() -> object:
+    """The admin's next roster holds a Sybil: whoever is shown it alone is in another cohort."""
+    federation = Federation(5)
+    sybil = Entry("sybil", SigningKey(b"\x66" * 32).public)
+    other = again(federation.roster, federation.admin, number=2, members=(*federation.roster.members, sybil))
+    phase, _ = Enrolled.start(
+        VICTIM, other, federation.study, federation.keys[VICTIM], counter=0, period="period-0", random_bytes=federation.random
+    )
+    return phase.receive(federation.cards, federation.keys[VICTIM], federation.now_s)
+
+
+def other_cards() -> object:
+    """One member is shown another card of a colluder, validly bound: its context is another, and nobody opens its boxes."""
+    federation = Federation(5)
+    shown = [each.card for each in federation.cards.shown]
+    federation.tamper = lambda sender, message: None if ">" in sender else message
+    federation.enrol("period-1")
+    shown = [each.card for each in federation.cards.shown]
+    shown[4] = again(shown[4], federation.keys["member-4"], nonce=b"\x66" * 32)
+    enrolling = Enrolling(federation.roster, federation.study, 1, "period-1")
+    for card in shown:
+        enrolling = enrolling.receive(card, federation.now_s)
+    alone = Cards(enrolling.manifest(), tuple(Shown(card, ()) for card in shown))
+    for member in federation.ids:
+        tell(federation, member, alone if member == VICTIM else federation.cards)
+    federation.tamper = lambda _sender, message: message
+    federation.begin()
+    federation.run_until(Revealing)
+    victim, other = federation.phases[VICTIM], federation.phases["member-1"]
+    assert isinstance(victim, Attempting)
+    assert isinstance(other, Attempting)
+    contexts = {victim.attempt.context, other.attempt.context}
+    assert len(contexts) == 2
+    for context in contexts:
+        theirs = set(secrets_of(federation, "member-1", context).values())
+        assert theirs.isdisjoint(secrets_of(federation, VICTIM, context).values())
+    raise next(fault for who, fault in federation.faults if who == "coordinator")
+
+
+def other_terms(**changes: Any) -> Any:
+    """Terms that differ for one member, signed: its upload is of another context, and its masks cancel with nobody's."""
+
+    def play() -> object:
+        federation = Federation(5)
+
+        def tamper(sender: str, message: Message) -> Message:
+            if sender == f"coordinator>{VICTIM}" and isinstance(message, Opening):
+                return again(message, federation.coordinator, terms=replace(message.terms, **changes))
+            return message
+
+        federation.tamper = tamper
+        federation.begin()
+        federation.run_until(Revealing)
+        theirs = federation.phases["member-1"]
+        assert isinstance(theirs, Attempting)
+        context = federation.phase.attempt.context
+        mine = federation.phases[VICTIM]
+        assert isinstance(mine, Attempting)
+        known = set(secrets_of(federation, "member-1", context).values())
+        assert known.isdisjoint(secrets_of(federation, VICTIM, mine.attempt.context).values())
+        raise next(fault for who, fault in federation.faults if who == "coordinator")
+
+    return play
+
+
+def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
+    """A roster, as a member takes it."""
+
+    def play() -> object:
+        federation = Federation(5)
+        key = federation.admin if who == "admin" else federation.coordinator
+        known = again(federation.roster, federation.admin, number=seen)
+        again(federation.roster, key, **changes).verify_admin(federation.admin.public, seen=known)
+        return "taken"
+
+    return play
+
+
+def sybil_enrols() -> object:
+    """A stranger who gives itself a listed name starts with a key that the roster does not list."""
+    federation = Federation(5)
+    return Enrolled.start(
+        VICTIM, federation.roster, federation.study, SigningKey(b"\x66" * 32), counter=0, period="period-0"
+    )
+
+
+def lowered_by_leaving_out() -> object:
+    """A quarter of those who came would be fewer colluders: the coordinator leaves out four of eight honest cards."""
+    federation = Federation(8)
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
+    for shown in federation.cards.shown[:4]:
+        enrolling = enrolling.receive(shown.card, federation.now_s)
+    return check_manifest(federation.roster, federation.study, enrolling.manifest())
+
+
+# Survivors
+
+
+def split(members: int) -> Any:
+    """However honest decryptors are divided between two sets, at most one of them is certified, and with it no other."""
+
+    def play() -> object:
+        federation, phase = freezing(members)
+        quorum, context, earlier = phase.attempt.quorum, phase.attempt.context, phase.setting.earlier
+        headers = tuple(upload.header for upload in phase.uploads.values())
+        sets = headers[: quorum.survivors_min], headers[members - quorum.survivors_min :]
+        colluders, honest = federation.ids[: quorum.colluders], federation.ids[quorum.colluders :]
+        best: list[int] = []
+        for cut in range(len(honest) + 1):
+            voters: dict[bytes, set[str]] = {}
+            for place, member in enumerate(honest):
+                shown = Freeze(context, sets[place >= cut], earlier)
+                voted, answers = federation.phases[member].receive(shown, federation.keys[member], federation.now_s)
+                assert isinstance(voted, Voted)
+                assert isinstance(answers[0], Vote)
+                voters.setdefault(answers[0].outcome, set(colluders)).add(member)
+            best.append(sum(len(each) >= quorum.threshold for each in voters.values()))
+        assert max(best) == 1
+        last, _ = federation.phases[honest[0]].receive(
+            Freeze(context, sets[0], earlier), federation.keys[honest[0]], federation.now_s
+        )
+        return last.receive(Freeze(context, sets[1], earlier), federation.keys[honest[0]], federation.now_s)
+
+    return play
+
+
+def both_secrets() -> object:
+    """b_u from a set with u, u's edges from a set without it: of the two only one gets its votes."""
+    federation, phase = freezing(6)
+    context, threshold = phase.attempt.context, phase.attempt.quorum.threshold
+    headers = tuple(upload.header for upload in phase.uploads.values())
+    votes: dict[bytes, list[Vote]] = {}
+    for index, member in enumerate(federation.ids[:5]):
+        (vote,) = tell(federation, member, Freeze(context, headers if index < 3 else headers[1:], ()))
+        assert isinstance(vote, Vote)
+        votes.setdefault(vote.outcome, []).append(vote)
+    without = phase.survivors[1:]
+    outcome = survivors_hash(context, without)
+    forged = Vote.make(federation.keys["member-5"], context=context, member="member-5", outcome=outcome)
+    certificate = Certificate(context, without, "none", (*votes[outcome], forged))
+    assert len(certificate.votes) == threshold - 1
+    for member in federation.ids[1:5]:
+        assert refused(lambda member=member: tell(federation, member, certificate)) is Cause.CERTIFICATE_INVALID  # type: ignore[misc]  # bound now
+    return tell(federation, VICTIM, certificate)
+
+
+def colluders_shares() -> object:
+    """As many shares of b_u as there are colluders, and all that honest ones reveal for another member, recover nothing."""
+    federation = Federation(6, drop={0: After.ANNOUNCEMENT})
+    shares: list[bytes] = []
+
+    def keep(_sender: str, message: Message) -> Message:
+        if isinstance(message, Reveal):
+            shares.extend(bytes(run) for run in message.runs)
+        return message
+
+    federation.tamper = keep
+    federation.begin()
+    shelf = federation.run_until(Revealing).setting.shelf
+    federation.run_until(Recovered)
+    outcome = federation.finish()
+    assert isinstance(outcome.phase, Recovered)
+    assert VICTIM not in outcome.phase.self_seeds
+    assert all(lost == VICTIM for _, lost in outcome.phase.edge_seeds)
+    held = shelf.delivery(VICTIM, 1)
+    assert not any(share in held.box for share in shares)
+    colluder = federation.phases["member-5"]
+    return colluder.receive(
+        replace(outcome.phase.certificate, context=bytes(32), votes=()), federation.keys["member-5"], federation.now_s
+    )
+
+
+def overruled_threshold() -> object:
+    """The coordinator holds one vote too few and waits for nobody: the attempt cannot be certified and ends by erasure."""
+    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, VoidedByErasure)
+    assert outcome.total is None
+    return raised(outcome)
+
+
+# Rounds after rounds
+
+
+def summed(members: int = 5, **settings: Any) -> Federation:
+    """A federation whose sum is known to everybody."""
+    federation = Federation(members, **settings)
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation._tell_ending()
+    return federation
+
+
+def victims(federation: Federation) -> object:
+    """What the victim refused first."""
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
+def the_same_period() -> object:
+    """Another cohort of the study and period, without one member: the difference of the two sums would be that member's vector."""
+    federation = summed()
+    federation.enrol("period-0")
+    federation.drop = {4: After.OPENING}
+    federation.begin(terms=federation.terms("sum"))
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def after_lost() -> object:
+    """After LOST nobody knows what was opened: no fresh sum of the period."""
+    federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
+    assert isinstance(federation.run_round().phase, Lost)
+    federation.drop = {}
+    federation.begin(terms=federation.terms("sum"))
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def repeated_without(place: int) -> Any:
+    """A cohort that repeats a sum, and leaves a member out."""
+
+    def play() -> object:
+        federation = summed()
+        (context,) = federation.sets
+        federation.sets[context] = tuple(
+            each for each in federation.sets[context] if each.member != federation.ids[place]
+        )
+        federation.enrol("period-0", context)
+        return victims(federation)
+
+    return play
+
+
+def repeated_otherwise(**changes: Any) -> Any:
+    """A cohort that repeats a sum under another question."""
+
+    def play() -> object:
+        federation = summed()
+        (context,) = federation.sets
+        federation.use(federation.study_of(**changes))
+        federation.enrol("period-0", context)
+        federation.begin()
+        federation.run_until(Checking)
+        return victims(federation)
+
+    return play
+
+
+def repeated_period() -> object:
+    """A cohort that repeats a sum as if it were of another period."""
+    federation = summed()
+    (context,) = federation.sets
+    federation.enrol("period-9", context)
+    federation.begin()
+    federation.run_until(Checking)
+    return victims(federation)
+
+
+def repeated_void() -> object:
+    """A cohort that repeats an attempt without a sum: nobody was certified."""
+    federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
+    outcome = federation.run_round()
+    assert outcome.total is None
+    federation.drop = {}
+    context = outcome.phase.attempt.context
+    federation.sets[context] = tuple(Survivor(member, bytes(32)) for member in federation.ids)
+    federation._tell_ending()
+    federation.enrol("period-0", context)
+    return victims(federation)
+
+
+def repeated_noise() -> object:
+    """A noisy sum again, with fresh noise over the same records."""
+    federation = summed(question={"noise": NOISE, "ring_bits": 48})
+    (context,) = federation.sets
+    federation.enrol("period-0", context)
+    return victims(federation)
+
+
+def late_opening() -> object:
+    """The opening of an attempt in which a decryptor revealed, after its latest end: it must not report that it did not."""
+    federation = summed()
+    opening = federation.phase.attempt.opening
+    federation.now_s = opening.terms.latest_end_s
+    return tell(federation, VICTIM, opening)
+
+
+def study_check(who: str, *, revoked: bool = False, **changes: Any) -> Any:
+    """A study, as a member takes it."""
+
+    def play() -> object:
+        federation = Federation(5)
+        key = federation.admin if who == "admin" else federation.coordinator
+        study = again(federation.study, key, **changes)
+        roster = again(federation.roster, federation.admin, revoked=(study.hash,) if revoked else ())
+        return check_study(roster, study)
+
+    return play
+
+
+def unasked_end() -> object:
+    """A member that uploaded is asked on before it has seen how that ended."""
+    federation = Federation(5, drop={0: After.UPLOAD})
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation.now_s += 100_000
+    lapsed = federation.phases[VICTIM].lapse(federation.now_s)
+    assert isinstance(lapsed, Ready)
+    opening = federation.opening(federation.terms())
+    return lapsed.receive(opening, federation.keys[VICTIM], federation.now_s)
+
+
+def rolled_back() -> object:
+    """A backup from before the upload: it would seal other secrets under the same keys; the coordinator takes no second upload."""
+    federation = Federation(5)
+    federation.begin()
+    stored: dict[str, bytes] = {}
+
+    def keep(sender: str, message: Message) -> Message:
+        if sender == VICTIM and isinstance(message, Upload):
+            stored["upload"] = message.to_bytes()
+        return message
+
+    federation.tamper = keep
+    before = federation.phases[VICTIM]
+    opened, _ = before.receive(federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s)
+    backup = opened.to_bytes()
+    federation.phase = federation._serve(federation.phase, VICTIM)
+    restored = load_phase(backup)
+    assert isinstance(restored, Opened)
+    sealing = restored.seal(federation.random)
+    sealing.chunk(np.zeros(restored.attempt.spec.elements, np.int64))
+    again_, _ = sealing.finish(federation.keys[VICTIM])
+    assert again_.to_bytes() != stored["upload"]
+    return federation.phase.receive(again_, federation.now_s)
+
+
+def stale_keys() -> object:
+    """A backup from before a round opens none of it again: its keys are those of the round that is over."""
+    federation = Federation(4)
+    federation.begin()
+    federation.run_until(Freezing)
+    stolen = federation.phases[VICTIM].to_bytes()
+    federation.run_until()
+    federation.finish()
+    federation.begin(terms=federation.terms("sum"))
+    return load_phase(stolen).receive(federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s)
+
+
+def crossed(kind: str) -> Any:
+    """Everything that members said in one federation, cohort or attempt, said again in another."""
+
+    def play() -> object:
+        kept: list[Message] = []
+
+        def keep(sender: str, message: Message) -> Message:
+            if ">" not in sender and not isinstance(message, KeyCard):
+                kept.append(message)
+            return message
+
+        steps = {"noise": {**NOISE, "recipe": "mean+sum"}, "ring_bits": 48}
+        old = Federation(5, seed=1 if kind == "federation" else 0, tamper=keep, question=steps)
+        old.run_round()
+        federation = Federation(5, question=steps) if kind == "federation" else old
+        federation.tamper = lambda _sender, message: message
+        if kind == "cohort":
+            federation._tell_ending()
+            federation.enrol("period-1")
+        federation.begin()
+        met: set[Cause] = set()
+        for stage in (Collecting, Checking, Freezing, Revealing):
+            phase = federation.run_until(stage)
+            for message in kept:
+                if not isinstance(message, phase.late):
+                    met.add(refused(lambda phase=phase, message=message: phase.receive(message, federation.now_s)))  # type: ignore[misc]  # bound now
+        assert met == {Cause.WRONG_CONTEXT, Cause.WRONG_PHASE}
+        upload = next(message for message in kept if isinstance(message, Upload))
+        return Collecting.begin(federation.phase.attempt, federation.now_s).receive(upload, federation.now_s)
+
+    return play
+
+
+def void_votes() -> object:
+    """Some are asked for VOID and some shown survivors: there is one certificate at most, and here none."""
+    federation, phase = freezing(5)
+    for member in federation.ids[3:]:
+        tell(federation, member, VoidRequest(phase.attempt.context, "cancelled"))
+    federation.tamper = lambda sender, message: None if sender == "member-2" else message
+    end = federation.run_until()
+    outcome = federation.finish()
+    assert outcome.total is None
+    assert not isinstance(end, Voided)
+    return raised(outcome)
+
+
+def written(**records: float) -> bytes:
+    """A study's content with other limits on records."""
+    values = Federation(5).content.model_dump(mode="json")
+    values["question"]["records"] |= records
+    return rfc8785.dumps(values)
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    found: list[Attack] = []
+
+    def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
+        found.append(Played(name, clause, survives, cause, parties, play))
+
+    cards, terms = "other cards or roster for one victim", "terms changed mid-cohort"
+    add("the next roster, for the victim alone", "§4.2.1", cards, Cause.WRONG_COHORT, other_roster)
+    add("another card of a colluder, for the victim alone, validly bound", "§4.3", cards, Cause.WRONG_CONTEXT, other_cards, VICTIM)
+    add("another latest end for one member, validly signed", "§4.3", terms, Cause.WRONG_CONTEXT, other_terms(latest_end_s=1_050_000), VICTIM)
+    add("a roster of another federation", "§4.1.1", REPLAY, Cause.WRONG_FEDERATION, roster_check("coordinator", federation=b"\x66" * 32))
+    add("a roster that the coordinator extended", "§4.1.2", "Sybil", Cause.BAD_SIGNATURE, roster_check("coordinator"), "admin")
+    add("a roster older than one that was seen", "§4.1.3", "rolled-back roster", Cause.ROSTER_ROLLBACK, roster_check("admin", 2), "coordinator")
+    add("a listed name under another key", "§4.2", "Sybil", Cause.UNKNOWN_MEMBER, sybil_enrols, VICTIM)
+    add("half of the cards left out, to lower a", "§5", "shrunk cohort", Cause.COHORT_TOO_SMALL, lowered_by_leaving_out)
+    for members in (5, 6, 8):
+        add(f"two sets shown to the decryptors of {members}", "§4.6", "split survivors", Cause.ALREADY_VOTED, split(members))
+    add("b_u by one set and u's edges by another", "§12", "both secrets of one member", Cause.CERTIFICATE_INVALID, both_secrets)
+    add("what is revealed for others, against a victim outside S", "§12", "both secrets of one member", Cause.WRONG_CONTEXT, colluders_shares, "coordinator")
+    add("a sum with a vote too few", "§4.6", "t, a, n_min too low", Cause.QUORUM_LOST, overruled_threshold, "member-0", "member-1")
+    add("VOID from some, survivors from others", "§4.6", "two attempts, two sets", Cause.QUORUM_LOST, void_votes, "member-2", "member-3", "member-4")
+    add("a period again in another cohort, without one member", "§4.3.7", OVERLAPPING, Cause.ALREADY_SUMMED, the_same_period, "coordinator")
+    add("a period again after it was lost", "§4.3.7", "LOST abuse", Cause.ALREADY_SUMMED, after_lost, "coordinator")
+    repeat = "repeat abuse"
+    add("a sum repeated without another member", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_without(4), "coordinator")
+    for change in ({"h_min": 4, "members_min": 5}, {"loss": 50}, {"ring_bits": 48}, {"statistics": [{"kind": "ffc", "bias": True}]}):
+        add(f"a sum repeated with another {next(iter(change))}", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_otherwise(**change), "coordinator")
+    add("a sum repeated with another extractor and more classes", "§4.3.8", repeat, Cause.REPEAT_MISMATCH,
+        repeated_otherwise(extractor="ab" * 32, classes=["a", "b", "c", "d", "e"]), "coordinator")
+    add("a sum repeated as of another period", "§4.3.8", repeat, Cause.REPEAT_MISMATCH, repeated_period, "coordinator")
+    add("an attempt repeated that is VOID", "§4.2.2", repeat, Cause.REPEAT_MISMATCH, repeated_void, "coordinator")
+    add("a noisy sum repeated", "§4.2.2", repeat, Cause.TERMS_REFUSED, repeated_noise, "coordinator")
+    study = "study abuse"
+    add("a study of another federation", "§4.1.1", study, Cause.WRONG_FEDERATION, study_check("admin", federation=b"\x66" * 32), "admin")
+    add("a study that the coordinator signed", "§4.1.2", study, Cause.BAD_SIGNATURE, study_check("coordinator"), "admin")
+    add("a study that is not canonical", "§4.1.3", study, Cause.STUDY_REFUSED, study_check("admin", content=b"{ }"), "admin")
+    add("a study whose rows overflow its ring", "§4.1.3", "overflow", Cause.STUDY_REFUSED, study_check("admin", content=written(most=2**24)), "admin")
+    add("a study that sums no row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0)), "admin")
+    add("a study of half a row", "§4.1.3", "NaN, Inf, shape, norm", Cause.STUDY_REFUSED, study_check("admin", content=written(least=0.5)), "admin")
+    add("a study that the roster revokes", "§4.1.4", study, Cause.STUDY_REFUSED, study_check("admin", revoked=True), "admin")
+    add("the opening of an attempt with a reveal, after its latest end", "§4.9", "erasure abuse", Cause.WRONG_SEQUENCE, late_opening)
+    add("an opening before the end of the last round is shown", "§4.3.4", OVERLAPPING, Cause.OUTCOME_MISSING, unasked_end, "coordinator")
+    rollback = "mask or box key reuse after a rollback"
+    add("a restored backup seals a second upload", "§4.4.4", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)
+    add("a stolen state of an earlier round", "§4.3, §6.2", rollback, Cause.WRONG_SEQUENCE, stale_keys, "coordinator")
+    for kind in ("round", "cohort", "federation"):
+        add(f"all that was said, in another {kind}", "§4.3", REPLAY, Cause.WRONG_CONTEXT, crossed(kind), VICTIM)
+    return found

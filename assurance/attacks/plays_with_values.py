@@ -1,0 +1,336 @@
+"""Attacks on shares, chunks and draws that take more than one message."""
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from assurance.attacks.base import Attack, Played
+from assurance.attacks.plays import freezing, raised, refused, tell
+from tests.protocol.forging import Edit, again, other_secrets, redeal, resign
+from tests.support.simulator import After, Federation, SeededRandom
+from veilsum.protocol import round_spec
+from veilsum.protocol.attempt import Attempt, check_manifest
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import (
+    Checking,
+    Collecting,
+    Enrolling,
+    Freezing,
+    Recovered,
+)
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.graph import Graph
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import AgreementKey
+from veilsum.protocol.member import Checked
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
+    Entry,
+    Freeze,
+    KeyCard,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    Survivor,
+    Upload,
+)
+from veilsum.protocol.proposal import check_proposal
+from veilsum.protocol.shamir import PRIME, ShareError, recover_secrets
+
+# fmt: off
+# A table reads by its rows.
+VICTIM = "member-0"
+SMALL = {"dim": 3, "classes": ["a", "b"]}
+"""Vectors of 14 elements."""
+SHARES = "wrong, short, non-canonical shares"
+
+
+# Shares
+
+
+def dealt(edit: Edit, *, commit: bool = True) -> Any:
+    """member-4 deals this to everybody: they complain, and it leaves the sum."""
+
+    def play() -> object:
+        federation = Federation(4)
+
+        def tamper(sender: str, message: Message) -> Message:
+            if sender == "member-3" and isinstance(message, Upload):
+                return redeal(federation, message, edit, commit=commit)
+            return message
+
+        federation.tamper = tamper
+        federation.begin()
+        federation.run_until()
+        receipts = [m for m in federation.transcript.messages() if isinstance(m, Receipt) and m.member != "member-3"]
+        assert all(receipt.complaints == ("member-3",) for receipt in receipts)
+        return raised(federation.finish())
+
+    return play
+
+
+def framed_dealer() -> object:
+    """A decryptor complains of a true box: with four members nobody may miss, and both are named."""
+    federation = Federation(4)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-1" and isinstance(message, Receipt):
+            return again(message, federation.keys[sender], dealers=message.dealers[1:], complaints=message.dealers[:1])
+        return message
+
+    federation.tamper = tamper
+    return raised(federation.run_round())
+
+
+def lying_edge() -> object:
+    """A member commits to another seed than the one it shares: the edge is disputed."""
+    federation = Federation(4)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-2" and isinstance(message, Upload):
+            return resign(federation, message, secret_commitments=(*message.secret_commitments[:3], b"\x66" * 16))
+        return message
+
+    federation.tamper = tamper
+    return raised(federation.run_round())
+
+
+def too_many_false() -> object:
+    """More dealers deal falsely than may collude: all are named, and there is no sum."""
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender in {"member-3", "member-4"} and isinstance(message, Upload):
+            return redeal(federation, message, other_secrets(federation.phase.attempt, 0))
+        return message
+
+    federation.tamper = tamper
+    return raised(federation.run_round())
+
+
+def recovered(change: Any) -> Any:
+    """Shares that honest ones would not give, recovered all the same."""
+
+    def play() -> object:
+        federation = Federation(5)
+        federation.begin()
+        federation.run_until(Checking)
+        phase = federation.phases["member-1"]
+        assert isinstance(phase, Attempting)
+        shares = [bytes(phase.own_shares[:36])] * 4
+        positions, shares = change([0, 1, 2, 3], shares)
+        try:
+            return recover_secrets(positions, shares)
+        except ShareError as error:
+            raise PeerFault(Cause.SHARE_INVALID, str(error)) from error
+
+    return play
+
+
+# Chunks
+
+
+def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool = True) -> Any:
+    """member-0 stores a chunk."""
+
+    def play() -> object:
+        federation = Federation(4, drop=dict.fromkeys(range(4), After.ANNOUNCEMENT), question=SMALL)
+        with patch.object(round_spec, "CHUNK_ELEMENTS", 8):
+            federation.begin()
+            assert federation.phase.attempt.chunks == 2
+            if announced:
+                federation.phase = federation._serve(federation.phase, VICTIM)
+        phase = federation.phase
+        assert isinstance(phase, Collecting)
+        whole = phase.announced[VICTIM].chunk_digest(index % 2) if announced else bytes(32)
+        phase.check_chunk(VICTIM, index, whole if digest is None else digest, bytes(length))
+        return "stored"
+
+    return play
+
+
+def miscounted() -> object:
+    """A colluder holds a class eight times: it would be published though few hold it."""
+    federation = Federation(4, margin=0)
+    vectors = {member: np.zeros(4, np.int64) for member in federation.ids}
+    vectors["member-3"][1] = 8
+    federation.run_round(vectors)
+    federation.disclose()
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
+def beyond_the_margin() -> object:
+    """The main round's set leaves somebody out whom the indicator round counted, where nobody may miss."""
+    federation = Federation(5, margin=0)
+    federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
+    federation.disclose()
+    federation.begin()
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=phase.proposal.headers[:-1]))
+    assert isinstance(refusal, Refusal)
+    raise PeerFault(Cause(refusal.cause))
+
+
+def partial() -> object:
+    """Uploads that are announced and not whole count for nothing."""
+    federation = Federation(5, drop={0: After.ANNOUNCEMENT, 1: After.ANNOUNCEMENT})
+    outcome = federation.run_round()
+    assert outcome.total is None
+    return raised(outcome)
+
+
+def unpacked(change: Any) -> Any:
+    """A chunk that is not packed as it should be, though it was announced like that."""
+
+    def play() -> object:
+        federation = Federation(4)
+        federation.run_round()
+        phase = federation.phase
+        assert isinstance(phase, Recovered)
+        packed = {member: federation.spool[member, 0] for member in phase.summed}
+        packed[VICTIM] = change(packed[VICTIM])
+        return phase.unmasking().chunk(0, packed.items())
+
+    return play
+
+
+# A sparse graph
+
+
+def isolated() -> object:
+    """The victim's whole neighbourhood on the ring is named as dropped."""
+    federation, phase = freezing(8)
+    attempt = phase.attempt
+    sparse = Graph(attempt.members, 2, attempt.manifest.beacon)
+    around = sparse.neighbours(VICTIM)
+    member = next(each for each in federation.ids if each not in {VICTIM, *around})
+    decryptor = federation.phases[member]
+    assert isinstance(decryptor, Checked)
+    vars(decryptor.attempt)["graph"] = sparse
+    headers = tuple(upload.header for name, upload in phase.uploads.items() if name not in around)
+    (refusal,) = tell(federation, member, Freeze(attempt.context, headers, ()))
+    assert isinstance(refusal, Refusal)
+    raise PeerFault(Cause(refusal.cause))
+
+
+def isolated_in_a_crowd() -> object:
+    """In a sparse cohort of 1,000, the 222 neighbours of the victim are named as dropped, and 778 members stay."""
+    crowd = 1_000
+    keys = {f"m-{i:04}": SigningKey(i.to_bytes(32, "little")) for i in range(1, crowd + 1)}
+    small, seeds = Federation(3), SeededRandom(201)
+    study = small.study_of(members_min=700, members_max=crowd, a=crowd // 4)
+    roster = again(
+        small.roster, small.admin, members=tuple(Entry(member, key.public) for member, key in keys.items())
+    )
+    enrolling = Enrolling(roster, study, 0, "period-0")
+    cards = []
+    for member, key in keys.items():
+        mask, box = (AgreementKey(seeds(32)).public for _ in "mb")
+        cards.append(
+            KeyCard.make(key, cohort=enrolling.cohort, member=member, mask_key=mask, box_key=box, nonce=bytes(32), expires_s=10**9)
+        )
+    manifest = enrolling.with_cards(cards).manifest()
+    assert check_manifest(roster, study, manifest).survivors_min < 778
+    attempt = Attempt(roster, study, manifest, small.opening(small.terms()))
+    victim = manifest.members[0]
+    around = attempt.neighbours(victim)
+    assert len(around) == manifest.degree == 222
+
+    def survivors(*lost: str) -> tuple[Survivor, ...]:
+        return tuple(Survivor(m, bytes(32)) for m in manifest.members if m not in lost)
+
+    check_proposal(attempt, survivors(*around[:4]), ())
+    met = refused(lambda: check_proposal(attempt, survivors(*around), ()))
+    raise PeerFault(met)
+
+
+def ground() -> object:
+    """Whoever leaves out a card gets another order and another committee, and may state no other than that gives."""
+    federation = Federation(5)
+    enrolling = Enrolling(federation.roster, federation.study, 0, "period-0")
+    beacons = set()
+    for left_out in range(5):
+        taken = enrolling
+        for place, shown in enumerate(federation.cards.shown):
+            if place != left_out:
+                taken = taken.receive(shown.card, federation.now_s)
+        beacons.add(taken.manifest().beacon)
+    assert len(beacons) == 5
+    return check_manifest(
+        federation.roster, federation.study, replace(federation.manifest, decryptors=federation.manifest.decryptors[1:])
+    )
+
+
+def canaries() -> object:
+    """What is said of a refused share holds none of it."""
+    federation = Federation(5)
+    shares: list[bytes] = []
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-1" and isinstance(message, Reveal):
+            word = (int.from_bytes(message.runs[0][:4], "little") + 1) % PRIME
+            shares.extend(bytes(run) for run in message.runs)
+            changed = word.to_bytes(4, "little") + message.runs[0][4:]
+            return again(message, federation.keys[sender], runs=(changed, *message.runs[1:]))
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    fault = next(fault for _, fault in federation.faults)
+    said = f"{fault}{fault!r}{outcome.phase!r}{federation.phases!r}"
+    assert not any(share[:4].hex() in said or str(share[:8])[2:-1] in said for share in shares)
+    raise fault
+
+
+def short(_decryptor: str, shares: bytes) -> bytes:
+    """A share less, and as many bytes: the box is as long as it must be only with its tag."""
+    return bytes(36) + shares[36:]
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    found: list[Attack] = []
+
+    def add(name: str, clause: str, survives: str, cause: Cause, play: Any, *parties: str) -> None:
+        found.append(Played(name, clause, survives, cause, parties, play))
+
+    framing = "a dealer framing a decryptor and the reverse"
+    add("shares of zeros, committed to as true ones", "§4.5.4", framing, Cause.BOX_REFUSED, dealt(short, commit=False), "member-0", "member-1", "member-2", "member-3")
+    add("shares whose words are p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
+        dealt(lambda _, shares: PRIME.to_bytes(4, "little") + shares[4:]), "member-0", "member-1", "member-2", "member-3")
+    add("shares whose words are above p", "§4.5.4", SHARES, Cause.BOX_REFUSED,
+        dealt(lambda _, shares: b"\xff" * 4 + shares[4:]), "member-0", "member-1", "member-2", "member-3")
+    add("shares in another order than committed to", "§4.5.4", "share order chosen by the coordinator", Cause.BOX_REFUSED,
+        dealt(lambda _, shares: shares[36:] + shares[:36], commit=False), "member-0", "member-1", "member-2", "member-3")
+    add("a complaint of a true box", "§4.5", framing, Cause.BOX_REFUSED, framed_dealer, "member-0", "member-1")
+    add("a false end of an edge", "§4.5", framing, Cause.EDGE_DISAGREEMENT, lying_edge, "member-2", "member-3")
+    add("more false dealers than may collude", "§4.7.6", framing, Cause.DEALER_INCONSISTENT, too_many_false, "member-3", "member-4")
+    for name, change in (
+        ("a position twice", lambda p, s: ([0, 1, 2, 2], s)),
+        ("position −1, which is the secret itself", lambda p, s: ([-1, 1, 2, 3], s)),
+        ("a short share", lambda p, s: (p, [s[0][:-4], *s[1:]])),
+        ("no share", lambda p, s: ([], [])),
+        ("a word that is p", lambda p, s: (p, [PRIME.to_bytes(4, "little") + s[0][4:], *s[1:]])),
+    ):
+        add(f"recovery from {name}", "§10", "duplicate indices" if "position" in name else SHARES, Cause.SHARE_INVALID, recovered(change))
+    add("a chunk of another digest", "§4.4", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)
+    add("a chunk that is short", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(0, length=31), VICTIM)
+    add("a chunk that is long", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=25), VICTIM)
+    add("a chunk after the last", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(2), VICTIM)
+    add("a chunk before the first", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
+    add("a chunk that nobody announced", "§4.4", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
+    add("too few uploads that are whole", "§4.4", "partial upload counted", Cause.SURVIVORS_TOO_FEW, partial, "member-0", "member-1")
+    add("a packed chunk cut short", "§10", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
+    add("a packed chunk with a byte more", "§10", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
+    add("more holders of a class than members", "§8.2", "indicator abuse", Cause.DISCLOSURE_INVALID, miscounted)
+    add("fewer of the indicator round than the margin allows", "§4.6.7", "indicator abuse", Cause.INDICATOR_MISMATCH, beyond_the_margin)
+    add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
+    add("all neighbours of the victim named as dropped, of 1,000", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd)
+    add("a card left out until the draw suits", "§5", "grinding", Cause.WEAK_PARAMETERS, ground)
+    add("a refused share, looked for in what is said of it", "§4.7", "a secret in a log, repr, error or metric", Cause.SHARE_INVALID, canaries, "member-1")
+    return found

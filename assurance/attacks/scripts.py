@@ -1,0 +1,256 @@
+"""Plays as scripts: what their receiver was given, and every message that it heard up to the one that it refuses.
+
+A play runs once more under a recorder. Phases are values, so the steps that led to the phase that refuses are found from it
+backwards, whatever else the play tried.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from unittest.mock import patch
+
+from assurance.attacks.base import Attack, Played
+from veilsum.protocol.coordinator import Checking, Collecting, Voiding
+from veilsum.protocol.coordinator.base import CoordinatorPhase
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import PHASES, Enrolled, History, Opened
+from veilsum.protocol.member.base import MemberPhase
+from veilsum.protocol.messages import NO_CONTEXT, Freeze, Refusal, Roster, Study
+from veilsum.protocol.sealing import Sealing
+from veilsum.protocol.shamir import PRIME
+
+Json = dict[str, Any]
+NAMES = {"take", "roster", "study", "manifest", "opening", "earlier"}
+"""What of a step is a message."""
+CHARACTERS_MAX = 50_000
+"""Of messages that a script adds to the file."""
+STAGED = {"a victim whose neighbours are all named as dropped"}
+"""Plays that reach into the receiver."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened to a party.
+
+    Attributes:
+        before: its phase; None where it starts here.
+        what: for a script.
+        after: its phase then; None where it refused.
+        end: how a script may end here, with cause and parties.
+    """
+
+    before: Any
+    what: Json
+    after: Any
+    end: tuple[str, str, tuple[str, ...]] | None = None
+
+
+@dataclass
+class Recorder:
+    """Stands before whatever changes a phase.
+
+    Attributes:
+        steps: of all parties, in order.
+        drawn: what each upload was made of, by its bytes.
+        chunks: by digest.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    drawn: dict[bytes, Json] = field(default_factory=dict)
+    chunks: dict[bytes, bytes] = field(default_factory=dict)
+    inside: bool = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Record all that happens in this block."""
+        with ExitStack() as stack:
+            members = {
+                form for phase in PHASES.values() for form in phase.__mro__ if issubclass(form, MemberPhase)
+            }
+            phases = {*members, *_below(CoordinatorPhase)}
+            told: dict[str, Callable[..., Json]] = {
+                "receive": lambda _, message, *rest: {
+                    "take": message.to_bytes().hex(),
+                    "now_s": int(rest[-1]),
+                },
+                "uploaded": lambda _, upload, __: self.drawn[upload.to_bytes()],
+                "lapse": lambda _, now_s: {"wait": int(now_s)},
+                "expire": lambda _, now_s: {"wait": int(now_s)},
+                "chunk_stored": self._chunk,
+            }
+            for form in phases:
+                for name in told.keys() & vars(form).keys():
+                    stack.enter_context(patch.object(form, name, self._changed(vars(form)[name], told[name])))
+            for form, name, start in (
+                (Enrolled, "start", self._member),
+                (Collecting, "begin", self._coordinator),
+            ):
+                stack.enter_context(patch.object(form, name, start(getattr(form, name))))
+            for name in ("chunk", "finish"):
+                making = getattr(self, f"_{name}_of")(getattr(Sealing, name))
+                stack.enter_context(patch.object(Sealing, name, making))
+            stack.enter_context(patch.object(Opened, "seal", _taping(Opened.seal)))
+            yield
+
+    def _changed(self, original: Callable[..., Any], told: Callable[..., Json]) -> Callable[..., Any]:
+        def change(phase: Any, *arguments: Any) -> Any:
+            if self.inside:
+                return original(phase, *arguments)
+            self.inside, what = True, told(phase, *arguments)
+            try:
+                result = original(phase, *arguments)
+            except PeerFault as fault:
+                self.steps.append(Step(phase, what, None, ("refused", fault.cause.value, fault.parties)))
+                raise
+            finally:
+                self.inside = False
+            after, said = result if isinstance(result, tuple) else (result, ())
+            end: tuple[str, str, tuple[str, ...]] | None = None
+            if said and isinstance(said[0], Refusal):
+                end = ("refusal", said[0].cause, ())
+            elif isinstance(after, Voiding) and isinstance(phase, Collecting | Checking):
+                end = ("void", after.fault.cause.value, after.fault.parties)
+            if end or after is not phase:
+                self.steps.append(Step(phase, what, after, end))
+            return result
+
+        return change
+
+    def _chunk(self, phase: Collecting, member: str, index: int, _now_s: float) -> Json:
+        data = self.chunks[phase.announced[member].chunk_digest(index)]
+        return {"member": member, "index": index, "chunk": data.hex()}
+
+    def _member(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(member: str, roster: Roster, study: Study, key: SigningKey, **given: Any) -> Any:
+            drawn: list[bytes] = []
+            draw = given.pop("random_bytes", os.urandom)
+            result = original(
+                member, roster, study, key, **given, random_bytes=lambda n: _kept(drawn, draw(n))
+            )
+            names = ("mask_private", "box_private", "nonce")
+            what: Json = {"to": member, "identity": key.seed.hex(), "roster": roster.to_bytes().hex()}
+            what |= {"study": study.to_bytes().hex(), "counter": given["counter"], "period": given["period"]}
+            what |= {"repeats": given.get("repeats", NO_CONTEXT).hex()}
+            what |= {n: d.hex() for n, d in zip(names, drawn, strict=True)}
+            if given.get("history", History()) == History():
+                self.steps.append(Step(None, what, result[0]))
+            return result
+
+        return start
+
+    def _coordinator(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def begin(attempt: Any, now_s: float, earlier: Any = (), *rest: Any) -> Any:
+            result = original(attempt, now_s, earlier, *rest)
+            shown = {
+                "roster": attempt.roster,
+                "study": attempt.study,
+                "manifest": attempt.manifest,
+                "opening": attempt.opening,
+            }
+            what: Json = {"to": "coordinator", "now_s": int(now_s)}
+            # As a proposal that shows it and nobody's header.
+            what |= (
+                {"earlier": Freeze(attempt.context, (), tuple(earlier)).to_bytes().hex()} if earlier else {}
+            )
+            self.steps.append(Step(None, what | {n: m.to_bytes().hex() for n, m in shown.items()}, result))
+            return result
+
+        return begin
+
+    def _chunk_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def chunk(sealing: Any, values: Any) -> Any:
+            packed = bytes(original(sealing, values))
+            sealing.vector = [*getattr(sealing, "vector", ()), *map(int, values)]
+            self.chunks[sha256(packed).digest()] = packed
+            return memoryview(packed)
+
+        return chunk
+
+    def _finish_of(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def finish(sealing: Any, key: SigningKey) -> Any:
+            upload, own = original(sealing, key)
+            b_u, coefficients, salt = sealing.drawn
+            words = [
+                int.from_bytes(coefficients[i : i + 4], "little") & PRIME
+                for i in range(0, len(coefficients), 4)
+            ]
+            self.drawn[upload.to_bytes()] = {
+                "vector": sealing.vector,
+                "b_u": b_u.hex(), "salt": salt.hex(), "coefficients": b"".join(w.to_bytes(4, "little") for w in words).hex(),
+            }  # fmt: skip
+            return upload, own
+
+        return finish
+
+    def script(self, cause: str, parties: tuple[str, ...]) -> list[Step] | None:
+        """All steps to the last that ends like this, from its party's start; None where there is no way back."""
+        alike = [at for at, step in enumerate(self.steps) if step.end and step.end[1] == cause]
+        ends = [at for at in alike if (self.steps[at].end or ())[2:] == (parties,)] or alike
+        if not ends:
+            return None
+        found = [self.steps[ends[-1]]]
+        for step in reversed(self.steps[: ends[-1]]):
+            if step.after is found[0].before or step.after == found[0].before:
+                found.insert(0, step)
+            if found[0].before is None:
+                return found
+        return None
+
+
+def _below(form: type) -> set[type]:
+    return {form}.union(*map(_below, form.__subclasses__()))
+
+
+def _kept(drawn: list[bytes], data: bytes) -> bytes:
+    drawn.append(data)
+    return data
+
+
+def _taping(original: Callable[..., Any]) -> Callable[..., Any]:
+    def seal(phase: Opened, draw: Callable[[int], bytes]) -> Any:
+        drawn: list[bytes] = []
+        sealing = original(phase, lambda count: _kept(drawn, draw(count)))
+        sealing.drawn = drawn
+        return sealing
+
+    return seal
+
+
+def exported(attacks: tuple[Attack, ...]) -> Json:
+    """The plays that end in what one party hears, as scripts; a message stands once for all of them."""
+    said: dict[str, int] = {}
+    return {
+        "plays": [each for attack in attacks if (each := _exported(attack, said))],
+        "messages": list(said),
+    }
+
+
+def _exported(attack: Attack, said: dict[str, int]) -> Json | None:
+    recorder = Recorder()
+    if not isinstance(attack, Played):
+        return None
+    with recorder.running():
+        attack.run()
+    steps = recorder.script(attack.cause.value, attack.parties)
+    if steps is None or attack.name in STAGED:
+        return None
+    texts = {step.what[name] for step in steps for name in NAMES & step.what.keys()}
+    if sum(len(text) for text in texts - said.keys()) > CHARACTERS_MAX:
+        return None
+    ending = steps[-1].end
+    assert ending
+    start, *rest = (_numbered(step.what, said) for step in steps)
+    start.setdefault("now_s", next((each["now_s"] for each in rest if "now_s" in each), 0))
+    return {
+        "name": attack.name, "clause": attack.clause, "cause": attack.cause.value, "parties": list(attack.parties),
+        "ends": ending[0], **start, "steps": rest,
+    }  # fmt: skip
+
+
+def _numbered(what: Json, said: dict[str, int]) -> Json:
+    """Messages by their number."""
+    return {n: said.setdefault(each, len(said)) if n in NAMES else each for n, each in what.items()}

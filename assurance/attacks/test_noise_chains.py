@@ -1,0 +1,291 @@
+"""Attacks on noisy chains: what one record can move, how often it can be charged or used, and what gives a charge back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assurance.attacks.ledgered import Ledgered, rows_of
+from assurance.attacks.test_study_attacks import NOISE, noiseless, outcomes, read, whole
+from client_sdk.reservations import State
+from tests.support.simulator import After, untampered
+from veilsum.calibration.head import log_softmax
+from veilsum.calibration.rows import directions, row_sums
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Freezing, Lost, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.messages import Upload
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.study.materials import material_file, read_material, shapes
+from veilsum.study.promise import mechanism_of, study_mu
+from veilsum.study.vectors import vector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from veilsum.protocol.study import Content
+
+Json = dict[str, Any]
+QUIET = {**NOISE, "epsilon": 1.0}
+KINDS: list[Json] = [
+    {"kind": "ffc", "bias": True},
+    {"kind": "random-features", "size": 6, "bandwidth": 1.0},
+    {"kind": "ccvr"},
+]
+
+
+def noisy(tmp_path: Path, members: int = 5, **noise: Any) -> Ledgered:
+    return Ledgered.of(tmp_path, members, question={"noise": {**QUIET, **noise}, "ring_bits": 48})
+
+
+def charged(federation: Ledgered, member: str) -> float:
+    """The most μ that a record of this member bears."""
+    with federation.ledgers[member]._open() as database:
+        squares = database.execute(
+            "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
+        ).fetchall()
+    return math.sqrt(max((each for (each,) in squares), default=0.0))
+
+
+def mu_of(content: Content) -> float:
+    assert content.question.noise is not None
+    return study_mu(content.question.noise)
+
+
+def spec_of(content: Content, step: str) -> RoundSpec:
+    quorum = content.question.smallest.quorum
+    return RoundSpec(content, bytes(32), "p", step, (), quorum.members, quorum.survivors_min, 1 << 20)
+
+
+# One chain a record and study, and a budget over all
+
+
+def test_a_record_enters_one_chain_of_a_study_whatever_the_period(tmp_path: Path) -> None:
+    """The study says what it tells of a record; four periods over one record would tell twice as much."""
+    federation = noisy(tmp_path)
+    for period, rows in (("p0", 24), ("p1", 0), ("p2", 0)):
+        federation.enrol(period)
+        assert not federation.declined
+        assert isinstance(federation.run_round().phase, Recovered)
+        federation._tell_ending()
+        for member in federation.ids:
+            assert federation.ledgers[member].runs()[-1].rows == rows
+            assert charged(federation, member) == mu_of(federation.content)
+    federation.data["member-0"] = rows_of(0, first=100)
+    federation.enrol("p3")
+    assert federation.ledgers["member-0"].runs()[-1].rows == 24
+
+
+def test_a_member_enters_one_chain_where_it_is_the_unit(tmp_path: Path) -> None:
+    """Records of a later period are the same member's."""
+    federation = noisy(tmp_path, unit="member")
+    federation.enrol("p0")
+    federation.data["member-0"] = rows_of(0, first=100)
+    federation.enrol("p1")
+    assert [run.rows for run in federation.ledgers["member-0"].runs()] == [24, 0]
+
+
+def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
+    """A cohort that claims to repeat the exact sum makes the member answer for its records; a fresh one would sum them, uncharged."""
+    federation = Ledgered.of(tmp_path, 6)
+    federation.enrol("p0")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation._tell_ending()
+    (context,) = federation.sets
+    federation.use(
+        federation.study_of(extractor="ab" * 32, noise={**QUIET, "recipe": "mean+gradients"}, ring_bits=48)
+    )
+    federation.enrol("p0", context)
+    federation.enrol("p0")
+    assert federation.run_round().total is None
+    assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}
+
+
+def test_records_answered_for_under_another_extractor_are_not_summed_once_they_are_free(
+    tmp_path: Path,
+) -> None:
+    """A void attempt is repeated in name only; then its run is given up, and its records may go elsewhere."""
+    federation = Ledgered.of(tmp_path, 6)
+    federation.enrol("p0")
+    voided(federation)
+    (context,) = federation.sent
+    federation.use(federation.study_of(extractor="ab" * 32))
+    for member in federation.ids:
+        ledger = federation.ledgers[member]
+        assert federation.answer(member, "p0", context)
+        ledger.give_up(ledger.runs()[0])
+    federation.enrol("p0")
+    assert federation.run_round().total is None
+    assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}
+
+
+# Charges
+
+
+def voided(federation: Ledgered) -> None:
+    """Play an attempt in which half of the uploads never come, and all decryptors vote for VOID."""
+    late = set(federation.ids[3:])
+    federation.tamper = lambda sender, message: (
+        None if sender in late and isinstance(message, Upload) else message
+    )
+    outcome = federation.run_round()
+    federation.tamper = untampered
+    assert isinstance(outcome.phase, Voided)
+    federation._tell_ending()
+
+
+@pytest.mark.parametrize("ending", ["void", "erased", "lost", "none", "half"])
+def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str) -> None:
+    federation = noisy(tmp_path, 6, recipe="mean+sum" if ending == "half" else "sum")
+    federation.enrol("p0")
+    if ending == "void":
+        voided(federation)
+    elif ending == "erased":
+        federation.begin()
+        phase = federation.run_until(Freezing)
+        federation.now_s = phase.attempt.terms.latest_end_s
+        federation.phase = phase.overdue()
+        federation.run_until()
+        assert isinstance(federation.finish().phase, VoidedByErasure)
+    else:
+        federation.drop = dict.fromkeys((3, 4, 5), After.ANNOUNCEMENT) if ending == "lost" else {}
+        assert isinstance(federation.run_round().phase, Lost if ending == "lost" else Recovered)
+    federation.drop = {}
+    federation._tell_ending()
+    for member in federation.ids:
+        ledger, free = federation.ledgers[member], ending in {"void", "erased"}
+        [run] = ledger.runs()
+        assert charged(federation, member) == mu_of(federation.content)
+        ledger.give_up(run)
+        assert charged(federation, member) == (0.0 if free else mu_of(federation.content))
+        assert ledger.runs()[0].state == (State.DECLINED if free else State.SPENT)
+
+
+def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:
+    """Were it the same noise, or not drawn again, two attempts would differ by their masks alone."""
+    federation = noisy(tmp_path, 6)
+    federation.enrol("p0")
+    voided(federation)
+    assert isinstance(federation.run_round().phase, Recovered)
+    first, second = (sent["member-0"] for sent in federation.sent.values())
+    assert (first != second).all()
+
+
+# What one record moves
+
+
+@pytest.mark.parametrize("recipe", ["mean+sum+refinement", "mean+gradients"])
+@pytest.mark.parametrize("statistic", KINDS[:2], ids=lambda each: each["kind"])
+def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
+    statistic: Json, recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The centre is one of the rows, and another row's opposite; the head is huge, blank, or of one class."""
+    noiseless(monkeypatch)
+    records = {"least": 1, "most": 6, "least_per_class": 1, "rows_per_id": 2}
+    content = read(
+        whole(dim=3, statistics=[statistic], records=records, noise={**NOISE, "recipe": recipe}, ring_bits=48)
+    )
+    rng = np.random.default_rng(3)
+    rows, labels = (
+        rng.standard_normal((24, 3)) * 10.0 ** rng.integers(-200, 200, (24, 1)),
+        rng.integers(0, 2, 24),
+    )
+    rows[1], rows[3:20:2] = -rows[0], rows[2]
+    units, ids = directions(rows), np.arange(24) // 2
+    for step in ("mean", "sum", "refinement-4", "gradient-30"):
+        if step not in content.question.steps:
+            continue
+        spec = spec_of(content, step)
+        mechanism = mechanism_of(spec)
+        weights = mechanism.release.weights(mechanism.lattice)
+        for largest in (0.0, 1e-300, 1.0, 1e6):
+            arrays = {name: rng.uniform(-largest, largest, shape) for name, shape in shapes(spec).items()}
+            for centre in (units[0], units[2], -units[2], arrays.get("centre", units[0])):
+                material = read_material(
+                    spec, material_file({**arrays, "centre": centre}) if arrays else None
+                )
+                full = vector(spec, rows, labels, material)
+                bound = content.question.records.most * mechanism.lattice.unit(2)
+                assert np.abs(full).max() <= bound
+                for each in set(ids.tolist()):
+                    moved = full - vector(spec, rows[ids != each], labels[ids != each], material)
+                    assert np.linalg.norm(moved * weights) <= mechanism.sensitivity * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 64, 8192, 8193, 10_000, 65_536])
+def test_no_row_knows_of_another_however_long_it_is(length: int) -> None:
+    """numpy cuts a row of more than 8,192 numbers elsewhere if it is alone: its direction was another one then."""
+    rows = (
+        np.random.default_rng(length).standard_normal((6, length)) * 10.0 ** np.arange(-200, 220, 70)[:, None]
+    )
+    centred = directions(rows, directions(rows)[0], total=True)
+    logs = log_softmax(rows / np.abs(rows).max())
+    for kept in ([0], [5], [0, 5], [2, 3], [0, 1, 2, 3, 4]):
+        assert np.array_equal(directions(rows[kept], directions(rows)[0], total=True), centred[kept])
+        assert np.array_equal(log_softmax(rows[kept] / np.abs(rows).max()), logs[kept])
+
+
+def test_sums_of_rows_are_those_of_their_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((0, 3), (5, 1), (4, 2), (3, 7), (2, 3, 8193)):
+        terms = rng.standard_normal(shape)
+        given = terms.copy()
+        np.testing.assert_allclose(row_sums(terms), terms.sum(axis=-1), rtol=0, atol=1e-11)
+        assert np.array_equal(terms, given)
+
+
+@pytest.mark.parametrize("statistic", KINDS, ids=lambda each: each["kind"])
+def test_no_member_puts_more_into_the_ring_than_its_most_rows(
+    statistic: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and their opposites leave one block alone, which could be as long as Δ."""
+    noiseless(monkeypatch)
+    records = {"least": 1, "most": 8, "least_per_class": 1, "rows_per_id": 1}
+    noise = {**NOISE, "unit": "member"}
+    content = read(whole(statistics=[statistic], records=records, noise=noise, ring_bits=48))
+    rows = np.array([[1.0, 0.0], [-1.0, 0.0]] * 40)
+    mechanism = mechanism_of(spec_of(content, "sum"))
+    sent = vector(spec_of(content, "sum"), rows, np.zeros(80, int))
+    assert np.linalg.norm(sent * mechanism.release.weights(mechanism.lattice)) <= mechanism.sensitivity
+    assert np.abs(sent).max() <= 8 * mechanism.lattice.unit(2)
+
+
+# Noise
+
+
+def test_the_fewest_honest_shares_carry_the_noise_of_the_step() -> None:
+    """n_min survivors, `a` of whom know theirs: what is left of every coordinate's variance, less 4, is σ² at least."""
+    for kind in KINDS:
+        for recipe in ("sum", "mean+sum"):
+            content = read(whole(statistics=[kind], noise={**NOISE, "recipe": recipe}, ring_bits=48))
+            for step in content.question.steps:
+                spec = spec_of(content, step)
+                mechanism = mechanism_of(spec)
+                assert mechanism.honest == spec.survivors_min - content.question.a
+                assert mechanism.mu_round <= mechanism.mu * (1 + 1e-12)
+
+
+def test_noise_is_drawn_for_the_cohorts_own_quorum() -> None:
+    """Fewer survivors than the study's smallest cohort have can't be claimed: each then draws more."""
+    content = read(whole(noise=NOISE, ring_bits=48))
+    spec = spec_of(content, "sum")
+    fewer = replace(spec, survivors_min=spec.survivors_min - 1)
+    assert mechanism_of(fewer).largest > mechanism_of(spec).largest
+
+
+def test_no_run_repeats_a_noisy_one(tmp_path: Path) -> None:
+    """Neither itself nor an exact one of another extractor, for members who hold the reservation and see through the chain."""
+    federation = noisy(tmp_path)
+    federation.enrol("p0")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation._tell_ending()
+    (context,) = federation.sets
+    federation.use(federation.study_of(extractor="ab" * 32, noise=None))
+    federation.enrol("p0", context)
+    assert federation.run_round().total is None
+    federation.enrol("p0")
+    assert federation.run_round().total is None
+    assert outcomes(federation) >= {Cause.REPEAT_MISMATCH}

@@ -1,0 +1,397 @@
+"""Attacks on studies in more cases than `test_ten_attacks` plays against the service: fields, floors, reveals, ids and charges."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import rfc8785
+
+from assurance.attacks.ledgered import DIM, QUESTION, RECORD_RULES, QuickReservations, rows_of
+from client_sdk.records import Marks, Records, Selection, select
+from client_sdk.reservations import Reservations, State
+from tests.support.simulator import Federation, simulated_content, simulated_question
+from veilsum.calibration.privacy import Mechanism
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Erasing, Freezing, Revealing, VoidedByErasure
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Ready
+from veilsum.protocol.messages import NOTHING_REVEALED, Certificate, Erased, ErasureRequest
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.sealing import unseal
+from veilsum.protocol.study import Content
+from veilsum.study.promise import mechanism_of, study_mu
+from veilsum.study.vectors import vector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+Json = dict[str, Any]
+NOISE = {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
+
+
+def whole(**question: Any) -> Json:
+    """A study of twelve members, as JSON."""
+    content = simulated_content({**simulated_question(12), **QUESTION, **question}, 10**7)
+    return content.model_dump(mode="json")
+
+
+def read(values: Json) -> Content:
+    return Content.from_bytes(rfc8785.dumps(values))
+
+
+def refusal(values: Json) -> str | None:
+    """Why the parser refuses a study; None where it takes it."""
+    try:
+        read(values)
+    except PeerFault as fault:
+        return fault.detail if fault.cause is Cause.STUDY_REFUSED else fault.cause.value
+    return None
+
+
+def outcomes(federation: Federation) -> set[Cause]:
+    """For what members refused on the way."""
+    return {fault.cause for member, fault in federation.faults if member != "coordinator"}
+
+
+def selected(ledger: Reservations, content: Content, data: Records, **budget: Any) -> Selection:
+    """The rows that a run of the study would sum, of records that are free."""
+    question, marks = content.question, Marks(ledger.secret, b"f" * 32)
+    return select(data, question, marks, partial(ledger.free, question=question, **budget))
+
+
+# 1. A lattice that gives rows back, or too few rows
+
+
+def test_1_too_few_rows_are_refused_at_signing() -> None:
+    """Whatever is signed has 2·dim′ and 50 rows of honest members behind it, and as many numbers as second moments."""
+    random, taken = Random(1), 0
+    for _ in range(400):
+        dim, a = random.choice((1, 2, 8, 30, 64)), random.randint(0, 4)
+        size = random.choice((2, 6, 20))
+        bias, count = random.random() < 0.5, random.randint(1, 2)
+        kinds = [{"kind": "ffc", "bias": bias}, {"kind": "random-features", "size": size, "bandwidth": 1.0}]
+        values = whole()
+        values["question"] |= {
+            "dim": dim,
+            "a": max(a, 3),
+            "members_min": random.randint(6, 12),
+            "statistics": kinds[:count],
+            "records": {**RECORD_RULES, "least": random.randint(1, 60), "most": 60},
+        }
+        if refusal(values) is not None:
+            continue
+        taken += 1
+        question = read(values).question
+        least = max(question.a + question.h_min, (question.members_min + question.a) // 2 + 1)
+        rows = question.records.least * (least - question.a)
+        widths = [dim + bias, size][:count]
+        assert rows >= max(50, 2 * max(widths))
+        assert rows * dim >= sum(width**2 for width in widths)
+    assert 20 < taken < 380
+
+
+# 5. Studies that differ in one field
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all fields, blocks and lists among them."""
+    if path:
+        yield path
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in pairs:
+        yield from leaves(inner, (*path, name))
+
+
+def changes_of(value: Any) -> list[Any]:
+    """Other values that a field could have."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value - 1, value * 2, 0]
+    if isinstance(value, float):
+        return [value * 1.5, value / 2]
+    if isinstance(value, str):
+        return [value[:-1] + ("b" if value.endswith("a") else "a"), "anyone", "mean+sum", "member"]
+    if isinstance(value, list):
+        return [value[::-1], value[:1], [*value, *value[:1]], [*value, "c"]]
+    if value is None:
+        return [{"margin": 0}, {"margin": 1}, NOISE, {"samples_per_class": 10, "power": 0.5}]
+    return [None]
+
+
+def changed(values: Json, path: tuple[Any, ...], value: Any) -> Json:
+    other = copy.deepcopy(values)
+    place = other
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    return other
+
+
+def vectors_of(content: Content, features: Any, labels: Any) -> list[bytes]:
+    """What members would send at each step, with noise of one seed."""
+    question, sizes = content.question, content.question.smallest
+    sent = []
+    for step in question.steps[:1] + question.steps[-1:]:
+        if question.takes_material(step):
+            continue
+        spec = RoundSpec(
+            content, bytes(32), "p", step, (), sizes.quorum.members, sizes.quorum.survivors_min, 1 << 20
+        )
+        random = Random(5)
+        matrix = features[:, : question.dim] if question.dim <= features.shape[1] else None
+        if matrix is None:
+            continue
+        sent.append(
+            vector(spec, matrix, labels, random_bytes=random.randbytes).tobytes()
+            + step.encode()
+            + bytes([spec.ring_bits])
+        )
+    return sent
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {},
+        {"withhold": {"margin": 1}, "thin_classes": False, "members_min": 8},
+        {
+            "statistics": [
+                {"kind": "ffc", "bias": True},
+                {"kind": "random-features", "size": 4, "bandwidth": 1.0},
+            ]
+        },
+        {"statistics": [{"kind": "ccvr"}]},
+        {"noise": NOISE, "ring_bits": 48},
+        {"noise": {**NOISE, "recipe": "mean+sum"}, "ring_bits": 48},
+    ],
+)
+def test_5_whatever_changes_a_vector_changes_the_question(question: Json) -> None:
+    """A note or what is made of the sums changes no vector; two studies with other vectors have other questions."""
+    values = whole(**question)
+    rng = np.random.default_rng(3)
+    features, labels = rng.standard_normal((40, 4)), rng.integers(0, 4, 40)
+    content = read(values)
+    honest = vectors_of(content, features, labels)
+    taken = 0
+    for path in leaves(values):
+        value: Any = values
+        for name in path:
+            value = value[name]
+        for other in changes_of(value):
+            try:
+                found = read(changed(values, path, other))
+            except PeerFault:
+                continue
+            taken += 1
+            if path[0] == "question":
+                assert found == content or found.question.digest != content.question.digest, path
+            else:
+                assert found.question.digest == content.question.digest, path
+                assert vectors_of(found, features, labels) == honest, path
+            kept = path[:2] in {("notes", "version"), ("notes", "expires")}
+            assert found == content or (found.approval == content.approval) == kept, path
+    assert taken > 20
+
+
+def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None:
+    """Whatever is asked, in whatever order: an id is in one exact run, or in its repeats under other extractors."""
+    contents = [
+        read(whole(**change))
+        for change in (
+            {},
+            {"h_min": 4, "members_min": 9},
+            {"loss": 50},
+            {"ring_bits": 48},
+            {"statistics": [{"kind": "ffc", "bias": True}]},
+            {"extractor": "cd" * 32},
+        )
+    ]
+    for seed in range(12):
+        random, ledger = Random(seed), QuickReservations(tmp_path / str(seed))
+        for _ in range(12):
+            content, period = random.choice(contents), f"p{random.randrange(3)}"
+            if ledger.run(content.question.digest, period) is not None:
+                continue
+            data = rows_of(0, random.randrange(3) * 12, 24)
+            ledger.answer(content, period, selected(ledger, content, data))
+            held = [run for run in ledger.runs() if run.state is State.RESERVED]
+            if held and not random.randrange(4):
+                ledger.give_up(random.choice(held))
+        with ledger._open() as database:
+            twice = database.execute("SELECT record FROM held GROUP BY record HAVING COUNT(*) > 1").fetchall()
+        assert not twice
+
+
+# 9. Erasure
+
+
+@pytest.mark.parametrize("members", [4, 5, 6, 8])
+def test_9_an_erasure_and_a_sum_exclude_each_other(members: int) -> None:
+    """However many decryptors reveal before the latest end, and though colluders report that they did not."""
+    for revealed in range(members + 1):
+        federation = Federation(members)
+        federation.begin()
+        phase = federation.run_until(Revealing)
+        assert isinstance(phase, Revealing)
+        quorum, liars = phase.attempt.quorum, federation.ids[: federation.content.question.a]
+        certificate = phase.certificate
+        told = federation.ids[:revealed]
+        for member in told:
+            federation._tell(member, certificate)
+        federation.now_s = phase.attempt.terms.latest_end_s
+        erasing: Any = phase.overdue()
+        assert isinstance(erasing, Erasing)
+        silent = 0
+        for member in federation.ids:
+            if isinstance(erasing, VoidedByErasure):
+                break
+            (report,) = federation._tell(member, ErasureRequest(phase.attempt.context))
+            assert isinstance(report, Erased)
+            assert (report.revealed != NOTHING_REVEALED) == (member in told)
+            if member in liars:
+                values = {"context": report.context, "member": member, "revealed": NOTHING_REVEALED}
+                report = Erased.make(federation.keys[member], **values)
+            silent += report.revealed == NOTHING_REVEALED
+            erasing = erasing.receive(report, federation.now_s)
+        erased = isinstance(erasing, VoidedByErasure)
+        assert erased == (silent >= quorum.erasures_min)
+        # Colluders' shares are known whether they revealed or not.
+        assert not (erased and len({*told, *liars}) >= quorum.threshold)
+
+
+def test_9_a_replayed_box_does_not_open_after_erasure() -> None:
+    """Neither is it taken, nor do the keys that are left open it."""
+    federation = Federation(5)
+    federation.begin()
+    phase: Any = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    attempt, victim = phase.attempt, "member-0"
+    shelf, place = phase.setting.shelf, attempt.decryptor_place[victim]
+    deliveries = [shelf.delivery(dealer, place) for dealer in phase.uploads if dealer != victim]
+    held: Any = federation.phases[victim]
+    keys = {pair.peer: pair for pair in held.ready.boxes}
+    opened = deliveries[0]
+    key = keys[opened.member].box_key(opened.member, victim, attempt.context, opened.header.salt)
+    assert unseal(key, opened.box, attempt.context, opened.member)
+    federation.now_s = attempt.terms.latest_end_s
+    erasing: Any = phase.overdue()
+    (report,) = federation._tell(victim, erasing.request_for(victim))
+    assert isinstance(report, Erased)
+    after = federation.phases[victim]
+    assert isinstance(after, Ready)
+    bytes_left = after.to_bytes()
+    assert not any(bytes(pair.key) in bytes_left for pair in keys.values())
+    assert not any(bytes(dealt.shares) in bytes_left for dealt in held.held())
+    for message in (
+        attempt.opening,
+        phase.proposal,
+        Certificate(attempt.context, phase.survivors, "none", ()),
+    ):
+        assert federation._tell(victim, message) == ()
+    for pair in after.boxes:
+        later = pair.box_key(opened.member, victim, attempt.context, opened.header.salt)
+        with pytest.raises(PeerFault):
+            unseal(later, opened.box, attempt.context, opened.member)
+
+
+# 10. Noise
+
+
+def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
+
+
+@pytest.mark.parametrize("unit", ["record", "member"])
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        {"kind": "ffc", "bias": True},
+        {"kind": "ccvr"},
+        {"kind": "random-features", "size": 6, "bandwidth": 1.0},
+    ],
+    ids=lambda each: each["kind"],
+)
+def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
+    unit: str, statistic: Json, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the member has more rows than `most`, and ids with more rows than `rows_per_id`."""
+    noiseless(monkeypatch)
+    records = {"least": 1, "most": 12, "least_per_class": 1, "rows_per_id": 3}
+    content = read(
+        whole(statistics=[statistic], records=records, noise={**NOISE, "unit": unit}, ring_bits=48)
+    )
+    question = content.question
+    sizes = question.smallest.quorum
+    ledger = QuickReservations(tmp_path)
+    marks = Marks(ledger.secret, b"f" * 32)
+    rng = np.random.default_rng(8)
+    ids = np.array([f"id-{number}" for number in rng.integers(0, 9, 40)])
+    features, labels = (
+        rng.standard_normal((40, DIM)) * 10.0 ** rng.integers(-3, 4, (40, 1)),
+        rng.integers(0, 3, 40),
+    )
+    features[3] = np.nan
+    features[:12] = features[:1] if np.isfinite(features[0]).all() else 1.0  # rows that point one way add up
+
+    for step in question.steps:
+        spec = RoundSpec(content, bytes(32), "p", step, (), sizes.members, sizes.survivors_min, 1 << 20)
+        mechanism = mechanism_of(spec)
+        weights = mechanism.release.weights(mechanism.lattice)
+
+        def sent(keep: Any, spec: RoundSpec = spec) -> Any:
+            data = Records(features[keep], labels[keep], ids[keep].tolist())
+            found = select(data, question, marks, set)
+            return vector(spec, found.features, found.labels)
+
+        whole_vector = sent(np.ones(40, bool))
+        assert whole_vector.any()
+        if unit == "member":
+            assert np.linalg.norm(whole_vector * weights) <= mechanism.sensitivity * (1 + 1e-12)
+            continue
+        for each in sorted(set(ids)):
+            moved = (whole_vector - sent(ids != each)) * weights
+            assert np.linalg.norm(moved) <= mechanism.sensitivity * (1 + 1e-12), each
+
+
+def test_10_charges_stay_within_the_budget(tmp_path: Path) -> None:
+    """Over all studies √Σμ² of a record is within its owner's budget; a run that is given up costs nothing; retries cost nothing."""
+    budget, ledger = 2.0, QuickReservations(tmp_path)
+    data = rows_of(0)
+    answered = []
+    for number, epsilon in enumerate((6.0, 3.0, 7.0, 5.0, 4.0, 6.0, 8.0)):
+        content = read(whole(noise={**NOISE, "epsilon": epsilon}, ring_bits=48))
+        found = selected(ledger, content, data, mu_budget=budget)
+        answered.append(ledger.answer(content, f"p{number}", found, mu_budget=budget))
+        if number == 1:
+            ledger.give_up(answered[-1])
+        with ledger._open() as database:
+            charges = database.execute(
+                "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
+            ).fetchall()
+        assert all(charge**0.5 <= budget for (charge,) in charges)
+    assert any(run.rows == 0 for run in answered)
+    exact = selected(ledger, read(whole()), data)
+    assert len(exact.labels) == 0
+
+
+def test_10_a_chain_costs_what_its_study_says() -> None:
+    for recipe in ("sum", "mean+sum", "mean+sum+refinement", "mean+gradients"):
+        content = read(whole(noise={**NOISE, "recipe": recipe}, ring_bits=48))
+        question = content.question
+        assert question.noise is not None
+        quorum = question.smallest.quorum
+        steps = [
+            mechanism_of(
+                RoundSpec(content, bytes(32), "p", step, (), quorum.members, quorum.survivors_min, 1 << 20)
+            ).mu
+            for step in question.steps
+        ]
+        assert sum(mu**2 for mu in steps) ** 0.5 <= study_mu(question.noise) * (1 + 1e-12)

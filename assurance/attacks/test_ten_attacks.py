@@ -1,0 +1,621 @@
+"""The ten attacks on studies, against the real coordinator and SDK members with default policies: none gains anything.
+
+Compared are the bytes that the coordinator has stored and the requests that members have sent. What takes too many cases for that is in
+`test_study_attacks`.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import rfc8785
+
+from assurance.attacks.stage import (
+    Consortium,
+    Coordinator,
+    Sent,
+    Stopped,
+    coordinator,
+    founded,
+    hostile,
+    nothing,
+    unchanged,
+)
+from assurance.reference.study import Study as ReferenceStudy
+from assurance.reference.wire import Refused
+from client_sdk.errors import Declined, Misuse
+from client_sdk.identity import Identity
+from client_sdk.records import Records
+from client_sdk.reservations import Reservations
+from client_sdk.result import Result
+from tests.client_sdk.federation import CLASSES, DIM, LEAST, NOISY, WITHHOLDING
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Lost, Study
+from veilsum.protocol.rest import RoundView
+from veilsum.study.promise import study_mu
+from veilsum.study.vectors import vector
+
+EMPTY = Records(np.zeros((0, DIM)), np.zeros(0), [])
+ONE_STEP = {**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    with coordinator(tmp_path_factory.mktemp("stage") / "service") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def summed(stage: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]:
+    """Five members whose records of period p1 were summed."""
+    with founded(stage, tmp_path_factory.mktemp("summed")) as made:
+        made.play()
+        assert not made.refusals()
+        yield made
+
+
+def new(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    """Tables and folders in which something was stored; whatever was there stays as it was."""
+    assert before.items() <= after.items()
+    return {name.split("/")[0] for name in after.keys() - before.keys()}
+
+
+def plain(made: Consortium, data: dict[str, Any]) -> list[int]:
+    """The sum of the vectors of these features and labels, by the question of the last run."""
+    spec = next(each.spec for each in made.outcomes.values() if isinstance(each, Result))
+    total: list[int] = np.sum([vector(spec, *each) for each in data.values()], axis=0).tolist()
+    return total
+
+
+# 1. A lattice that gives rows back, or too few rows
+
+
+def spoilt(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The study with one change that would let sums give rows back."""
+    question, [statistic] = values["question"], values["question"]["statistics"]
+    yield {**values, "lattice": "features"}
+    for place in ("question", "after", "notes"):
+        yield {**values, place: {**values[place], "lattice": "features"}}
+    for change in (
+        {"statistics": [{**statistic, "lattice": "features"}]},
+        {"statistics": [{**statistic, "centre": [0.0] * DIM}]},
+        {"statistics": [{"kind": "features"}]},
+        {"records": {**question["records"], "least": LEAST - 1}},
+        {"records": {**question["records"], "most": 2**46}},
+        {"dim": 30},
+        {"a": 0},
+        {"thin_classes": False},
+    ):
+        yield {**values, "question": {**question, **change}}
+
+
+def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium, stage: Coordinator) -> None:
+    """By the service; and by members and the second implementation if a coordinator shows it none the less."""
+    before, values = stage.stored(), summed.content({"version": 1000}).model_dump(mode="json")
+    ReferenceStudy(rfc8785.dumps(values))
+    summed.sent["member-0"].clear()
+    for changed in spoilt(values):
+        content = rfc8785.dumps(changed)
+        study = Study.make(summed.admin, federation=summed.admin.public, content=content)
+        with pytest.raises(PeerFault) as by_service:
+            summed.operator.publish_study(study)
+        with pytest.raises(Refused, match="study-refused"):
+            ReferenceStudy(content)
+
+        def shown(_: str, sent: Sent, answer: httpx.Response, study: Study = study) -> httpx.Response:
+            return httpx.Response(200, content=study.to_bytes()) if "/studies/" in sent.path else answer
+
+        summed.on_answer = shown
+        with summed.sdk("member-0") as member, pytest.raises(PeerFault) as by_member:
+            member.study(study.hash)
+        assert by_service.value.cause is by_member.value.cause is Cause.STUDY_REFUSED
+    summed.on_answer = unchanged
+    assert stage.stored() == before
+    assert {each.method for each in summed.sent["member-0"]} == {"GET"}
+
+
+# 2. A second sum over the same records
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"h_min": 4, "members_min": 5},
+        {"a": 2, "members_min": 5},
+        {"loss": 50},
+        {"windows": {"enrol": 60, "upload": 60, "answer": 60}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_2_another_floor_gives_no_second_sum(
+    summed: Consortium, stage: Coordinator, change: dict[str, Any]
+) -> None:
+    """It would have other survivors, and the difference of the sums be a few members'. Nobody has fresh records, or repeats that question."""
+    sums, before, first = summed.sums(), stage.stored(), summed.links()[0].context.hex()
+    summed.given = {member: summed.records(member) for member in summed.ids}
+    summed.publish(**change)
+    with pytest.raises(PeerFault, match="repeat-mismatch"):
+        summed.play("p1", first)
+    with hostile(summed):
+        summed.play("p1", first)
+    assert (summed.refusals(), summed.kinds()) == ({Misuse}, set())
+    summed.play(f"p{summed.number}")
+    assert (summed.refusals(), summed.kinds()) == ({Declined}, set())
+    assert new(before, stage.stored()) == {"studies", "cohorts"}
+    assert summed.sums() == sums
+
+
+@pytest.mark.parametrize(
+    ("links", "change", "by_service", "by_members"),
+    [
+        (None, {}, "already-summed", Cause.ALREADY_SUMMED),
+        ((), {}, "already-summed", Cause.OUTCOME_MISSING),
+        (None, {"extractor": "ab" * 32, "loss": 50}, "repeat-mismatch", Cause.REPEAT_MISMATCH),
+    ],
+    ids=["again", "without a history", "as a repetition"],
+)
+def test_2_neither_does_another_cohort(
+    stage: Coordinator, tmp_path: Path, links: Any, change: dict[str, Any], by_service: str, by_members: Cause
+) -> None:
+    with founded(stage, tmp_path, 4) as made:
+        made.play()
+        sums, before, repeats = made.sums(), stage.stored(), None
+        if change:
+            repeats = made.links()[0].context.hex()
+            made.publish(**change)
+        with pytest.raises(PeerFault, match=by_service):
+            made.play("p1", repeats)
+        with hostile(made, links=links):
+            made.play("p1", repeats)
+        assert (made.refusals(), made.kinds()) == ({by_members}, {"KeyCard"})
+        assert new(before, stage.stored()) <= {"studies", "cohorts", "cards", "rounds"}
+        assert made.sums() == sums
+
+
+def test_2_and_5_a_repetition_is_the_same_sum_whatever_the_notes_say(summed: Consortium) -> None:
+    """Also if data has changed meanwhile: the same vector of everybody, to the bit."""
+    summed.publish({"purpose": "Another purpose.", "display": ["L", "R"]})
+    summed.given = {member: Records(np.ones((30, DIM)), np.arange(30) % 2) for member in summed.ids}
+    summed.play("p1", summed.links()[0].context.hex())
+    assert not summed.refusals()
+    for member in summed.ids:
+        first, *later = summed.vectors[member, "p1", "sum"]
+        assert later
+        assert all(np.array_equal(first, each) for each in later)
+    first, *again = summed.sums()
+    assert all(first == each for each in again)
+
+
+# 3. A colluder that changes its mind
+
+
+def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, tmp_path: Path) -> None:
+    """Its bit decides whether a class is withheld: with and without it, two sums would show the class's few holders."""
+    records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
+    question = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 5, "records": records}
+    with founded(stage, tmp_path, **question) as made:
+        rows, labels = np.random.default_rng(3).standard_normal((40, DIM)), np.arange(40) % 2
+        made.given = {member: Records(rows, labels, range(40)) for member in made.ids}
+        colluder, bits = made.ids[4], [1, 1]
+        made.lie = lambda member, spec, own: np.array(bits) if spec.indicator and member == colluder else own
+        made.play()
+        assert (made.refusals(), made.last.spec.withheld) == (set(), ())
+        indicator, certified = (link.context.hex() for link in made.links())
+        bits[0] = 0
+        with hostile(made, "indicator"):
+            made.play()
+        assert (made.refusals(), made.kinds()) == ({Cause.ALREADY_SUMMED}, {"KeyCard"})
+        assert made.come_back().state == "erased"
+        # The indicator is repeated over the same members: its new counts are the basis of no other sum.
+        made.play("p1", indicator)
+        assert (made.operator.round(indicator[:16]).holders, made.last.holders) == ((5, 5), (4, 5))
+        with hostile(made, indicator=bytes.fromhex(made.last.context), withheld=(0,)):
+            made.play("p1", certified)
+        assert (made.refusals(), made.kinds()) == ({Cause.INDICATOR_MISMATCH}, {"KeyCard"})
+        assert len(made.sums()) == 1
+
+
+# 4. Records that change, and members that leave
+
+
+def test_4_later_sums_hold_new_ids_only(stage: Coordinator, tmp_path: Path) -> None:
+    """Everybody changes a record, one withdraws: neither the changed records nor the others are summed again."""
+    with founded(stage, tmp_path) as made:
+        *staying, leaving = made.ids
+        made.play()
+        for member in staying:
+            old, fresh = made.records(member), made.records(member, "p2")
+            features = np.concatenate([old.features, fresh.features])
+            features[0] += 1.0
+            ids = [key.decode() for key in (*old.keys, *fresh.keys)]
+            made.given[member] = Records(features, [*old.labels, *fresh.labels], ids)
+        made.given[leaving] = made.records(leaving)  # it has nothing new
+        made.play("p2")
+        assert [type(made.outcomes[member]) for member in made.ids] == [*[Result] * 4, Declined]
+        assert made.sums()[1] == plain(made, {member: made.data(member, "p2") for member in staying})
+
+
+# 6. The same ids, extracted again
+
+
+@pytest.mark.parametrize("change", [1e-12, 1e-3, "extractor"])
+def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Coordinator, change: Any) -> None:
+    """Slightly otherwise, or by another extractor; in another period and cohort, under another version of the study."""
+    before, sums, other = stage.stored(), summed.sums(), change == "extractor"
+    question: dict[str, Any] = {"extractor": "ab" * 32, "dim": DIM + 1} if other else {}
+    summed.publish(**question)
+    for member in summed.ids:
+        features, labels = summed.data(member)
+        again = np.ones((len(labels), DIM + 1)) if other else features + change
+        summed.given[member] = Records(again, labels, [f"p1-{row}" for row in range(len(labels))])
+    summed.play(f"again-{summed.number}")
+    assert (summed.refusals(), summed.kinds()) == ({Declined}, set())
+    assert new(before, stage.stored()) == {"studies", "cohorts"}
+    assert summed.sums() == sums
+
+
+def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Coordinator, tmp_path: Path) -> None:
+    """A repetition over all survivors; a record that is gone or unusable adds nothing, a new one neither."""
+    with founded(stage, tmp_path) as made:
+        made.play()
+        made.publish(extractor="ab" * 32, dim=DIM + 1)
+        expected = {}
+        for member in made.ids:
+            _, labels = made.data(member)
+            features = np.random.default_rng(9).standard_normal((len(labels) + 2, DIM + 1))
+            features[4] = np.nan
+            ids = ["gone", *(f"p1-{row}" for row in range(1, len(labels))), "new", "newer"]
+            made.given[member] = Records(features, [*labels, 0, 1], ids)
+            kept = [row for row in range(1, len(labels)) if row != 4]
+            expected[member] = features[kept], labels[kept]
+        made.play("p1", made.links()[0].context.hex())
+        assert (made.refusals(), made.last.survivors) == (set(), made.ids)
+        assert made.sums()[1] == plain(made, expected)
+
+
+# 7. Poisoned records
+
+
+def poisoned(how: str, period: str) -> Records:  # noqa: C901 - one case a poison
+    """Thirty rows of two classes, one or more of them spoilt."""
+    count, rng = 30, np.random.default_rng(7)
+    labels: Any = np.arange(count) % len(CLASSES) * 1.0
+    features, ids = (
+        rng.standard_normal((count, DIM)) + labels[:, None],
+        [f"{period}-{row}" for row in range(count)],
+    )
+    match how:
+        case "nan":
+            features[3, 1] = np.nan
+        case "infinite":
+            features[3] = np.inf
+        case "huge":
+            features[3] = 1e308
+        case "tiny":
+            features[3] = 5e-324
+        case "zero row":
+            features[3] = 0
+        case "unknown label":
+            labels[3] = -1
+        case "missing label":
+            labels[3] = np.nan
+        case "extra class":
+            labels[3] = len(CLASSES)
+        case "duplicate id":
+            ids[3] = ids[4]
+        case "spent id":
+            ids[3] = "p0-3"
+        case "one too many":
+            features, labels = np.vstack([features, features[:11]]), np.r_[labels, labels[:11]]
+            ids += [f"{period}-x{row}" for row in range(11)]
+        case "fewest":
+            features, labels, ids = features[:LEAST], labels[:LEAST], ids[:LEAST]
+        case "one class":
+            labels[:] = 0
+        case "keys":
+            return Records(features, [CLASSES[int(label)] for label in labels], ids)
+        case "empty":
+            return EMPTY
+    return Records(features, labels, ids)
+
+
+POISONS = (
+    "nan", "infinite", "huge", "tiny", "zero row", "unknown label", "missing label", "extra class", "duplicate id", "spent id",
+    "one too many", "fewest", "one class", "keys",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "poisons"),
+    [
+        ({}, POISONS),
+        (WITHHOLDING, ("nan", "extra class", "spent id", "one too many", "one class")),
+        (ONE_STEP, ("huge", "unknown label", "spent id", "one too many", "empty")),
+    ],
+    ids=["exact", "withholding", "noisy"],
+)
+def test_7_poisoned_records_change_no_request(
+    stage: Coordinator, tmp_path: Path, question: dict[str, Any], poisons: tuple[str, ...]
+) -> None:
+    """Nobody's: method, path, order, headers and lengths are those of a run in which all records are clean."""
+    with founded(stage, tmp_path, **question) as made:
+
+        def traces(period: str, *kinds: str) -> dict[str, Any]:
+            kinds = (*kinds, *["clean"] * len(made.ids))[: len(made.ids)]
+            made.given = {member: poisoned(how, period) for member, how in zip(made.ids, kinds, strict=True)}
+            made.play(period)
+            assert not made.refusals(), made.outcomes
+            return {member: made.trace(member) for member in made.ids}
+
+        clean = traces("p0")
+        assert len({repr(trace) for trace in clean.values()}) == 1
+        for start in range(0, len(poisons), 5):
+            assert traces(f"p{1 + start}", *poisons[start : start + 5]) == clean, poisons[start : start + 5]
+
+
+# 8. Crashes and restored copies
+
+
+@pytest.mark.parametrize("question", [{}, WITHHOLDING, ONE_STEP], ids=["exact", "withholding", "noisy"])
+def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
+    stage: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
+) -> None:
+    """Every member stops now and then, before or after a write takes effect or a request is answered, and comes back without data."""
+    with founded(stage, tmp_path, 4, **question) as made:
+        machines = Machines(made, monkeypatch)
+        made.play()
+        assert not made.refusals()
+        assert machines.stops > 20
+        bodies = dict[tuple[str, str, str], set[bytes]]()
+        for member in made.ids:
+            for each in made.sent[member]:
+                if each.kind:
+                    bodies.setdefault((member, each.path, each.kind), set()).add(each.body)
+        assert {len(said) for said in bodies.values()} == {1}
+        chunks = {hashlib.sha256(body).digest() for (*_, kind), [body] in bodies.items() if kind == "Chunk"}
+        assert machines.stored == chunks
+        vectors = [made.vectors[member, "p1", "sum"] for member in made.ids]
+        assert made.sums() == [np.sum([own[-1] for own in vectors], axis=0).tolist()]
+        if not question.get("noise"):
+            assert all(np.array_equal(own[0], each) for own in vectors for each in own)
+            assert made.sums() == [plain(made, {member: made.data(member) for member in made.ids})]
+
+
+class Machines:
+    """Members' machines: each stops now and then, at a durable write or a request, and has lost its data once its card has left.
+
+    Attributes:
+        stops: how often they did.
+        stored: digests of the chunks that the coordinator held when members began to reveal.
+    """
+
+    def __init__(self, made: Consortium, patched: pytest.MonkeyPatch) -> None:
+        self.made, self.stops, self.stored = made, 0, set[bytes]()
+        self.dice = {member: Random(member) for member in made.ids}
+        made.on_request = self.request
+        fsync, transaction = os.fsync, Reservations._write
+
+        def synced(descriptor: int) -> None:
+            path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+            self.written(path)
+            fsync(descriptor)
+            self.written(path)
+
+        @contextmanager
+        def write(ledger: Reservations) -> Iterator[Any]:
+            with transaction(ledger) as opened:
+                yield opened
+                self.written(str(ledger._folder))
+            self.written(str(ledger._folder))
+
+        patched.setattr(os, "fsync", synced)
+        patched.setattr(Reservations, "_write", write)
+
+    def written(self, path: str) -> None:
+        for member in self.made.ids:
+            if f"{self.made.folder}/{member}/" in path:
+                self.strike(member)
+
+    def request(self, member: str, sent: Sent, moment: str) -> None:
+        if (sent.kind, moment) == ("KeyCard", "after"):
+            self.made.given[member] = EMPTY
+        if (sent.kind, moment) == ("Reveal", "before"):
+            folder = sent.path.replace("/v1/rounds", "uploads").replace("answers", "")
+            stored = self.made.stage.stored().items()
+            self.stored |= {found for name, found in stored if name.startswith(folder)}
+        if sent.kind:
+            self.strike(member)
+
+    def strike(self, member: str) -> None:
+        if self.dice[member].random() < 0.05:
+            self.stops += 1
+            raise Stopped
+
+
+@pytest.mark.parametrize("copied", ["before the yes", "before the upload"])
+def test_8_a_restored_copy_has_the_same_vector(stage: Coordinator, tmp_path: Path, copied: str) -> None:
+    """Whatever history it is shown: the rows it selects, of more than `most`, are those that it selected before."""
+    with founded(stage, tmp_path) as made:
+        (victim, *others), copy = made.ids, tmp_path / "copy"
+        folder, rows = made.folder / victim, np.random.default_rng(5).standard_normal((60, DIM))
+        made.given[victim] = Records(rows, np.arange(60) % 2, [f"row-{row}" for row in range(60)])
+        if copied == "before the yes":
+            with made.sdk(victim) as process:
+                _ = process._conversations.session.store.ledger.secret
+            shutil.copytree(folder, copy)
+            made.play()
+            shutil.rmtree(folder)
+            copy.rename(folder)
+            with hostile(made, links=()):
+                made.play()
+        else:
+
+            def restored(member: str, sent: Sent, moment: str) -> None:
+                if (member, sent.kind, moment) == (victim, "KeyCard", "after"):
+                    shutil.copytree(folder, copy)
+                if (member, sent.kind, moment) == (victim, "Upload", "after") and copy.exists():
+                    shutil.rmtree(folder)
+                    copy.rename(folder)
+                    raise Stopped
+
+            made.on_request = restored
+            made.play()
+        assert not isinstance(made.outcomes[victim], Result)
+        first, second = made.vectors[victim, "p1", "sum"]
+        assert np.array_equal(first, second)
+        summed = made.ids if copied == "before the yes" else others
+        assert made.sums() == [
+            np.sum([made.vectors[each, "p1", "sum"][0] for each in summed], axis=0).tolist()
+        ]
+
+
+# 9. Erasure
+
+
+@pytest.mark.parametrize("silent", [1, 2, 3])
+def test_9_an_erasure_and_enough_reveals_never_exist_together(
+    stage: Coordinator, tmp_path: Path, silent: int
+) -> None:
+    """Some stop before they reveal, the others' reveals are kept from the service, and a colluder reports that it made none."""
+    with founded(stage, tmp_path) as made:
+        (first, *others, liar), revealed, replies = made.ids, set[str](), list[httpx.Response]()
+        made.silent, made.away = set(made.ids[:silent]), set(made.ids)
+
+        def revealing(member: str, sent: Sent, moment: str) -> None:
+            if (sent.kind, moment) == ("Reveal", "before"):
+                revealed.add(member)
+                raise Stopped
+
+        def noted(member: str, sent: Sent, answer: httpx.Response) -> httpx.Response:
+            if member == first and "/requests/" in sent.path and answer.content:
+                replies.append(answer)
+            return answer
+
+        made.on_request, made.on_answer = revealing, noted
+        made.play()
+        view = made.last
+        assert (view.state, len(revealed)) == ("revealing", len(made.ids) - silent)
+        made.on_request, made.on_answer, made.silent, made.away = nothing, unchanged, set(), set()
+        assert made.come_back([first]).state == "erasing"
+        key, context = Identity.load(made.folder / liar).key, bytes.fromhex(view.context)
+        lie = Erased.make(key, context=context, member=liar, revealed=NOTHING_REVEALED)
+        with made.sdk(liar) as process:
+            process._driver.run(process._conversations.session.coordinator.answer(view.round, lie))
+        ended = made.come_back(others)
+        assert not [name for name in stage.stored() if name.startswith(f"results/{view.round}")]
+        if len(revealed) >= view.threshold:
+            assert ended.state == "failed"  # certified without a sum: its records are spent
+            return
+        assert ended.state == "erased"
+        replay(made, first, view, replies)
+        # Nothing was learned of these records: the next attempt sums them.
+        made.tries = 2
+        made.play(resumed=True)
+        assert not made.refusals()
+        assert made.sums() == [plain(made, {member: made.data(member) for member in made.ids})]
+
+
+def replay(made: Consortium, member: str, view: RoundView, replies: list[httpx.Response]) -> None:
+    """Show a member once more, after its erasure, what it was asked before, box and certificate: it says nothing."""
+    shown = httpx.Response(200, content=view.model_copy(update={"state": "revealing"}).model_dump_json())
+    for reply in replies:
+        asked = list[str]()
+
+        def again(_: str, sent: Sent, answer: httpx.Response, reply: Any = reply, asked: Any = asked) -> Any:
+            asked.append(sent.path)
+            if len(asked) > 12:
+                raise Stopped
+            return shown if sent.path.endswith(view.round) else reply if "/requests/" in sent.path else answer
+
+        made.on_answer = again
+        made.sent[member].clear()
+        with made.sdk(member) as process, suppress(PeerFault, Stopped):
+            process.contribute(view.round)
+        assert len(asked) > 2
+        assert {each.method for each in made.sent[member]} == {"GET"}
+    made.on_answer = unchanged
+
+
+# 10. Noise
+
+
+def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, tmp_path: Path) -> None:
+    """Over VOID attempts, whole chains, a LOST one and other studies: a record costs what was stated, and never more than its owner gave."""
+    with founded(stage, tmp_path, 4, **ONE_STEP) as made:
+        noise = made.content().question.noise
+        assert noise is not None
+        whole = study_mu(noise)
+
+        def cancelling(_: str, sent: Sent, moment: str) -> None:
+            if (sent.kind, moment) == ("Upload", "after"):
+                made.on_request = nothing
+                made.operator.cancel(sent.path.split("/")[3], "a test")
+
+        # An attempt that ends VOID costs nothing more; the next one has other noise.
+        made.on_request, made.tries = cancelling, 2
+        made.given = {member: made.records(member) for member in made.ids}
+        made.play("p1")
+        assert not made.refusals()
+        assert made.outcomes[made.ids[0]].record.noise.spent_epsilon <= noise.epsilon
+        assert charges(made) == {whole}
+        first, second = made.vectors[made.ids[0], "p1", "sum"]
+        assert not np.array_equal(first, second)
+        certified, made.tries = made.links()[-1].context.hex(), 1
+        # Nothing is left for another run over these records, of any kind.
+        made.play("p2")
+        assert {made.ledger(member)[-1].rows for member in made.ids} == {0}
+        made.publish(noise=None)
+        made.play("p3")
+        assert made.refusals() == {Declined}
+        # New records in a run that the admin gives up: the charge stays, and another study takes no more than is left.
+        made.publish()
+        made.given, made.silent = {}, set(made.ids[:3])
+        made.play("p4")
+        assert made.last.state == "erasing"
+        made.operator.close_lost(
+            made.last.round, Lost.make(made.admin, context=bytes.fromhex(made.last.context))
+        )
+        made.silent = set()
+        assert made.come_back().state == "lost"
+        assert charges(made) == {whole}
+        made.given = {member: made.records(member, "p4") for member in made.ids}
+        made.publish(noise={**ONE_STEP["noise"], "epsilon": 1.0})
+        made.play("p5")
+        assert not made.refusals()
+        assert whole < max(charges(made)) <= made.policy.mu_budget
+        # A run that is given up before its first step is certified costs nothing.
+        before, made.given, made.on_request = charges(made), {}, cancelling
+        made.play("p6")
+        assert (made.last.state, charges(made) > before) == ("voided", True)
+        for member in made.ids:
+            with made.sdk(member) as process:
+                process.give_up("study", "p6")
+        assert charges(made) == before
+        # A certified step is never repeated.
+        made.publish()
+        with hostile(made):
+            made.play("p1", certified)
+        assert made.refusals() == {Cause.TERMS_REFUSED}
+
+
+def charges(made: Consortium) -> set[float]:
+    """What the ledgers have charged to records: √Σμ²."""
+    found = set[float]()
+    for path in made.folder.glob("*/**/ledger.sqlite"):
+        with closing(sqlite3.connect(path)) as ledger:
+            rows = ledger.execute(
+                "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
+            )
+            found |= {math.sqrt(squares) for (squares,) in rows}
+    return found

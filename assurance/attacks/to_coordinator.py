@@ -1,0 +1,232 @@
+"""Members, false ones among them, send an honest coordinator what it must not take."""
+
+from dataclasses import replace
+from typing import Any
+
+from assurance.attacks.base import ENROLMENT, Attack, Chapter, patched
+from assurance.vectors.cases import LOW_ORDER
+from tests.protocol.forging import resign
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.messages import (
+    Deliveries,
+    Erased,
+    Freeze,
+    KeyCard,
+    Lost,
+    Opening,
+    Receipt,
+    Refusal,
+    Reveal,
+    Upload,
+    VoidRequest,
+    Vote,
+)
+from veilsum.protocol.shamir import PRIME
+
+# fmt: off
+# A table reads by its rows.
+OTHER = b"\x66" * 32
+REPLAY = "replay across attempts, rounds, cohorts, federations"
+SHARES = "wrong, short, non-canonical shares"
+FRAMING = "a dealer framing a decryptor and the reverse"
+EQUIVOCATING = "equivocating decryptor"
+
+
+def cards() -> list[Attack]:
+    """By member-1, after member-0's is in."""
+    add = (c := Chapter("member-1", "coordinator", KeyCard, attempt=ENROLMENT)).add
+
+    def card(who: str = "member-1", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    points = "low-order points"
+    add("a card for another cohort", "§4.2.1", REPLAY, Cause.WRONG_COHORT, card(cohort=OTHER), "member-1")
+    add("a card of a stranger", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER, card(member="sybil"), "sybil")
+    add("a card that its member did not sign", "§4.2.1", "Sybil", Cause.BAD_SIGNATURE, card("member-2"), "member-1")
+    add("a card that expires within the day", "§4.2.2", "clock skew", Cause.CARD_EXPIRED, card(expires_s=1_086_399), "member-1")
+    add("a second card", "§4.2.3", "other cards or roster for one victim", Cause.CARD_CONFLICT, card(nonce=OTHER), "member-1", after=True)
+    add("a card with another's mask key", "§4.2.4", points, Cause.DUPLICATE,
+        lambda m, f: f.again(m, "member-1", mask_key=f.said(KeyCard, "member-0").mask_key), "member-1")
+    add("a card with another's box key as its mask key", "§4.2.4", points, Cause.DUPLICATE,
+        lambda m, f: f.again(m, "member-1", mask_key=f.said(KeyCard, "member-0").box_key), "member-1")
+    add("a card with another's mask key, encoded otherwise", "§4.2.4", points, Cause.DUPLICATE,
+        lambda m, f: f.again(m, "member-1", mask_key=twin(f.said(KeyCard, "member-0").mask_key)), "member-1")
+    add("a card with one key twice", "§4.2.4", points, Cause.DUPLICATE, lambda m, f: f.again(m, "member-1", box_key=m.mask_key), "member-1")
+    for point in LOW_ORDER:
+        add(f"a card with a mask key of low order, {point[:8]}", "§4.2.4", points, Cause.LOW_ORDER_POINT, card(mask_key=bytes.fromhex(point)), "member-1")
+    add("a card with a box key of low order", "§4.2.4", points, Cause.LOW_ORDER_POINT, card(box_key=bytes.fromhex(LOW_ORDER[3])), "member-1")
+    return c.attacks
+
+
+def twin(key: bytes) -> bytes:
+    """The same point: the top bit is ignored (RFC 7748 §5)."""
+    return key[:31] + bytes([key[31] ^ 0x80])
+
+
+def uploads() -> list[Attack]:
+    """By member-1, in both rounds."""
+    add = (c := Chapter("member-1", "coordinator", Upload)).add
+
+    def remade(**changes: Any) -> Any:
+        return lambda m, f: resign(f.federation, m, **changes)
+
+    def unsigned(**changes: Any) -> Any:
+        return lambda m, _: replace(m, **changes)
+
+    def shaped(change: Any) -> Any:
+        return lambda m, f: resign(f.federation, m, **change(m))
+
+    def add_shape(name: str, make: Any, survives: str = "truncated or extra chunk") -> None:
+        add(name, "§4.4", survives, Cause.UPLOAD_MISSHAPEN, make, "member-1")
+
+    add("an upload of another context", "§4.4.1", REPLAY, Cause.WRONG_CONTEXT, remade(context=OTHER), "member-1")
+    add("the first round's upload again", "§4.4.1", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Upload, "member-1", attempt=0), "member-1", attempt=1)
+    add("an upload that its member did not sign", "§4.4.1", "digest mismatch", Cause.BAD_SIGNATURE,
+        lambda m, _: replace(m, header=replace(m.header, salt=OTHER)), "member-1")
+    add("an upload under another's name", "§4.4.1", "Sybil", Cause.BAD_SIGNATURE,
+        lambda m, _: replace(m, header=replace(m.header, member="member-2")), "member-2")
+    add("an upload of a stranger", "§4.4.1", "Sybil", Cause.UNKNOWN_MEMBER, lambda m, _: replace(m, header=replace(m.header, member="sybil")), "sybil")
+    add_shape("a chunk too few", lambda m, _: replace(m, chunk_digests=m.chunk_digests[:-1]))
+    add_shape("a chunk too many", shaped(lambda m: {"chunk_digests": (*m.chunk_digests, OTHER)}))
+    add_shape("a commitment too few", shaped(lambda m: {"secret_commitments": m.secret_commitments[:-1]}), SHARES)
+    add_shape("a row too few", shaped(lambda m: {"share_rows": m.share_rows[:-1]}), SHARES)
+    add_shape("a row cut short", shaped(lambda m: {"share_rows": (m.share_rows[0][:-1], *m.share_rows[1:])}), SHARES)
+    add_shape("a box too few", shaped(lambda m: {"boxes": m.boxes[:-1]}), SHARES)
+    add_shape("an upload's box cut short", shaped(lambda m: {"boxes": (m.boxes[0][:-1], *m.boxes[1:])}), SHARES)
+    add_shape("a box with a share more", shaped(lambda m: {"boxes": (m.boxes[0] + bytes(36), *m.boxes[1:])}), SHARES)
+    add_shape("a box for itself", shaped(lambda m: {"boxes": (m.boxes[0], m.boxes[0], *m.boxes[2:])}), SHARES)
+    add_shape("boxes out of their decryptors' order", shaped(lambda m: {"boxes": (m.boxes[1], m.boxes[0], *m.boxes[2:])}), "share order chosen by the coordinator")
+    add_shape("digests that the root does not bind", lambda m, _: unsigned(chunk_digests=(OTHER,) * len(m.chunk_digests))(m, _), "digest mismatch")
+    add_shape("commitments that the root does not bind", lambda m, _: unsigned(secret_commitments=m.secret_commitments[::-1])(m, _), "digest mismatch")
+    add_shape("rows that the root does not bind", lambda m, _: unsigned(share_rows=m.share_rows[::-1])(m, _), "digest mismatch")
+    add_shape("boxes that the root does not bind", lambda m, _: unsigned(boxes=(bytes(232), *m.boxes[1:]))(m, _), "digest mismatch")
+    add("a second upload", "§4.4.4", "two attempts, two sets", Cause.UPLOAD_CONFLICT, remade(salt=OTHER), "member-1", after=True)
+    add("a second upload of other chunks", "§4.4.4", "overlapping rounds, three rounds", Cause.UPLOAD_CONFLICT, remade(chunk_digests=(OTHER,)), "member-1", after=True)
+    add("an upload once the boxes are out", "§4.4", "partial upload counted", Cause.WRONG_PHASE,
+        lambda _, f: resign(f.federation, f.said(Upload, "member-1"), salt=OTHER), form=Receipt)
+    return c.attacks
+
+
+def receipts() -> list[Attack]:
+    """By member-1."""
+    add = (c := Chapter("member-1", "coordinator", Receipt)).add
+
+    def receipt(who: str = "member-1", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    add("a receipt of another context", "§4.5", REPLAY, Cause.WRONG_CONTEXT, receipt(context=OTHER), "member-1")
+    add("a receipt that its decryptor did not sign", "§4.5", "Sybil", Cause.BAD_SIGNATURE, receipt("member-2"), "member-1")
+    add("a receipt of a member that holds no shares", "§4.5", "Sybil", Cause.NOT_A_DECRYPTOR, receipt("member-4", member="member-4"), "member-4", round="nominated")
+    add("a receipt that passes a dealer over", "§4.5", FRAMING, Cause.MALFORMED, lambda m, f: f.again(m, "member-1", dealers=m.dealers[1:]), "member-1")
+    add("a receipt that praises a dealer and complains of it", "§4.5", FRAMING, Cause.MALFORMED,
+        lambda m, f: f.again(m, "member-1", complaints=m.dealers[:1]), "member-1")
+    add("a receipt for a dealer that sent nothing", "§4.5", "partial upload counted", Cause.MALFORMED,
+        lambda m, f: f.again(m, "member-1", dealers=tuple(sorted((*m.dealers, "member-4")))), "member-1")
+    add("a receipt for its own box", "§4.5", FRAMING, Cause.MALFORMED,
+        lambda m, f: f.again(m, "member-1", dealers=tuple(sorted((*m.dealers, "member-1")))), "member-1")
+    add("a complaint after a clean receipt", "§4.5", FRAMING, Cause.CONFLICT,
+        lambda m, f: f.again(m, "member-1", dealers=m.dealers[1:], complaints=m.dealers[:1]), "member-1", after=True)
+    add("a dealer twice in a receipt", "§3", "duplicate indices", Cause.MALFORMED, lambda m, _: patched(m, b"\x08member-2", b"\x08member-0"))
+    return c.attacks
+
+
+def votes() -> list[Attack]:
+    """By member-1."""
+    add = (c := Chapter("member-1", "coordinator", Vote)).add
+
+    def vote(who: str = "member-1", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    add("a vote of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, vote(context=OTHER), "member-1")
+    add("the first round's vote again", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda _, f: f.said(Vote, "member-1", attempt=0), "member-1", attempt=1)
+    add("a vote that its decryptor did not sign", "§4.6", EQUIVOCATING, Cause.BAD_SIGNATURE, vote("member-2"), "member-1")
+    add("a vote of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR, vote("member-4", member="member-4"), "member-4", round="nominated")
+    add("a vote on a set that nobody proposed", "§4.6", "split survivors", Cause.SURVIVORS_INVALID, vote(outcome=OTHER), "member-1")
+    add("a second vote, on another set", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True)
+    add("a second vote, on VOID for another reason", "§4.6", EQUIVOCATING, Cause.ALREADY_VOTED, vote(outcome=OTHER), "member-1", after=True, round="voided")
+    add("a refusal that its decryptor did not sign", "§4.6", "Sybil", Cause.BAD_SIGNATURE,
+        lambda m, f: Refusal.make(f.key("member-2"), context=m.context, member="member-1", cause="window-exceeded"), "member-1")
+    add("a refusal of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
+        lambda m, f: Refusal.make(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded"), "member-1")
+    add("shares before a certificate", "§4.7", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
+    add("a report before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+        lambda m, f: Erased.make(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))
+    for form in (Opening, Deliveries, Freeze, VoidRequest):
+        add(f"the coordinator's own {form.__name__}", "§4", REPLAY, Cause.WRONG_PHASE, its_own(form))
+    return c.attacks
+
+
+def its_own(form: Any) -> Any:
+    """What the coordinator says itself."""
+    if form is VoidRequest:
+        return lambda m, _: VoidRequest(m.context, "cancelled")
+    return lambda _, f: f.said(form, "coordinator", "member-1")
+
+
+def reveals() -> list[Attack]:
+    """By member-1, whose first run is of member-0's shares: b_u's, then r_uw's for member-4."""
+    add = (c := Chapter("member-1", "coordinator", Reveal)).add
+
+    def reveal(who: str = "member-1", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    def runs(change: Any) -> Any:
+        return lambda m, f: f.again(m, "member-1", runs=change(m.runs))
+
+    def first(change: Any) -> Any:
+        return runs(lambda found: (change(found[0]), *found[1:]))
+
+    def add_share(name: str, make: Any) -> None:
+        add(name, "§4.7.3", SHARES, Cause.SHARE_INVALID, make, "member-1")
+
+    def add_shape(name: str, make: Any, survives: str = SHARES) -> None:
+        add(name, "§4.7.2", survives, Cause.REVEAL_MISSHAPEN, make, "member-1")
+
+    add("a reveal of another context", "§4.7.1", REPLAY, Cause.WRONG_CONTEXT, reveal(context=OTHER), "member-1")
+    add("a reveal that its decryptor did not sign", "§4.7.1", FRAMING, Cause.BAD_SIGNATURE, reveal("member-2"), "member-1")
+    add("a reveal of a member that holds no shares", "§4.7.1", "Sybil", Cause.NOT_A_DECRYPTOR, reveal("member-4", member="member-4"), "member-4", round="nominated")
+    add_shape("a reveal for another outcome", reveal(outcome=OTHER), EQUIVOCATING)
+    add_shape("a reveal that evicts an honest dealer", reveal(evicted=("member-0",)), FRAMING)
+    add_shape("a run too few", runs(lambda found: found[1:]))
+    add_shape("a run too many", runs(lambda found: (*found, found[0])))
+    add_shape("a run cut short", first(lambda run: run[:-1]))
+    add_shape("a run with a share more", first(lambda run: run + bytes(36)))
+    add_shape("no run at all", runs(lambda _: ()))
+    add_share("another share of b_u", first(lambda run: bumped(run, 0)))
+    add_share("another share of r_uw", first(lambda run: bumped(run, 36)))
+    add_share("a share whose word is p", first(lambda run: PRIME.to_bytes(4, "little") + run[4:]))
+    add_share("a share whose word is above p", first(lambda run: b"\xff" * 4 + run[4:]))
+    add_share("shares in another order", first(lambda run: run[36:] + run[:36]))
+    add_share("runs in another order", runs(lambda found: found[::-1]))
+    add_share("another decryptor's shares", lambda _, f: f.again(f.said(Reveal, "member-0"), "member-1", member="member-1"))
+    add("a second reveal with other shares", "§4.7", EQUIVOCATING, Cause.SHARE_INVALID, first(lambda run: bumped(run, 0)), "member-1", after=True)
+    return c.attacks
+
+
+def bumped(run: bytes, at: int) -> bytes:
+    """One word of the run is one more."""
+    word = (int.from_bytes(run[at : at + 4], "little") + 1) % PRIME
+    return run[:at] + word.to_bytes(4, "little") + run[at + 4 :]
+
+
+def reports() -> list[Attack]:
+    """By member-2."""
+    add = (c := Chapter("member-2", "coordinator", Erased, "erased")).add
+
+    def report(who: str = "member-2", **changes: Any) -> Any:
+        return lambda m, f: f.again(m, who, **changes)
+
+    abuse = "erasure abuse"
+    add("a report bound to another context", "§4.9", REPLAY, Cause.WRONG_CONTEXT, report(context=OTHER), "member-2")
+    add("a report by somebody else", "§4.9", abuse, Cause.BAD_SIGNATURE, report("member-3"), "member-2")
+    add("a report of a member that nobody knows", "§4.9", abuse, Cause.NOT_A_DECRYPTOR, report(member="sybil"), "sybil")
+    add("a second report", "§4.9", abuse, Cause.CONFLICT, report(revealed=OTHER), "member-2", after=True)
+    add("an upload after the latest end", "§4.9", abuse, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
+    add("LOST by the coordinator's own hand", "§4.9", "LOST abuse", Cause.BAD_SIGNATURE,
+        lambda m, f: Lost.make(f.key("coordinator"), context=m.context), "admin")
+    return c.attacks
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    return [each for group in (cards, uploads, receipts, votes, reveals, reports) for each in group()]

@@ -1,0 +1,432 @@
+"""A coordinator, with colluders' keys where that is said, shows an honest member something false."""
+
+from dataclasses import replace
+from typing import Any
+
+from assurance.attacks.base import ENROLMENT, Attack, Chapter, Forger, patched
+from assurance.vectors.cases import LOW_ORDER
+from tests.protocol.forging import unsigned
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.messages import (
+    Cards,
+    Certificate,
+    Deliveries,
+    Disclosure,
+    Erasure,
+    ErasureRequest,
+    Evictions,
+    Freeze,
+    KeyCard,
+    Lost,
+    Opening,
+    Shown,
+    Survivor,
+    SurvivorSet,
+    UploadHeader,
+    VoidRequest,
+    Vote,
+    cards_tree,
+    cohort_id,
+    survivors_hash,
+)
+
+# fmt: off
+# A table reads by its rows.
+OTHER = b"\x66" * 32
+VICTIM = "member-0"
+CARDS = "other cards or roster for one victim"
+REPLAY = "replay across attempts, rounds, cohorts, federations"
+LOW = "t, a, n_min too low"
+TERMS = "terms changed mid-cohort"
+MODEL = "different model per member"
+SHARES = "wrong, short, non-canonical shares"
+FRAMING = "a dealer framing a decryptor and the reverse"
+
+
+def in_context(made: Any) -> Any:
+    """That message, for the attempt it is shown in."""
+    return lambda m, _: replace(made, context=m.context)
+
+
+LATE_S = 1_086_400.0
+"""The latest end of a recorded attempt."""
+
+
+def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
+    """These cards under a root that binds them."""
+    return Cards(
+        replace(cards.manifest, cards_root=cards_tree(shown).root), tuple(Shown(card, ()) for card in shown)
+    )
+
+
+def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
+    """With another card of a colluder, validly signed and bound."""
+    shown = [card.card for card in cards.shown]
+    place = cards.manifest.place[member]
+    shown[place] = forger.again(shown[place], member, **keys)
+    return bound(cards, shown)
+
+
+def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
+    """A cohort without this member, by the rules."""
+    enrolling = Enrolling(forger.federation.roster, forger.federation.study, 0, "period-0")
+    for shown in cards.shown:
+        if shown.member != gone:
+            enrolling = enrolling.receive(shown.card, forger.federation.now_s)
+    manifest = enrolling.manifest()
+    return Cards(manifest, tuple(Shown(enrolling.cards[member], ()) for member in manifest.members))
+
+
+def keyed(point: str) -> Any:
+    """A colluder's card with this mask key."""
+    return lambda m, f: recarded(m, f, "member-5", mask_key=bytes.fromhex(point))
+
+
+def stated(**numbers: Any) -> Any:
+    """The manifest with other numbers."""
+    return lambda m, _: replace(m, manifest=replace(m.manifest, **numbers))
+
+
+def elsewhere(counter: int, period: str, repeats: bytes) -> Any:
+    """The manifest of another cohort of roster and study."""
+
+    def make(cards: Cards, forger: Forger) -> Cards:
+        federation = forger.federation
+        cohort = cohort_id(federation.roster.hash, counter, federation.study.hash, period, repeats)
+        return replace(cards, manifest=replace(cards.manifest, cohort=cohort, counter=counter, period=period, repeats=repeats))
+
+    return make
+
+
+def cards() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Cards, attempt=ENROLMENT)).add
+    add("another card of a colluder that the root does not bind", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: replace(m, shown=(*m.shown[:5], Shown(f.again(m.shown[5].card, "member-5", nonce=OTHER), ()))), "coordinator")
+    add("a card of the victim's that it did not send", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+        lambda m, f: bound(m, [f.again(m.shown[0].card, "coordinator", nonce=OTHER), *(s.card for s in m.shown[1:])]), VICTIM)
+    add("the victim's card from its stolen identity", "§4.2.5", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: recarded(m, f, VICTIM, nonce=OTHER))
+    add("a card that another member signed", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+        lambda m, f: bound(m, [*(s.card for s in m.shown[:5]), f.again(m.shown[5].card, "member-1")]), "member-5")
+    add("a card left out", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=m.shown[:-1]), "coordinator")
+    add("no card at all", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=()))
+    add("cards under another root", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, stated(cards_root=OTHER), "coordinator")
+    add("a card with a path where all are shown", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, _: replace(m, shown=(replace(m.shown[0], path=(OTHER,)), *m.shown[1:])), "coordinator")
+    add("a manifest of another roster", "§4.2.1", CARDS, Cause.WRONG_COHORT, stated(roster_hash=OTHER))
+    add("a manifest under another counter", "§4.2.1", REPLAY, Cause.WRONG_COHORT, stated(counter=1))
+    add("a manifest of another study", "§4.2.1", "study abuse", Cause.WRONG_COHORT, stated(study=OTHER))
+    add("a manifest of another period", "§4.2.1", "study abuse", Cause.WRONG_COHORT, stated(period="period-1"))
+    add("a manifest that repeats an attempt", "§4.2.1", "repeat abuse", Cause.WRONG_COHORT, stated(repeats=OTHER))
+    for name, counter, period, repeats in (("cohort", 1, "period-0", bytes(32)), ("period's cohort", 0, "period-1", bytes(32)), ("attempt's repetition", 0, "period-0", OTHER)):
+        add(f"a manifest of another {name}", "§4.2.1", REPLAY, Cause.WRONG_COHORT, elsewhere(counter, period, repeats))
+    add("a card of another cohort", "§4.2.3", REPLAY, Cause.WRONG_COHORT,
+        lambda m, f: recarded(m, f, "member-5", cohort=OTHER), "coordinator")
+    add("a member whom the roster does not list", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER,
+        lambda m, _: replace(m, manifest=replace(m.manifest, members=(*m.manifest.members, "sybil"))), "sybil")
+    add("a cohort without the victim", "§4.2.5", "shrunk cohort", Cause.MANIFEST_MISMATCH, lambda m, f: shrunk(m, f, VICTIM))
+    add("a cohort without an honest member, stated as if it were whole", "§4.2.2", "shrunk cohort", Cause.WEAK_PARAMETERS,
+        lambda m, f: replace(shrunk(m, f, "member-1"), manifest=replace(shrunk(m, f, "member-1").manifest, survivors_min=3)))
+    for name, numbers in (
+        ("a threshold of shares below the rules'", {"threshold": 3}),
+        ("a threshold of shares above the rules'", {"threshold": 6}),
+        ("fewer survivors than the rules demand", {"survivors_min": 3}),
+        ("fewer colluders assumed among decryptors", {"decryptor_colluders": 0}),
+        ("fewer neighbours than the rules give", {"degree": 2}),
+        ("windows that may lose more", {"window_dropped_max": 3}),
+    ):
+        add(name, "§4.2.2", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
+    add("a committee the coordinator chose", "§4.2.2", "grinding", Cause.WEAK_PARAMETERS,
+        stated(decryptors=("member-1", "member-2", "member-3", "member-4", "member-5")))
+    add("decryptors of whom one is no member", "§3", "Sybil", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-5\x06\0\0\0", b"\x08member-9\x06\0\0\0"))
+    add("a colluder's card with the victim's mask key", "§4.2.4", "low-order points", Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5", mask_key=m.shown[0].card.mask_key))
+    add("the victim's box key, encoded otherwise", "§4.2.4", "low-order points", Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5",
+                              box_key=m.shown[0].card.box_key[:31] + bytes([m.shown[0].card.box_key[31] | 0x80])))
+    for point in LOW_ORDER[:5]:
+        add(f"a mask key of low order, {point[:8]}", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT, keyed(point), "member-5")
+    add("a box key of low order", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT,
+        lambda m, f: recarded(m, f, "member-5", box_key=bytes.fromhex(LOW_ORDER[2])), "member-5")
+    add("members out of order", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-1\x08member-0"))
+    add("a member twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-0\x08member-0"))
+    return c.attacks
+
+
+def openings() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Opening, attempt=1)).add
+
+    def signed(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", **changes)
+
+    def terms(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", terms=replace(m.terms, **changes))
+
+    def link(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", links=(replace(m.links[0], **changes),))
+
+    add("an opening of another cohort", "§4.3.1", REPLAY, Cause.WRONG_COHORT, signed(cohort=OTHER), "coordinator")
+    add("an opening that a colluder signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "member-5"), "coordinator")
+    add("terms changed after they were signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE,
+        lambda m, _: replace(m, terms=replace(m.terms, latest_end_s=m.terms.latest_end_s + 1)), "coordinator")
+    add("the first round's opening again", "§4.3.3", REPLAY, Cause.WRONG_SEQUENCE, lambda _, f: f.said(Opening, "coordinator", VICTIM, attempt=0))
+    add("an attempt behind the member", "§4.3.3", "mask or box key reuse after a rollback", Cause.WRONG_SEQUENCE, signed(sequence=0, attempt=1))
+    add("a ninth attempt", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
+        lambda m, _: patched(m, b"\1\0\0\0\0\0\0\0\0", b"\1\0\0\0\0\0\0\0\x08"))
+    add("a member's clock behind the end of its card", "§4.3.2", "clock skew", Cause.CARD_EXPIRED, terms(latest_end_s=12_000_000), now_s=11_000_000.0)
+    add("a history without the round that the member knows", "§4.3.5", "overlapping rounds, three rounds", Cause.OUTCOME_MISSING, signed(links=()), "coordinator")
+    changes: dict[str, Any]
+    for name, changes in (("ends a round with another set", {"survivors": OTHER}), ("says VOID of a sum", {"reason": "cancelled", "survivors": bytes(32)}),
+                          ("says that a sum was erased", {"reason": "erased", "survivors": bytes(32)}), ("names another context", {"context": OTHER})):
+        add(f"a history that {name}", "§4.3.5", "overlapping rounds, three rounds", Cause.OUTCOME_MISSING, link(**changes), "coordinator")
+    for name, changes in (("question", {"question": OTHER}), ("period", {"period": "period-9"}), ("step", {"step": "sum"}), ("repetition", {"repeats": OTHER}), ("cohort", {"cohort": OTHER})):
+        add(f"a history that counts a round as of another {name}", "§4.3.5", REPLAY, Cause.OUTCOME_MISSING, link(**changes), "coordinator")
+    add("a sequence skipped", "§4.3.5", "mask or box key reuse after a rollback", Cause.CHAIN_BROKEN, signed(sequence=2), "coordinator")
+    add("an attempt skipped", "§4.3.5", "two attempts, two sets", Cause.CHAIN_BROKEN, signed(attempt=1), "coordinator")
+    add("a round of this cohort twice in the history", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
+        lambda m, f: f.again(m, "coordinator", links=(m.links[0], m.links[0])), "coordinator")
+    add("a latest end in 31 days", "§4.3.2", "clock skew", Cause.TERMS_REFUSED, terms(latest_end_s=1_000_000 + 31 * 86_400), "coordinator")
+    add("a step that the study does not have", "§4.3.6", TERMS, Cause.TERMS_REFUSED, terms(step="refinement-1"), "coordinator")
+    add("a step without its material", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(material=bytes(32)), "coordinator")
+    add("the first step with material", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(step="mean"), "coordinator")
+    add("the second step before the first", "§4.3.6", TERMS, Cause.TERMS_REFUSED, terms(step="sum", material=OTHER), "coordinator", attempt=0)
+    add("the first step again", "§4.3.7", "overlapping rounds, three rounds", Cause.ALREADY_SUMMED, terms(step="mean", material=bytes(32)), "coordinator")
+    add("an indicator of a study that has none", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator")
+    add("classes withheld without an indicator", "§8.3", "indicator abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
+    main = {"round": "indicator", "attempt": 1}
+    add("a rare class that is not withheld", "§8.3", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
+    add("somebody named evicted whom the indicator round counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        terms(evicted=("member-0",)), "coordinator", **main)
+    add("a class withheld that nobody counted", "§8.2", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(0, 1, 4)), "coordinator", **main)
+    add("no indicator where the study withholds", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("an indicator that nobody certified", "§4.3.6", "indicator abuse", Cause.TERMS_REFUSED, terms(indicator=OTHER), "coordinator", **main)
+    add("the indicator again", "§4.3.7", "indicator abuse", Cause.ALREADY_SUMMED, terms(step="indicator", indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("another opening before the last one has ended", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
+        signed(attempt=1), "coordinator", after=True)
+    return c.attacks
+
+
+def deliveries() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Deliveries)).add
+
+    def first(**changes: Any) -> Any:
+        return lambda m, _: replace(m, deliveries=(replace(m.deliveries[0], **changes), *m.deliveries[1:]))
+
+    def header(**changes: Any) -> Any:
+        return lambda m, _: first(header=replace(m.deliveries[0].header, **changes))(m, _)
+
+    def swapped(m: Any, _: Forger) -> Any:
+        one, two = m.deliveries[:2]
+        return replace(m, deliveries=(replace(one, box=two.box, box_path=two.box_path), *m.deliveries[1:]))
+
+    order = "share order chosen by the coordinator"
+    add("boxes of another context", "§4.5.1", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("the first round's boxes again", "§4.5.1", REPLAY, Cause.WRONG_CONTEXT,
+        lambda _, f: f.said(Deliveries, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
+    add("an upload of the first round among this one's", "§4.5.2", REPLAY, Cause.WRONG_CONTEXT,
+        lambda m, f: replace(m, deliveries=(f.said(Deliveries, "coordinator", "member-1", attempt=0).deliveries[0], *m.deliveries[1:])),
+        VICTIM, attempt=1)
+    add("boxes for a member that holds no shares", "§4.5.1", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda _, f: f.said(Deliveries, "coordinator", "member-1"), "member-4", round="nominated", to="member-4", form=Certificate)
+    add("a box of a stranger", "§4.5.2", "Sybil", Cause.UNKNOWN_MEMBER, header(member="a-sybil"), "a-sybil")
+    add("a box under a header that nobody signed", "§4.5.2", "digest mismatch", Cause.BAD_SIGNATURE, header(salt=OTHER), VICTIM)
+    add("a member's own box", "§4.5.2", order, Cause.MALFORMED,
+        lambda m, f: replace(m, deliveries=(m.deliveries[0], *f.said(Deliveries, "coordinator", VICTIM).deliveries[:1], *m.deliveries[1:])),
+        "coordinator")
+    add("the box for another decryptor", "§4.5.3", order, Cause.CHUNK_MISMATCH,
+        lambda m, f: replace(m, deliveries=(*m.deliveries[:1], f.said(Deliveries, "coordinator", VICTIM).deliveries[1], *m.deliveries[2:])),
+        "coordinator")
+    add("one dealer's box for another's", "§4.5.3", order, Cause.CHUNK_MISMATCH, swapped, "coordinator")
+    add("a box cut short", "§4.5.3", SHARES, Cause.CHUNK_MISMATCH, lambda m, _: first(box=m.deliveries[0].box[:-1])(m, _), "coordinator")
+    add("a row that the dealer did not sign", "§4.5.3", FRAMING, Cause.CHUNK_MISMATCH,
+        lambda m, _: first(row=bytes(len(m.deliveries[0].row)))(m, _), "coordinator")
+    add("a box without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(box_path=()), "coordinator")
+    add("a row without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(row_path=()), "coordinator")
+    add("a dealer twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: m.to_bytes()[:38] + m.deliveries[0].encode_fields() * 5)
+    return c.attacks
+
+
+def proposals() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Freeze)).add
+
+    def headers(change: Any) -> Any:
+        return lambda m, f: replace(m, headers=tuple(change(m.headers, f)))
+
+    def forged(m: UploadHeader, f: Forger, who: str, **changes: Any) -> UploadHeader:
+        return UploadHeader.make(f.key(who), **{**unsigned(m), **changes})
+
+    padded, split = "padded S", "split survivors"
+    add("a proposal of another context", "§4.6.1", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("a survivor that sent nothing, signed by a colluder", "§4.6.6", padded, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-4", member="member-4"), h[4]]))
+    add("a survivor whom nobody knows", "§4.6.1", padded, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h, forged(h[0], f, "coordinator", member="sybil")]))
+    add("a survivor twice", "§4.6.1", padded, Cause.SURVIVORS_INVALID, headers(lambda h, _: [h[0], *h]))
+    add("survivors out of order", "§4.6.1", split, Cause.SURVIVORS_INVALID, headers(lambda h, _: h[::-1]))
+    add("fewer survivors than n_min", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW, headers(lambda h, _: h[:3]))
+    add("as many survivors as shares recover a secret, and fewer than n_min", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW,
+        headers(lambda h, _: h[:3]), round="nominated")
+    add("no survivor at all", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW, headers(lambda _h, _f: []))
+    add("another upload of the decryptor's own", "§4.6.5", split, Cause.OWN_UPLOAD_CHANGED,
+        headers(lambda h, f: [h[0], forged(h[1], f, "member-1", chunk_root=OTHER), *h[2:]]))
+    add("a second upload of a colluder, which this decryptor was not shown", "§4.6.6", split, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", salt=OTHER)]))
+    add("survivors before any box was shown", "§4.6", split, Cause.WRONG_PHASE,
+        lambda _, f: f.said(Freeze, "coordinator", "member-1"), form=Deliveries)
+    rests = {"round": "indicator", "attempt": 1}
+    add("a set shown where the attempt rests on none", "§4.6.3", "repeat abuse", Cause.MALFORMED,
+        lambda m, _: replace(m, earlier=(SurvivorSet((Survivor("member-1", OTHER),)),)))
+    add("the indicator's set left out", "§4.6.3", "indicator abuse", Cause.MALFORMED, lambda m, _: replace(m, earlier=()), **rests)
+    add("the indicator's set without a member", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        lambda m, _: replace(m, earlier=(SurvivorSet(m.earlier[0].survivors[1:]),)), **rests)
+    add("this attempt's set as the indicator's", "§4.6.3", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        lambda m, _: replace(m, earlier=(SurvivorSet(tuple(map(Survivor.of, m.headers))),)), **rests)
+    add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
+    add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, _: VoidRequest(m.context, "cancelled"), after=True)
+    add("a report that is asked for in another context", "§4.9", "erasure abuse", Cause.WRONG_CONTEXT,
+        lambda _m, _f: ErasureRequest(OTHER), "coordinator", now_s=LATE_S)
+    add("an erasure before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+        lambda m, _: ErasureRequest(m.context), "coordinator")
+    add("VOID of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda _m, _f: VoidRequest(OTHER, "cancelled"), "coordinator")
+    add("VOID for no reason", "§3", "two attempts, two sets", Cause.MALFORMED,
+        lambda m, _: patched(VoidRequest(m.context, "nobody"), b"\x06nobody", b"\x04none"))
+    add("VOID because it is lost", "§3", "LOST abuse", Cause.MALFORMED,
+        lambda m, _: patched(VoidRequest(m.context, "nobody"), b"\x06nobody", b"\x04lost"))
+    add("VOID of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda m, _: VoidRequest(m.context, "cancelled"), "member-4", round="nominated", to="member-4", form=Certificate)
+    add("survivors after VOID was signed", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, f: Freeze(m.context, (), ()), round="voided", form=VoidRequest, after=True)
+    add("another reason for VOID after it was signed", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, _: VoidRequest(m.context, "cancelled"), round="voided", form=VoidRequest, after=True)
+    for name, made in (("VOID", VoidRequest(OTHER, "cancelled")), ("survivors", Freeze(OTHER, (), ())), ("boxes", Deliveries(OTHER, ()))):
+        add(f"{name} after the report", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+            in_context(made), round="erased", to="member-2", form=ErasureRequest, after=True)
+    add("survivors after the latest end", "§4.6", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=LATE_S)
+    return c.attacks
+
+
+def certificates() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Certificate)).add
+
+    def resigned(m: Certificate, f: Forger, survivors: Any, voters: tuple[str, ...]) -> Certificate:
+        outcome = survivors_hash(m.context, tuple(survivors))
+        votes = tuple(Vote.make(f.key(v), context=m.context, member=v, outcome=outcome) for v in voters)
+        return Certificate(m.context, tuple(survivors), "none", votes)
+
+    everyone = tuple(f"member-{i}" for i in range(6))
+    add("a certificate of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("a vote too few", "§4.6", LOW, Cause.CERTIFICATE_INVALID, lambda m, _: replace(m, votes=m.votes[1:]))
+    add("a vote twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.votes[1].encode_fields(), m.votes[0].encode_fields()))
+    add("a colluder's vote on another set", "§4.6", "split survivors", Cause.CERTIFICATE_INVALID,
+        lambda m, f: replace(m, votes=(*m.votes[:-1], f.again(m.votes[-1], m.votes[-1].member, outcome=OTHER))))
+    add("a certificate with a vote that its decryptor did not sign", "§4.6", "both secrets of one member", Cause.BAD_SIGNATURE,
+        lambda m, f: replace(m, votes=(f.again(m.votes[0], "member-5"), *m.votes[1:])), VICTIM)
+    add("a certificate with a vote of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda m, f: replace(m, votes=tuple(sorted((*m.votes[1:], f.again(m.votes[0], "member-4", member="member-4")), key=lambda v: v.member))),
+        "member-4", round="nominated")
+    add("fewer survivors than n_min, signed by all", "§4.6", "both secrets of one member", Cause.SURVIVORS_TOO_FEW,
+        lambda m, f: resigned(m, f, m.survivors[:3], everyone))
+    add("a stranger among the survivors, signed by all", "§4.6", padded := "padded S", Cause.SURVIVORS_INVALID,
+        lambda m, f: resigned(m, f, (*m.survivors, replace(m.survivors[0], member="sybil")), everyone))
+    add("another upload of this member, signed by all", "§4.7", padded, Cause.OWN_UPLOAD_CHANGED,
+        lambda m, f: resigned(m, f, (m.survivors[0], replace(m.survivors[1], digest=OTHER), *m.survivors[2:]), everyone))
+    add("survivors and a reason for VOID", "§3", "both secrets of one member", Cause.MALFORMED, lambda m, _: patched(m, b"\x04none", b"\x04nope"))
+    add("a certificate of the first round in the second", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
+        lambda _, f: f.said(Certificate, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
+    add("disclosure of a round that is none of the indicator", "§8.2", "indicator abuse", Cause.WRONG_PHASE,
+        lambda m, _: Disclosure(m.context, ()), after=True)
+    add("another opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_SEQUENCE,
+        lambda _, f: f.again(f.said(Opening, "coordinator", "member-1"), "coordinator", sequence=1), "coordinator")
+    return c.attacks
+
+
+def evictions() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Evictions, "evicted")).add
+
+    def proof(change: Any) -> Any:
+        return lambda m, f: replace(m, proofs=(change(m.proofs[0], f),))
+
+    def holder(**changes: Any) -> Any:
+        return proof(lambda p, _: replace(p, holders=(replace(p.holders[0], **changes), *p.holders[1:])))
+
+    def add_false(name: str, make: Any, survives: str = FRAMING) -> None:
+        add(name, "§4.7", survives, Cause.EVICTION_INVALID, make, "coordinator")
+
+    add("evictions of another context", "§4.7", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add_false("an upload that its dealer did not sign", proof(lambda p, _: replace(p, header=replace(p.header, salt=OTHER))))
+    add_false("an upload that the certificate does not name", proof(lambda p, f: replace(p, header=UploadHeader.make(f.key("member-4"), **{**unsigned(p.header), "salt": OTHER}))))
+    add_false("commitments that the dealer did not sign", proof(lambda p, _: replace(p, commitments=bytes(len(p.commitments)))))
+    add_false("a secret that the dealer does not have", proof(lambda p, _: replace(p, index=5)))
+    add_false("another secret than the one that is false", proof(lambda p, _: replace(p, index=1)))
+    add_false("a share that the dealer did not deal", holder(share=bytes(36)), SHARES)
+    add_false("a holder's row that the dealer did not sign", holder(row=bytes(80)))
+    add_false("a holder's row without its path", holder(path=()))
+    add_false("a holder too few", proof(lambda p, _: replace(p, holders=p.holders[1:])), LOW)
+    add_false("a holder who is none", holder(member="a-sybil"), "Sybil")
+    add("a holder twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.proofs[0].holders[1].encode_fields(), m.proofs[0].holders[0].encode_fields()))
+    add_false("a dealer let back in", lambda m, _: replace(m, proofs=()))
+    c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # it is shown
+    return c.attacks
+
+
+def losses() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-2", Erasure, "erased")).add
+
+    def reports(change: Any) -> Any:
+        return lambda m, f: replace(m, reports=(change(m.reports[0], f), *m.reports[1:]))
+
+    abuse = "erasure abuse"
+    add("an Erasure of another context", "§4.9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("an Erasure with a report too few", "§4.9", abuse, Cause.ERASURE_INVALID, lambda m, _: replace(m, reports=m.reports[1:]))
+    add("an Erasure with a report of a reveal", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", revealed=OTHER)))
+    add("an Erasure with a report that its decryptor did not sign", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, _: replace(r, signature=bytes(64))))
+    add("an Erasure with a report of another context", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", context=OTHER)))
+    add("an Erasure with a report of a stranger", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", member="a-sybil")))
+    add("an Erasure with a report twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.reports[1].encode_fields(), m.reports[0].encode_fields()))
+    add = (d := Chapter("coordinator", "member-4", Lost, "lost")).add
+    lost = "LOST abuse"
+    add("LOST of another context", "§4.9", lost, Cause.WRONG_CONTEXT, lambda m, f: f.again(m, "admin", context=OTHER), "coordinator")
+    add("LOST that the coordinator signed", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "coordinator"), "admin")
+    return [*c.attacks, *d.attacks]
+
+
+def disclosures() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Disclosure, "indicator")).add
+
+    def entry(**changes: Any) -> Any:
+        return lambda m, _: replace(m, entries=(replace(m.entries[0], **changes), *m.entries[1:]))
+
+    def add_false(name: str, make: Any, survives: str = "indicator abuse") -> None:
+        add(name, "§8.2", survives, Cause.DISCLOSURE_INVALID, make, "coordinator")
+
+    add("a disclosure of another context", "§9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add_false("a survivor left out", lambda m, _: replace(m, entries=m.entries[1:]))
+    add_false("another header", lambda m, _: entry(header=replace(m.entries[0].header, salt=OTHER))(m, _))
+    add_false("commitments that lead nowhere", entry(commitments=bytes(64)))
+    add_false("a seed left out", entry(seeds=()))
+    add_false("another seed", lambda m, _: entry(seeds=(replace(m.entries[0].seeds[0], seed=OTHER),))(m, _))
+    add_false("a seed too many", lambda m, _: entry(seeds=(*m.entries[0].seeds, replace(m.entries[0].seeds[0], index=1)))(m, _))
+    add_false("a chunk of other bytes", lambda m, _: entry(chunks=(bytes(len(m.entries[0].chunks[0])),))(m, _), "digest mismatch")
+    add_false("a disclosed chunk too many", lambda m, _: entry(chunks=m.entries[0].chunks * 2)(m, _), "truncated or extra chunk")
+    add_false("a chunk left out", entry(chunks=()), "truncated or extra chunk")
+    add_false("other digests", entry(chunk_digests=(OTHER,)), "digest mismatch")
+    return c.attacks
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    groups = (cards, openings, deliveries, proposals, certificates, evictions, losses, disclosures)
+    return [each for group in groups for each in group()]

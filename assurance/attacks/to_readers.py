@@ -1,0 +1,84 @@
+"""A coordinator signs records that do not follow from what was signed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from assurance.attacks.base import Attack
+from assurance.vectors.results import OTHER, Doctoring, read
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recorded(Attack):
+    """A signed record of a vector's round that does not follow."""
+
+    doctoring: Doctoring
+
+    def run(self) -> PeerFault:
+        """Show it to who took part."""
+        try:
+            read(self.doctoring.case["input"])
+        except PeerFault as fault:
+            return fault
+        raise AssertionError(f"{self.name}: it was believed")
+
+
+def changed(**changes: Any) -> Callable[[Json], Json]:
+    return lambda body: body | changes
+
+
+def fewer(body: Json) -> Json:
+    return body | {"survivors": body["survivors"][1:]}
+
+
+def misnamed(body: Json) -> Json:
+    first, *others = body["survivors"]
+    return body | {"survivors": [first | {"digest": OTHER}, *others]}
+
+
+DISPUTED = {"cause": "edge-disagreement", "parties": ["member-1", "member-4"]}
+DOCTORED: tuple[tuple[str, str, int, Callable[[Json], Json]], ...] = (
+    ("under another round's name", "complete", 0, changed(round=OTHER[:16])),
+    ("of another federation", "complete", 0, changed(federation=OTHER)),
+    ("of another cohort", "complete", 0, changed(cohort=OTHER)),
+    ("of another context", "complete", 0, changed(context=OTHER)),
+    ("of another study", "complete", 0, changed(study=OTHER)),
+    ("of a study of another name", "complete", 0, changed(name="another")),
+    ("of another version of the study", "complete", 0, changed(version=2)),
+    ("of another period", "complete", 0, changed(period="period-9")),
+    ("of another step", "complete", 0, changed(step="sum")),
+    ("of other terms", "complete", 0, changed(terms=OTHER)),
+    ("with another set of survivors", "complete", 0, changed(survivors_hash=OTHER)),
+    ("with a survivor less", "complete", 0, fewer),
+    ("with another upload of a survivor", "complete", 0, misnamed),
+    ("that drops whom no dispute costs its place", "complete", 0, changed(dropped=["member-4"])),
+    ("whose dispute drops nobody", "complete", 0, changed(disputes=[DISPUTED])),
+    ("with somebody evicted who is not proved false", "complete", 0, changed(evicted=["member-1"])),
+    ("that keeps who was proved false", "evicted", 0, changed(evicted=[])),
+    ("that withholds what the terms do not", "complete", 0, changed(withheld=[1])),
+    ("that publishes what the terms withhold", "indicator", 1, changed(withheld=[])),
+    ("without counts", "indicator", 1, changed(holders=[])),
+    ("of counts that leave other classes below the floor", "indicator", 1, changed(holders=[4, 4, 4, 4, 4])),
+    ("of an exact sum of a noisy study", "complete", 0, changed(noise=None)),
+    ("of more rows than the study admits", "evicted", 0, changed(rows=10**12)),
+)  # fmt: skip
+
+
+def attacks() -> list[Attack]:
+    """All are refused as result-mismatch."""
+    return [
+        Recorded(
+            doctoring.name,
+            doctoring.clause,
+            "records doctored",
+            Cause.RESULT_MISMATCH,
+            ("coordinator",),
+            doctoring,
+        )
+        for name, round_, number, body in DOCTORED
+        for doctoring in (Doctoring(f"a record {name}", "§4.8", round_, number, body),)
+    ]

@@ -1,0 +1,100 @@
+"""Bugs in the noise of every step's vector: the best distinguisher for one record flags each, and the mechanism as it is passes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assurance.audit.estimate import estimate_mu
+from assurance.audit.pipeline import add_noise, exact, spec_of
+from veilsum.calibration import SymmetricBlock
+from veilsum.calibration.privacy import Mechanism, Share
+from veilsum.protocol.keystream import Keystream
+from veilsum.study.promise import mechanism_of
+
+DIM, CLASSES, RELEASES = 6, 2, 2_000
+STEPS = {
+    "ccvr": ("ccvr", "sum", "sum"),
+    "ffc": ("ffc", "sum", "sum"),
+    "mean": ("ffc", "mean+sum", "mean"),
+    "refinement": ("ffc", "mean+sum+refinement", "refinement-1"),
+}
+MATERIAL = {"centre": np.zeros(DIM), "weights": np.zeros((DIM, CLASSES)), "inverse": np.eye(DIM)}
+
+
+@cache
+def posed(name: str) -> tuple[Mechanism, Any]:
+    """The mechanism of 3 honest members of 4, and what one record of length 1 adds to the sum."""
+    kind, recipe, step = STEPS[name]
+    spec = spec_of(DIM, CLASSES, kind, recipe, step)
+    material = MATERIAL if spec.takes_material else None
+    return mechanism_of(spec), exact(spec, np.ones((1, DIM)), np.array([1]), material)
+
+
+def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
+    """(elements,) of one share."""
+    found = np.empty(mechanism.release.layout.elements)
+    places = mechanism.release.layout.slices.values()
+    for part, place, share in zip(mechanism.release.parts, places, shares, strict=True):
+        found[place] = share.variance
+        if isinstance(part.block, SymmetricBlock):
+            found[place][part.diagonal] = share.diagonal
+    return found
+
+
+def estimated(name: str, members: list[tuple[Share, ...]]) -> Any:
+    """μ̂ of sums whose members draw these shares, by whoever knows them."""
+    mechanism, record = posed(name)
+    known = np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
+    weights, scores = record / known, []
+    for having in (0, 1):
+        seen = np.full(RELEASES, float(having * record @ weights))
+        for index, shares in enumerate(members):
+            noise = np.zeros(RELEASES * len(record), np.int64)
+            add_noise(mechanism, shares, noise, RELEASES, Keystream(bytes([having, index]) * 16))
+            seen += noise.reshape(RELEASES, -1) @ weights
+        scores.append(seen)
+    return estimate_mu(*scores)
+
+
+def scaled(mechanism: Mechanism, factor: float, *, diagonal: float | None = None) -> tuple[Share, ...]:
+    """Its shares with other variances."""
+    found = []
+    for part, share in zip(mechanism.release.parts, mechanism.shares, strict=True):
+        symmetric = isinstance(part.block, SymmetricBlock)
+        on = factor if diagonal is None or not symmetric else diagonal
+        found.append(Share(int(share.variance * factor), int(share.diagonal * on)))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_is_promised_of_each_step_is_what_is_seen(name: str) -> None:
+    mechanism, record = posed(name)
+    moved = np.linalg.norm(record * mechanism.release.weights(mechanism.lattice))
+    assert moved <= mechanism.sensitivity * (1 + 1e-12)
+    estimate = estimated(name, [mechanism.shares] * 3)
+    # Residuals of a head of zeros are shorter than 1.
+    assert estimate.fault(mechanism.mu_round * moved / mechanism.sensitivity) is None
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_each_bug_is_flagged(name: str) -> None:
+    mechanism, record = posed(name)
+    whole, parts = mechanism.shares, mechanism.release.parts
+    bugs = {
+        "half of sigma": [scaled(mechanism, 1 / 4)] * 3,
+        "a forgotten root of 2": [scaled(mechanism, 1 / 2)] * 3,
+        "a member without its share": [whole] * 2,
+    }
+    if any(isinstance(part.block, SymmetricBlock) for part in parts):
+        bugs["off the diagonal halved"] = [scaled(mechanism, 1 / 2, diagonal=1)] * 3
+    if len(parts) > 1:
+        bugs["no noise on one block"] = [(whole[0], Share(0, 0), *whole[2:])] * 3
+    moved = np.linalg.norm(record * mechanism.release.weights(mechanism.lattice))
+    for bug, members in bugs.items():
+        fault = estimated(name, members).fault(mechanism.mu_round * moved / mechanism.sensitivity)
+        assert fault is not None, bug
+        assert fault.startswith("too little noise"), bug

@@ -1,0 +1,185 @@
+"""Rounds of real members through the proxy: the sum is held against plain sums.
+
+a round ──▶ enrol ──▶ contribute, one of them killed and started again, or gone for good ──▶ the coordinator's sum
+"""
+
+import asyncio
+import hashlib
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load
+
+from assurance.chaos.proxy import Proxy
+from client_sdk import AsyncMember, Identity, Policy, Records, Result
+from client_sdk.errors import NoResult, PeerFault
+from client_sdk.operator import Operator
+from client_sdk.transport import AsyncDriver
+from tests.service.serving import TOKEN
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.study import DAY_S
+from veilsum.study.vectors import vector
+
+DIM, CLASSES, ROWS = 4, 3, 50
+PAUSE_S = 0.1
+"""Longest that a member waits before it tries again; its own patience would make rounds of minutes."""
+WITHIN_S = 300.0
+SHORT = {"enrol": 3600, "upload": 10, "answer": 10}
+"""Windows where somebody stays away for good; the operator extends a phase that waits for others, too."""
+LOOK_S, EXTEND_S = 1.0, 10.0
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a round.
+
+    Attributes:
+        summed: the members in the sum.
+        restarted: who was killed and started again; "" for nobody.
+        gone: who vanished for good; "" for nobody.
+    """
+
+    summed: tuple[str, ...]
+    restarted: str
+    gone: str
+
+
+def records_of(index: int) -> Records:
+    """A member's own."""
+    rng = np.random.default_rng(index)
+    return Records(rng.normal(size=(ROWS, DIM)), rng.integers(CLASSES, size=ROWS))
+
+
+class Federation:
+    """Members on disk, an admin, an operator who asks the coordinator itself; members go through the proxy.
+
+    Args:
+        url: the coordinator's own address.
+        proxy: what members are told it is.
+        folder: for members' identities.
+        seed: of the admin's key, and of who is killed when.
+        members: how many.
+    """
+
+    def __init__(self, url: str, proxy: Proxy, folder: Path, seed: int, members: int) -> None:
+        self.proxy, self.folder, self.chance = proxy, folder, Random(seed)
+        self.admin = SigningKey(hashlib.sha256(f"admin {seed}".encode()).digest())
+        self.ids = tuple(f"m-{index}" for index in range(members))
+        self.operator = Operator(url, TOKEN)
+        self.keys = [Identity.create(folder / member, member).public for member in self.ids]
+
+    async def round(self) -> Played:
+        """Play one, within `WITHIN_S`.
+
+        Raises:
+            AssertionError: the sum is another than the plain one, members disagree, or one that stayed is not in it.
+            TimeoutError: it does not end.
+        """
+        async with asyncio.timeout(WITHIN_S):
+            gone = self.chance.choice(self.ids) if self.chance.random() < 0.25 else ""
+            restarted = self.chance.choice(self.ids) if self.chance.random() < 0.5 else ""
+            cohort = await asyncio.to_thread(self._cohort, {"windows": SHORT} if gone else {})
+            await asyncio.gather(*(self._enrol(member, cohort) for member in self.ids))
+            opened = await asyncio.to_thread(self.operator.open_round, cohort)
+            restarted = "" if restarted == gone else restarted
+            extending = asyncio.create_task(self._extend(opened.round, gone))
+            try:
+                results = await asyncio.gather(
+                    *(
+                        self._killed(member, opened.round, again=member == restarted)
+                        if member in {gone, restarted}
+                        else self._contribute(member, opened.round)
+                        for member in self.ids
+                    )
+                )
+            finally:
+                extending.cancel()
+            return await asyncio.to_thread(self._check, opened.round, results, restarted, gone)
+
+    def _cohort(self, changes: dict[str, Any]) -> str:
+        roster = Roster.make(
+            self.admin,
+            number=1,
+            name="chaos",
+            federation=self.admin.public,
+            coordinator=bytes.fromhex(self.operator.coordinator().public_key),
+            study_key=self.admin.public,
+            members=tuple(Entry(member, key) for member, key in zip(self.ids, self.keys, strict=True)),
+            decryptors=(),
+            readers=(),
+            revoked=(),
+        )
+        self.operator.publish_roster(roster)
+        question = {
+            **simulated_question(len(self.ids)),
+            "dim": DIM,
+            "classes": [f"class-{label}" for label in range(CLASSES)],
+            "records": {"least": ROWS, "most": ROWS, "least_per_class": 1, "rows_per_id": 1},
+            **changes,
+        }
+        content = simulated_content(question, int(time.time()) + 80 * DAY_S)
+        self.approval = content.approval
+        study = Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+        self.operator.publish_study(study)
+        return self.operator.open_cohort(self.admin.public.hex(), study.hash.hex(), "period-0").cohort
+
+    def _member(self, member: str) -> AsyncMember:
+        url = self.proxy.url
+        driver = AsyncDriver(url, sleep=lambda seconds: asyncio.sleep(min(seconds, PAUSE_S)))
+        identity = Identity.load(self.folder / member)
+        policy = Policy(self.admin.public, approved={self.approval})
+        return AsyncMember(url, identity, policy, lanes=2, driver=driver)
+
+    async def _enrol(self, member: str, cohort: str) -> None:
+        async with self._member(member) as live:
+            await live.enrol(cohort, records_of(self.ids.index(member)))
+
+    async def _extend(self, round_id: str, gone: str) -> None:
+        """Until the end: nobody who is there is left behind because the machine is busy."""
+        while not (view := await asyncio.to_thread(self.operator.round, round_id)).ended:
+            near = view.deadline_s is not None and view.deadline_s < time.time() + EXTEND_S / 2
+            if near and set(view.waiting_for) - {gone}:
+                with suppress(PeerFault):  # it has moved on
+                    await asyncio.to_thread(self.operator.extend, round_id, time.time() + EXTEND_S)
+            await asyncio.sleep(LOOK_S)
+
+    async def _contribute(self, member: str, round_id: str) -> Result | None:
+        async with self._member(member) as live:
+            try:
+                return await live.contribute(round_id)
+            except NoResult as end:
+                if end.state != "missed":
+                    raise
+                return None
+
+    async def _killed(self, member: str, round_id: str, *, again: bool) -> Result | None:
+        """Cancelled at any await is killed: the next one has the folder alone to go by."""
+        running = asyncio.create_task(self._contribute(member, round_id))
+        await asyncio.wait([running], timeout=self.chance.uniform(0.0, 2.0))
+        running.cancel()
+        await asyncio.wait([running])
+        if not running.cancelled():
+            return running.result()
+        return await self._contribute(member, round_id) if again else None
+
+    def _check(self, round_id: str, results: list[Result | None], restarted: str, gone: str) -> Played:
+        view = self.operator.round(round_id)
+        assert view.state == "done", (view.state, view.fault)
+        found = [result for result in results if result is not None]
+        [summed] = {result.summed for result in found}
+        own = [records_of(self.ids.index(member)) for member in summed]
+        spec = found[0].spec
+        plain = np.sum([vector(spec, each.features, each.labels) for each in own], axis=0)
+        np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
+        assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"
+        return Played(summed, restarted, gone)
+
+    def close(self) -> None:
+        self.operator.close()

@@ -1,0 +1,173 @@
+"""Nothing is acknowledged before it is on the disk: `python -m assurance.durability.run`.
+
+A coordinator's process plays a round under strace. Its calls are replayed on a disk that forgets what is not synced; for each answer of
+2xx to what is sent once, nothing of theirs may be unsynced when it leaves, and a coordinator that starts on what a power cut would
+leave at that moment has to know what was acknowledged.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from assurance.durability.trace import Answer, Replay, command
+from service.telemetry import logs
+from tests.service.driver import Party
+from tests.service.process import Process
+from tests.service.serving import running
+
+ACKNOWLEDGED = re.compile(
+    r"/v1/(?:federations/[0-9a-f]+/(?:roster|studies/[0-9a-f]+)|cohorts/[0-9a-f]+/cards/[^/]+"
+    r"|rounds/[0-9a-f]+/(?:uploads/[^/]+(?:/chunks/\d+)?|answers))"
+)
+"""What is sent once: the roster and the study, cards, announcements, chunks, answers."""
+OURS = re.compile(r"coordinator\.sqlite3(-wal)?|blobs/uploads/.*|\./")
+"""Where that is kept; what goes on by itself, such as adding up, writes elsewhere."""
+CARELESS = ("fsync", "fdatasync", "folders")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A power cut just before an answer left: what was acknowledged by then, and the folder that it leaves."""
+
+    answer: Answer
+    folder: Path
+
+
+async def record(folder: Path, members: int) -> Path:
+    """Play a round under strace; the file of its calls, beside the folder `data`."""
+    trace = folder / "trace"
+    (folder / "data").mkdir(mode=0o700)
+    party = Party(tuple(f"m-{index}" for index in range(members)))
+    # uvloop reads and writes sockets as it does files; asyncio's calls say which is which.
+    surroundings = {"VEILSUM_RESUME_GRACE_S": "0", "UVICORN_LOOP": "asyncio"}
+    process = Process(folder / "data", surroundings, command(trace))
+    server: Any = process
+    try:
+        await process.start()
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        view = await party.play(server, round_id)
+        assert view["state"] == "done", view
+    finally:
+        await process.close()
+    return trace
+
+
+def cuts(
+    trace: Path, root: Path, into: Path, *, every: int = 1, chance: Random | None = None, deaf: str = ""
+) -> list[Cut]:
+    """Every so many of the answers that acknowledge something, each with what a power cut leaves."""
+    into.mkdir()
+    replay, found, number = Replay(root, frozenset({deaf})), list[Cut](), 0
+    for answer in replay.run(trace):
+        if answer.method in {"PUT", "POST"} and answer.status < 300 and ACKNOWLEDGED.fullmatch(answer.path):
+            if number % every == 0:
+                found.append(Cut(answer, replay.disk.materialise(into / str(number), chance)))
+            number += 1
+    return found
+
+
+def early(found: Sequence[Cut]) -> list[str]:
+    """Answers that left before what they acknowledge was synced."""
+    return [
+        f"{cut.answer.method} {cut.answer.path}: {', '.join(ours)} not synced"
+        for cut in found
+        if (ours := [name for name in cut.answer.unsynced if OURS.fullmatch(name)])
+    ]
+
+
+async def forgotten(cut: Cut) -> str | None:
+    """What a coordinator that starts on the folder has forgotten of the answer; None for nothing."""
+    try:
+        async with running(cut.folder) as server:
+            said = json.loads(cut.answer.body)
+            path = cut.answer.path.partition("/chunks/")[0]
+            if path.startswith("/v1/federations/"):
+                now = await server.client.get(path)
+                gone = now.status_code != 200
+            elif "missing" in said:
+                now = await server.client.get(path)
+                gone = now.status_code != 200 or not set(now.json()["missing"]) <= set(said["missing"])
+            else:
+                kind = "cohorts" if "cards" in said else "rounds"
+                now = await server.client.get(f"/v1/{kind}/{said[kind.removesuffix('s')]}")
+                gone = now.status_code != 200 or now.json()["version"] < said["version"]
+            return f"{cut.answer.method} {cut.answer.path}: {now.text[:200]}" if gone else None
+    except Exception as error:  # noqa: BLE001 - it does not even start
+        return f"{cut.answer.method} {cut.answer.path}: {type(error).__name__}: {error}"
+    finally:
+        shutil.rmtree(cut.folder, ignore_errors=True)  # what it was deleting when it was stopped, it deletes
+
+
+async def lost(found: Sequence[Cut]) -> list[str]:
+    """What is forgotten of all these answers."""
+    return [text for cut in found if (text := await forgotten(cut)) is not None]
+
+
+async def campaign(folder: Path, members: int, seeds: int) -> dict[str, Any]:
+    """The round, the order of its syncs, the power cuts; and what the same search finds where one kind of sync is left out."""
+    begun = time.monotonic()
+    trace = await record(folder, members)
+    found = cuts(trace, folder / "data", folder / "cuts")
+    by_kind = Counter(re.sub(r"/[0-9a-f]{16,}|/m-\d+|/\d+", "/…", cut.answer.path) for cut in found)
+    faults, acknowledged = early(found), len(found)
+    faults += await lost(found)
+    torn = 0
+    for seed in range(seeds):
+        some = cuts(trace, folder / "data", folder / f"torn-{seed}", every=5, chance=Random(seed))
+        torn += len(some)
+        faults += await lost(some)
+    controls = {}
+    for sync in CARELESS:
+        careless = cuts(trace, folder / "data", folder / sync, every=5, deaf=sync)
+        controls[f"without_{sync}"] = {
+            "answers": len(careless),
+            "early": len(early(careless)),
+            "lost": len(await lost(careless)),
+        }
+    return {
+        "answers_of_2xx": acknowledged,
+        "by_route": dict(by_kind),
+        "power_cuts_that_keep_nothing_unsynced": acknowledged,
+        "power_cuts_that_keep_some": torn,
+        "faults": faults,
+        "controls": controls,
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="power cuts that keep some of what is not synced"
+    )
+    parser.add_argument("--output", type=Path)
+    chosen = parser.parse_args()
+    if shutil.which("strace") is None:
+        sys.exit("strace is needed: apt-get install strace")
+    logs.configure(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(campaign(Path(folder), chosen.members, chosen.seeds))
+    text = json.dumps(found, indent=2)
+    print(text)  # noqa: T201
+    if chosen.output:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    if found["faults"] or not all(each["lost"] or each["early"] for each in found["controls"].values()):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

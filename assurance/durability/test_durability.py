@@ -1,0 +1,52 @@
+"""The quick part of `make durability`, and the disk that forgets by itself."""
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from assurance.durability.disk import Disk, File, Folder, sync
+from assurance.durability.run import cuts, early, lost, record
+from tests.service.servers import lacking
+
+SENDING = re.compile(r"/(?:[0-9a-f]{64}|m-\d|\d)$")
+"""What a path ends in, after the name of what is sent."""
+
+
+@pytest.mark.slow
+async def test_nothing_is_acknowledged_before_it_is_on_the_disk(tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        lacking("strace is not installed")
+    trace = await record(tmp_path, members=4)
+    found = cuts(trace, tmp_path / "data", tmp_path / "cuts")
+    sent = Counter(SENDING.sub("", cut.answer.path).rpartition("/")[2] for cut in found)
+    assert sent.pop("answers") >= 12, "4 receipts, votes and reveals, and what they repeat"
+    assert sent == {"roster": 1, "studies": 1, "cards": 4, "uploads": 4, "chunks": 4}
+    assert early(found) == []
+    assert await lost(found[::6]) == []
+    for sync_call in ("fsync", "fdatasync", "folders"):
+        careless = cuts(trace, tmp_path / "data", tmp_path / sync_call, every=6, deaf=sync_call)
+        assert early(careless), f"without {sync_call} nothing is noticed"
+
+
+def test_a_file_that_is_moved_into_place_stays_only_by_three_syncs(tmp_path: Path) -> None:
+    """Its bytes by its own, its name by its folder's, and that folder's name by the one above."""
+    disk = Disk()
+    folder = disk.make(PurePosixPath("folder"), Folder())
+    file = disk.make(PurePosixPath("folder/.new"), File())
+    assert isinstance(file, File)
+    file.pending.append(lambda content: content.extend(b"data"))
+    disk.move(PurePosixPath("folder/.new"), PurePosixPath("folder/file"))
+
+    def left(name: str) -> dict[str, bytes]:
+        top = disk.materialise(tmp_path / name)
+        return {str(each.relative_to(top)): each.read_bytes() for each in top.rglob("*") if each.is_file()}
+
+    sync(folder, 2)
+    assert left("no name above") == {}
+    sync(disk.top, 1)
+    assert left("no bytes") == {"folder/file": b""}
+    sync(file, 1)
+    assert left("all") == {"folder/file": b"data"}

@@ -1,0 +1,267 @@
+"""Everything that reads a peer's or the disk's bytes, each with inputs to begin from and what it may raise."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pydantic import ValidationError
+
+from assurance.fuzz.chunks import packed_seeds, read_packed
+from assurance.fuzz.live import Recorder, forms, scenario_of
+from assurance.fuzz.mutator import Mutator, Pool, encode, parts, sample
+from assurance.fuzz.oracle import Tally, phase_of
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.protocol import rest
+from veilsum.protocol.codec import Headed, Struct
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.member import PHASES, load_phase
+from veilsum.protocol.messages.parse import MESSAGES, parse
+from veilsum.protocol.packing import PackingError
+from veilsum.protocol.record import ResultRecord, record_digest
+from veilsum.protocol.study import Content
+
+SEEDS_EACH = 24
+STRINGS = ("", "0" * 16, "0" * 64, "0" * 128, "member-0", "none", "\u0000", "é", "\ud800")
+NUMBERS = (0, 1, -1, 8, 1 << 22, 1 << 48, 1 << 64, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf"))
+VALUES: tuple[Any, ...] = (*STRINGS, *NUMBERS, None, True, False, [], {}, [[[]]], {"a": 1}, ["member-0"])
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One way in.
+
+    Attributes:
+        name: of the form.
+        form: the struct, where it is one of ours.
+        read: decodes, and raises AssertionError where the value is written otherwise than it was read.
+        refusals: the exceptions that say that the bytes are bad.
+        seeds: what it takes.
+    """
+
+    name: str
+    form: type[Headed] | None
+    read: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...]
+    seeds: tuple[bytes, ...]
+
+    def mutant(self, data: bytes, mutator: Mutator) -> bytes:
+        """By fields where the bytes still decode, and half the time of JSON by its tree; else by bytes."""
+        if self.form is not None:
+            try:
+                return mutator.message(self.form.from_bytes(data))[1]
+            except PeerFault:
+                return mutator.bytes(data)
+        if mutator.random.random() < 0.6:
+            with suppress(ValueError, RecursionError):
+                return _dumped(_mutated_json(json.loads(data), mutator.random))
+        return mutator.bytes(data)
+
+    def feed(self, data: bytes, tally: Tally) -> None:
+        """Decode once, by the rules."""
+        tally.messages[self.name] += 1
+        if tally.call(self.name, data, lambda: (self.read(data),), self.refusals) is not None:
+            tally.causes["accepted"] += 1
+
+
+def decoders(seed: int = 0) -> tuple[Decoder, ...]:
+    """All of them, with seeds from simulated rounds; forms that no round shows are drawn field by field."""
+    recorder = Recorder()
+    for number in range(6):
+        scenario, rounds = scenario_of(seed + number)
+        recorder.run(scenario, rounds)
+    mutator = Mutator(Random(seed), recorder.pool)
+    seen: dict[type[Headed], dict[bytes, None]] = {}
+    for stage in recorder.stages:
+        for value in (stage.message, stage.phase, phase_of(stage.after)):
+            for part in parts(value) if isinstance(value, Struct) else ():
+                if isinstance(part, Headed):
+                    seen.setdefault(type(part), {})[part.to_bytes()] = None
+    found = [_of_form(form, _seeds(form, seen, mutator)) for form in _headed()]
+    found.append(Decoder("chunk", None, read_packed, (PackingError,), packed_seeds()))
+    found.append(Decoder("study content", None, _read_content, (PeerFault,), _contents()))
+    for model in _models():
+        seeds = tuple({_dumped(_instance(model.model_json_schema(), Random(i))): None for i in range(8)})
+        found.append(Decoder(f"JSON {model.__name__}", None, _model_reader(model), (ValidationError,), seeds))
+    return tuple(found)
+
+
+def _of_form(form: type[Headed], seeds: tuple[bytes, ...]) -> Decoder:
+    """A message's, a stored phase's, or another's."""
+    if form in PHASES.values():
+        refusals = (PeerFault, Misuse)  # Misuse: no phase's kind
+        return Decoder(f"stored {form.__name__}", form, _read_phase, refusals, seeds)
+    read = _message_reader(form) if form in MESSAGES.values() else _reader(form)
+    return Decoder(form.__name__, form, read, (PeerFault,), seeds)
+
+
+def _seeds(
+    form: type[Headed], seen: dict[type[Headed], dict[bytes, None]], mutator: Mutator
+) -> tuple[bytes, ...]:
+    if form in seen:
+        return tuple(seen[form])[:SEEDS_EACH]
+    drawn = [sample(form, mutator) for _ in range(4)]
+    return tuple(value.to_bytes() for value in drawn if value) or (bytes((form.version, form.kind)),)
+
+
+def _headed() -> list[type[Headed]]:
+    """Every form that stands alone: messages, stored phases, and whatever else has a version and a kind."""
+    return [form for form in forms() if issubclass(form, Headed) and hasattr(form, "kind")]
+
+
+def _reader(form: type[Headed]) -> Callable[[bytes], object]:
+    def read(data: bytes) -> object:
+        value = form.from_bytes(data)
+        assert value.to_bytes() == data, "decodes, but is encoded otherwise"
+        return value
+
+    return read
+
+
+def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
+    def read(data: bytes) -> object:
+        alone = None
+        try:
+            alone = form.from_bytes(data)
+        except PeerFault as fault:
+            # whoever does not know the kind beforehand refuses the same bytes
+            try:
+                other = parse(data)
+            except PeerFault:
+                raise fault from None
+            assert type(other) is not form, "parse takes what from_bytes refuses"
+            return other
+        assert parse(data) == alone, "parse and from_bytes differ"
+        assert alone.to_bytes() == data == encode(alone), "decodes, but is encoded otherwise"
+        repr(alone)
+        return alone
+
+    return read
+
+
+def _read_phase(data: bytes) -> object:
+    phase = load_phase(data)
+    assert phase.to_bytes() == data, "decodes, but is encoded otherwise"
+    return phase
+
+
+def _read_content(data: bytes) -> object:
+    content = Content.from_bytes(data)
+    assert content.to_bytes() == data, "decodes, but is encoded otherwise"
+    assert content.question.elements_of(content.question.steps[-1]) > 0
+    assert content.question.smallest.quorum.survivors_min <= content.question.members_min
+    return content
+
+
+def _contents() -> tuple[bytes, ...]:
+    """Studies of every kind."""
+    noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
+    features = {"kind": "random-features", "size": 8, "bandwidth": 1.5}
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"statistics": [{"kind": "ffc", "bias": True}, features]},
+        {"statistics": [{"kind": "ccvr"}], "members_min": 8},
+        {"noise": noise, "ring_bits": 48},
+    )
+    questions = [{**simulated_question(8, margin=margin), **more} for margin in (None, 1) for more in changes]
+    legal = [each for each in questions if not (each["noise"] and each["withhold"])]
+    return tuple(simulated_content(each, 2_000_000_000).to_bytes() for each in legal)
+
+
+def _models() -> list[type[rest.Model]]:
+    forms = [form for form in vars(rest).values() if isinstance(form, type) and issubclass(form, rest.Model)]
+    return [form for form in forms if form is not rest.Model]
+
+
+def _model_reader(model: type[rest.Model]) -> Callable[[bytes], object]:
+    def read(data: bytes) -> object:
+        value = model.model_validate_json(data)
+        assert model.model_validate_json(value.model_dump_json()) == value, (
+            "is read otherwise than it was written"
+        )
+        if isinstance(value, ResultRecord):
+            assert len(record_digest(value)) == 32
+        return value
+
+    return read
+
+
+def _dumped(value: object) -> bytes:
+    """As compact and in order as a study wants it; JSON models take any order."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _mutated_json(value: Any, random: Random) -> Any:
+    if isinstance(value, dict) and value and random.random() < 0.9:
+        key = random.choice(list(value))
+        match random.randrange(6):
+            case 0:
+                return {name: held for name, held in value.items() if name != key}
+            case 1:
+                return {**value, random.choice(("extra", "é", key + "_")): random.choice(VALUES)}
+            case _:
+                return {**value, key: _mutated_json(value[key], random)}
+    if isinstance(value, list) and value and random.random() < 0.8:
+        place = random.randrange(len(value))
+        return [*value[:place], _mutated_json(value[place], random), *value[place + random.randrange(2) :]]
+    if isinstance(value, int) and random.random() < 0.5:
+        return value + random.choice((-1, 1))
+    return random.choice(VALUES)
+
+
+def _instance(schema: dict[str, Any], random: Random, root: dict[str, Any] | None = None) -> Any:
+    """A value that a JSON schema allows, or nearly."""
+    root = root or schema
+    if "$ref" in schema:
+        return _instance(root["$defs"][schema["$ref"].split("/")[-1]], random, root)
+    for choices in ("anyOf", "enum", "const"):
+        if choices in schema:
+            held = schema[choices]
+            chosen = held if choices == "const" else random.choice(held)
+            return _instance(chosen, random, root) if choices == "anyOf" else chosen
+    match schema.get("type"):
+        case "object" if "properties" in schema:
+            return {name: _instance(one, random, root) for name, one in schema["properties"].items()}
+        case "object":
+            return {"collecting": _instance(schema["additionalProperties"], random, root)}
+        case "array":
+            items = schema.get("prefixItems") or [schema["items"]] * random.randrange(3)
+            return [_instance(one, random, root) for one in items]
+        case "string":
+            return next(
+                s
+                for s in STRINGS[::-1]
+                if re.search(schema.get("pattern", ""), s) and s.isascii() and len(s) > 1
+            )
+        case "integer" | "number":
+            return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+        case "boolean":
+            return random.random() < 0.5
+    return None
+
+
+def pool_of(everything: tuple[Decoder, ...]) -> Pool:
+    """The values in all seeds."""
+    pool = Pool()
+    for decoder in everything:
+        if decoder.form is not None:
+            for data in decoder.seeds:
+                with suppress(PeerFault):
+                    pool.add(decoder.form.from_bytes(data))
+    return pool
+
+
+def campaign(seed: int, inputs: int) -> Tally:
+    """Mutate every form's seeds in turn, and mutants once more a third of the time."""
+    tally, random, everything = Tally(), Random(seed), decoders(seed)
+    mutator = Mutator(random, pool_of(everything))
+    for number in range(inputs):
+        decoder = everything[number % len(everything)]
+        data = decoder.mutant(random.choice(decoder.seeds), mutator)
+        if random.random() < 0.33:
+            data = decoder.mutant(data, mutator)
+        decoder.feed(data, tally)
+    return tally

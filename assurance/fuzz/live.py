@@ -1,0 +1,319 @@
+"""Simulated rounds in which every message is first mutated many times, and now and then replaced by what was accepted.
+
+Every `receive` of a party in `protocol` passes through here, whatever its phase: mutants of the message are put into the phase first
+(a phase is a value: the round does not notice), then the message itself, or one of those mutants that were
+taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault. Before each chunk its
+mutants are refused.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from assurance.fuzz.chunks import fire
+from assurance.fuzz.mutator import Mutator, Pool, encode, inflated
+from assurance.fuzz.oracle import Stage, Tally, deliver, place_of
+from assurance.fuzz.signing import Signers
+from tests.support.simulator import After, Federation, Outcome
+from veilsum import protocol
+from veilsum.protocol import rest, round_spec
+from veilsum.protocol.coordinator import Ended, Recovered
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Message, Opening
+from veilsum.protocol.shelf import MemoryShelf
+from veilsum.protocol.study import SUM_STEP
+
+CHUNK_ELEMENTS = 8
+SMALL = {"dim": 3, "classes": ["a", "b"]}
+"""Vectors of fourteen elements."""
+RESIGNED_SHARE = 0.8
+"""Of the mutants that have a signature to make again."""
+REPLACED_SHARE = 0.02
+"""Of the messages with a mutant that was taken: few, so that rounds come far."""
+
+Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
+
+
+ADMITTING = ("receive", "check_chunk")
+"""What takes a peer's bytes: a message, a chunk."""
+
+
+def parties() -> list[tuple[type, str]]:
+    """Every class in `protocol` that takes a peer's bytes, with the method."""
+    return [(form, name) for form in forms() for name in ADMITTING if name in vars(form)]
+
+
+def forms() -> list[type]:
+    """Every class in `protocol`, by module and name."""
+    modules = [
+        importlib.import_module(m.name) for m in pkgutil.walk_packages(protocol.__path__, "veilsum.protocol.")
+    ]
+    return [
+        form
+        for module in modules
+        for form in vars(module).values()
+        if isinstance(form, type) and form.__module__ == module.__name__
+    ]
+
+
+@contextmanager
+def interposed(deliver_: Deliver, chunk: Callable[[Any, str, int], None]) -> Iterator[None]:
+    """Let `deliver_` stand before whatever is admitted, and `chunk` before a chunk; what they call goes straight through."""
+    originals = {party: vars(party[0])[party[1]] for party in parties()}
+    inside = False
+
+    def before(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def admit(phase: Any, *arguments: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return original(phase, *arguments)
+            inside = True
+            try:
+                if name != "check_chunk":
+                    return deliver_(phase, arguments[0], arguments[1:])
+                chunk(phase, arguments[0], arguments[1])
+                return original(phase, *arguments)
+            finally:
+                inside = False
+
+        return admit
+
+    for (form, name), original in originals.items():
+        setattr(form, name, before(original, name))
+    try:
+        yield
+    finally:
+        for (form, name), original in originals.items():
+            setattr(form, name, original)
+
+
+class Watched(Federation):
+    """A federation that a recorder knows before the first card is sent."""
+
+    def __init__(self, recorder: "Recorder", **values: Any) -> None:
+        recorder.signers = Signers(self)
+        super().__init__(**values)
+
+    def attempt_once(self) -> Outcome:
+        """One attempt over its own vectors; an indicator is disclosed."""
+        outcome = self.run_round()
+        if isinstance(outcome.phase, Recovered) and outcome.phase.attempt.spec.indicator:
+            self.disclose()
+        return outcome
+
+    def repeat_once(self) -> Outcome | None:
+        """Repeat the last sum that was certified; None where there is none."""
+        certified = [link for link in self.links if link.step == SUM_STEP and link.context in self.sets]
+        if not certified:
+            return None
+        self._tell_ending()
+        self.enrol(certified[-1].period, certified[-1].context)
+        return self.run_round()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt went, and the vectors that were summed in it."""
+
+    outcome: Outcome
+    vectors: Mapping[str, Any]
+
+    def exact(self, survivors: tuple[str, ...]) -> Any:
+        """What the sum over these must be."""
+        return np.sum([self.vectors[member] for member in survivors], axis=0)
+
+
+Outcomes = list[Ending]
+
+
+class Recorder:
+    """Runs scenarios and keeps each message with the phase it was for; `Live` also mutates them.
+
+    Attributes:
+        pool: values of every message seen.
+        stages: as they were met.
+    """
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.stages: list[Stage] = []
+        self.signers: Signers
+
+    def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
+        """Note the message, then let it through."""
+        self.pool.add(message)
+        self.signers.learn(message)
+        stage = Stage(phase, message, rest, None, self.signers)
+        try:
+            after = stage.admit(message)
+        except PeerFault:
+            self.stages.append(stage)
+            raise
+        self.stages.append(replace(stage, after=after))
+        return after
+
+    def chunk(self, phase: Any, member: str, index: int) -> None:
+        """Before a chunk is checked; there is no message to note."""
+
+    def run(self, scenario: dict[str, Any], rounds: int) -> Outcomes:
+        """Run rounds of a scenario; a fault that stops even the enrolment ends it."""
+        outcomes: Outcomes = []
+        with (
+            patch.object(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),
+            interposed(self.deliver, self.chunk),
+            suppress(PeerFault),
+        ):
+            self.federation = Watched(self, **scenario)
+            for _ in range(rounds):
+                outcome = self.federation.attempt_once()
+                outcomes.append(Ending(outcome, self.federation.vectors_now))
+            if rounds > 1 and (again := self.federation.repeat_once()) is not None:
+                outcomes.append(Ending(again, self.federation.vectors_now))
+        return outcomes
+
+
+def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
+    """Members, losses and restarts drawn from a seed, and how many rounds."""
+    random = Random(seed)
+    members = random.choice((3, 4, 5, 5, 6, 6))
+    lost = random.choice((0, 0, 1, 2))
+    drop = {member: random.choice(list(After)[1:]) for member in random.sample(range(members), lost)}
+    decryptors = random.choice(((), (), tuple(range(members - 1)))) if members > 4 else ()
+    restart = random.random() < 0.3
+    scenario = {"members": members, "drop": drop, "seed": seed, "restart": restart, "decryptors": decryptors}
+    if members > 4 and random.random() < 0.3:
+        scenario["margin"] = 1
+    return {**scenario, "question": SMALL}, random.choice((1, 2, 3))
+
+
+def apart(stage: Stage) -> Stage:
+    """The stage with a shelf of its own: a mutant that is taken lies on no other's."""
+    setting: Any = getattr(stage.phase, "setting", None)
+    if not isinstance(getattr(setting, "shelf", None), MemoryShelf):
+        return stage
+    shelf = copy(setting.shelf)
+    vars(shelf).update({name: dict(kept) for name, kept in vars(shelf).items()})
+    return replace(stage, phase=replace(stage.phase, setting=replace(setting, shelf=shelf)))
+
+
+class Live(Recorder):
+    """Mutates on the way.
+
+    Args:
+        seed: fixes every scenario and every mutation.
+        mutants: of each message.
+    """
+
+    def __init__(self, seed: int, mutants: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+        self.mutator = Mutator(self.random, self.pool)
+        self.mutants, self.tally = mutants, Tally()
+        self.replaced = False
+        self.signed: dict[tuple[object, ...], object] = {}
+
+    def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
+        """Fire the mutants; go on with the message, or rarely with a mutant that was taken."""
+        self._check_vote(message)
+        try:
+            return super().deliver(phase, message, rest)
+        finally:
+            taken = self._fire(self.stages.pop())
+            # another opening is another vector to seal, which the simulator does not have
+            if taken and not isinstance(message, Opening) and self.random.random() < REPLACED_SHARE:
+                self.replaced = True
+                return self.random.choice(taken)  # noqa: B012 - the mutant takes the message's place, fault or not
+
+    def _fire(self, stage: Stage) -> list[Any]:
+        taken = []
+        for _ in range(self.mutants):
+            data, resigned = mutated(stage, stage.message, self.mutator)
+            if data != stage.message.to_bytes():
+                result = deliver(apart(stage), data, self.tally, resigned=resigned)
+                if result is not None:
+                    taken.append(result)
+        return taken
+
+    def chunk(self, phase: Any, member: str, index: int) -> None:
+        """Fire mutants of a chunk at the phase that is about to check it."""
+        spool = self.federation.spool
+        fire(phase, member, index, spool, self.mutator, self.tally, self.mutants, copied=self.replaced)
+
+    def campaign(self, messages: int) -> Tally:
+        """Run seeded scenarios until that many mutants were delivered."""
+        seed = self.random.randrange(1 << 30)
+        while self.tally.delivered < messages:
+            seed += 1
+            scenario, rounds = scenario_of(seed)
+            self.replaced = False
+            try:
+                outcomes = self.run(scenario, rounds)
+                for ending in outcomes:
+                    self._check(ending)
+                if len(outcomes) < rounds:
+                    self.tally.rounds["stopped at enrolment"] += 1
+            except Exception as error:  # noqa: BLE001 - the round itself fell over
+                place = place_of(error)
+                self.tally.violation(
+                    f"a round of seed {seed}: {place}: {error}", b"", key=f"a round: {place}"
+                )
+        return self.tally
+
+    def _check_vote(self, message: Any) -> None:
+        """Whoever signs an outcome of a context signs no other."""
+        if hasattr(message, "signature") and hasattr(message, "outcome"):
+            place = (type(message), message.context, message.member)
+            if self.signed.setdefault(place, message.outcome) != message.outcome:
+                self.tally.violation(
+                    f"{message.member} signed two outcomes of one context", message.to_bytes()
+                )
+
+    def _check(self, ending: Ending) -> None:
+        outcome = ending.outcome
+        self.tally.rounds[f"{outcome.phase.name}{' after a mutant' if self.replaced else ''}"] += 1
+        if not isinstance(outcome.phase, Ended):
+            self.tally.violation(f"a round ended {outcome.phase}", b"")
+        if outcome.total is None:
+            if not isinstance(outcome.fault, PeerFault):
+                self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
+            return
+        # a mutant of an upload may have cost its dealer its place: it is certified, evicted and not summed
+        summed = getattr(outcome.phase, "summed", outcome.survivors)
+        if not np.array_equal(outcome.total, ending.exact(summed)):
+            self.tally.violation(f"the sum over {summed} is not exact", b"")
+
+
+def mutated(stage: Stage, message: Message, mutator: Mutator) -> tuple[bytes, bool]:
+    """A mutant of a message for this stage, and whether a signature in it was made again."""
+    changed, data = mutator.message(message)
+    if changed is not None and mutator.random.random() < RESIGNED_SHARE:
+        resigned = stage.signers.resign(changed, stage.message)
+        if resigned is not None:
+            return encode(resigned), True
+    return data, False
+
+
+def largest(seed: int, top: int = rest.MAX_MESSAGE_BYTES - (1 << 12)) -> Tally:
+    """Every form at every kind of phase with each of its lists and byte strings as long as they may be, signed and not."""
+    recorder, tally, kept = Recorder(), Tally(), dict[str, Stage]()
+    for number in range(8):
+        scenario, rounds = scenario_of(seed + number)
+        recorder.run(scenario, rounds)
+        kept |= {stage.name: stage for stage in recorder.stages}
+        recorder.stages.clear()
+    for stage in kept.values():
+        for value in inflated(stage.message, top):
+            assert isinstance(value, Message)
+            deliver(stage, encode(value), tally, resigned=False)
+            resigned = stage.signers.resign(value, stage.message)
+            if isinstance(resigned, Message):
+                deliver(stage, encode(resigned), tally, resigned=True)
+    return tally

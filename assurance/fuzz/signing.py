@@ -1,0 +1,107 @@
+"""Who signed what in a simulated round, and how a cheat signs again what it has changed."""
+
+from dataclasses import replace
+from typing import Any
+
+from assurance.fuzz.mutator import parts
+from veilsum.protocol.codec import Headed, Many, Nested, Struct
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import Upload
+from veilsum.protocol.sealing import commitment_tree
+
+
+def signed(part: Struct) -> bool:
+    """Whether the struct carries a signature of its own."""
+    return any(name == "signature" for name, _ in part.codecs())
+
+
+def keys_in(owner: object) -> dict[str, SigningKey]:
+    """Every signing key that an object holds, by attribute or by id."""
+    found: dict[str, SigningKey] = {}
+    for name, held in vars(owner).items():
+        if isinstance(held, SigningKey):
+            found[name] = held
+        elif isinstance(held, dict):
+            found |= {str(who): key for who, key in held.items() if isinstance(key, SigningKey)}
+    return found
+
+
+class Signers:
+    """Knows every key of a simulation. Ed25519 is deterministic: whoever signs the same again has signed it."""
+
+    def __init__(self, owner: object) -> None:
+        self._owner = owner
+        self._makers: dict[type[Struct], SigningKey] = {}
+        self._genuine: dict[Struct, bool] = {}
+
+    def learn(self, message: Struct) -> None:
+        """Note who signs this form of message, and that what is in it is genuine."""
+        for part in parts(message):
+            if signed(part):
+                self.genuine(part)
+
+    def genuine(self, part: Struct) -> bool:
+        """Whether one of the keys has made the struct's signature."""
+        known = self._genuine.get(part)
+        if known is None:
+            known = any(self._made(key, part) == part for key in self._candidates(part))
+            if len(self._genuine) < 4096:
+                self._genuine[part] = known
+        return known
+
+    def resign(self, value: Headed, original: Headed) -> Headed | None:
+        """The changed message with every signature in it made again by its right party; None if nothing was signed."""
+        kept = set(parts(original))
+        remade = self._resigned(value, kept)
+        return remade if remade != value else None  # type: ignore[return-value]  # a Headed stays one
+
+    def _resigned(self, value: Struct, kept: set[Struct]) -> Struct:
+        if value in kept:
+            return value
+        changes: dict[str, Any] = {}
+        for name, codec in value.codecs():
+            held = getattr(value, name)
+            if isinstance(codec, Nested):
+                changes[name] = self._resigned(held, kept)
+            elif isinstance(codec, Many) and isinstance(codec.item, Nested):
+                changes[name] = tuple(self._resigned(item, kept) for item in held)
+        value = replace(value, **changes)  # type: ignore[type-var]  # every subclass is a dataclass
+        if isinstance(value, Upload):
+            return self._with_roots(value)
+        key = next(iter(self._candidates(value)), None) if signed(value) else None
+        return (key and self._made(key, value)) or value
+
+    def _with_roots(self, upload: Upload) -> Upload:
+        """A cheat's announcement is whole: its header signs the roots of what it carries."""
+        if not (upload.chunk_digests and upload.boxes):
+            return upload
+        roots: dict[str, Any] = {
+            "chunk_root": Tree.of(upload.chunk_digests).root,
+            "box_root": Tree.of(upload.boxes).root,
+            "commitment_root": commitment_tree(upload.secret_commitments, upload.share_rows).root,
+        }
+        header: Any = self._resigned(replace(upload.header, **roots), set())
+        return replace(upload, header=header)
+
+    def _candidates(self, part: Struct) -> list[SigningKey]:
+        keys = keys_in(self._owner)
+        own = keys.get(getattr(part, "member", ""))
+        if own is not None:
+            return [own]
+        if type(part) not in self._makers:
+            maker = next((key for key in keys.values() if self._made(key, part) == part), None)
+            if maker is None:
+                return list(keys.values())
+            self._makers[type(part)] = maker
+        return [self._makers[type(part)]]
+
+    @staticmethod
+    def _made(key: SigningKey, part: Struct) -> Struct | None:
+        values = {name: getattr(part, name) for name, _ in part.codecs() if name != "signature"}
+        try:
+            remade: Struct = type(part).make(key, **values)  # type: ignore[attr-defined]  # whatever is signed is made
+        except Misuse:  # what no encoder writes, no verifier gets to see
+            return None
+        return remade

@@ -1,0 +1,268 @@
+"""Rounds one after another on the same stores, while the processes that serve them are killed and started again."""
+
+import asyncio
+import itertools
+import os
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx
+
+from assurance.kill.coordinator import CHUNK_ELEMENTS
+from assurance.kill.game import Game
+from assurance.kill.games import GAMES, outcome
+from assurance.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
+from service.settings import Settings
+from service.storage.stores import blobs_of
+from tests.service.servers import CREDENTIALS, Servers, bucket_served
+from tests.service.serving import TOKEN
+from veilsum.protocol import rest, round_spec
+from veilsum.protocol.audit import START, AuditPage, follow
+
+NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "leases.", "audit.")
+"""Points of a process that begins, asks for work or notes who asked."""
+CLEAR_S = 40.0
+"""What a dead process was to delete, another deletes within this time."""
+LIVES = 2.0
+"""A process that is killed at any time lives for up to so many times of what a start takes."""
+EVERY_FEW_S = (3.0, 12.0)
+
+
+def replicas_on(stores: Mapping[str, Any], where: Path, count: int) -> list[Replica]:
+    """Processes still to be started on the same stores, each with a folder of its own."""
+    values = {
+        "operator_token": TOKEN,
+        "resume_grace_s": 0.0,
+        "coordinator_key": "5e" * 32,
+        # The load of a whole consortium comes from one address here.
+        "address_requests_per_s": 1e6,
+        "caller_requests_per_s": 1e6,
+        **stores,
+    }
+    found = [
+        Replica({**values, "data_dir": where / str(number)}, CREDENTIALS, where / "points")
+        for number in range(count)
+    ]
+    for replica in found:
+        replica.values["data_dir"].mkdir(exist_ok=True)
+    return found
+
+
+@dataclass
+class Campaign:
+    """Rounds one after another on the same stores, while processes are killed.
+
+    Attributes:
+        plays: the games, in turn.
+        faults: what went against the promises.
+        expected: what came out of the first game of each kind.
+        start_s: from a process's start to its first answer, when nobody is killed.
+        gaps_s: from a kill until a request was acknowledged, by whichever process, and no other kill between them.
+    """
+
+    replicas: list[Replica]
+    games: int = 0
+    faults: list[str] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+    start_s: float = 0.0
+    plays: tuple[type[Game], ...] = GAMES
+    expected: dict[str, str] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Members, httpx.AsyncClient]]:
+        waiting = len(fleet.deaths_s)
+
+        def answered(now_s: float) -> None:
+            nonlocal waiting
+            self.start_s = self.start_s or now_s - begun
+            if waiting < len(fleet.deaths_s):
+                waiting = len(fleet.deaths_s)
+                self.gaps_s.append(now_s - fleet.deaths_s[-1])
+
+        begun, members = time.monotonic(), Members(fleet.replicas, on_answer=answered)
+        async with (
+            fleet.kept(),
+            httpx.AsyncClient(transport=members, base_url="http://coordinator", timeout=60.0) as client,
+        ):
+            yield members, client
+
+    async def run(self, fates: Fates, enough: "Enough", title: str) -> dict[str, Any]:
+        """Games until it is enough.
+
+        Returns:
+            What `killed` counts by label, and how long it took to go on.
+        """
+        begun, first = time.monotonic(), len(self.gaps_s)
+        fleet = Fleet(self.replicas, fates, fates.killed)
+        games = calm = answers = 0
+        while not enough(games, fleet, calm):
+            async with self._playing(fleet) as (members, client):
+                calm_before = calm
+                # After a calm one with new processes: those of before may all have died at what was due.
+                while (calm == calm_before or not enough.calm) and not enough(games, fleet, calm):
+                    games, before = games + 1, fleet.killed.total()
+                    await self._game(fleet, members, client)
+                    killed = fleet.killed.total() - before
+                    calm = 0 if killed else calm + 1
+                    sys.stderr.write(
+                        f"{title}: game {games}, {killed} kills, {fleet.killed.total()} so far\n"
+                    )
+                answers += members.answers
+        self.faults += fleet.faults
+        gaps = self.gaps_s[first:]
+        labels = {label: count for label, count in sorted(fleet.killed.items()) if label != Fleet.RANDOM}
+        return {
+            "rounds": games,
+            "killed": fleet.killed.total(),
+            "killed_at_any_time": fleet.killed[Fleet.RANDOM],
+            "killed_by_label": labels,
+            "acknowledged_requests": answers,
+            "until_the_next_acknowledged_request_s": _spread(gaps),
+            "until_work_goes_on_s": _spread(list(_pauses(self.replicas[0].log, fleet.deaths_s))),
+            "seconds": round(time.monotonic() - begun, 1),
+        }
+
+    async def _game(self, fleet: Fleet, members: Members, client: httpx.AsyncClient) -> None:
+        self.games += 1
+        game = self.plays[(self.games - 1) % len(self.plays)](self.games, fleet, members, client)
+        kind = type(game).__name__
+        try:
+            found = outcome(await game.play())
+        except (AssertionError, TimeoutError) as error:
+            self.faults.append(f"game {self.games}, {kind}: {error!r}")
+            return
+        if found != self.expected.setdefault(kind, found):
+            self.faults.append(f"game {self.games}, {kind}: another head")
+        if game.lost:
+            self.faults.append(f"game {self.games}: {', '.join(sorted(game.lost))} lost")
+
+    async def end(self) -> None:
+        """Nothing is left of any round, and the audit log's chain holds."""
+        fleet = Fleet(self.replicas, Doom)
+        async with self._playing(fleet) as (_, client):
+            blobs, end = blobs_of(Settings(**self.replicas[0].values)), time.monotonic() + CLEAR_S
+            while left := [f"{each}/{name}" for each in ("uploads", "sums") for name in blobs.names(each)]:
+                if time.monotonic() > end:
+                    self.faults.append(f"{', '.join(left)} left")
+                    break
+                await client.get(rest.HEALTH)
+                await asyncio.sleep(0.2)
+            reached, head = START, None
+            while head is None or reached.number < head.end.number:
+                answer = await client.get(rest.AUDIT, params={"after": reached.number})
+                page = AuditPage.model_validate_json(answer.content)
+                reached, head = follow(page.entries, reached), page.head
+            if reached != head.end:
+                self.faults.append("the audit log's chain is broken")
+
+
+def _pauses(log: Path, deaths_s: list[float]) -> Iterator[float]:
+    """From each kill to the next durable point of a round's work, by whichever process, where there was no other kill between them."""
+    worked = [
+        float(at_s)
+        for at_s, _, label in (line.split(" ", 2) for line in log.read_text("ascii").splitlines())
+        if not any(name in label for name in NO_WORK)
+    ]
+    for died_s, next_s in itertools.pairwise((*sorted(deaths_s), float("inf"))):
+        place = bisect_right(worked, died_s)
+        if place < len(worked) and worked[place] < next_s:
+            yield worked[place] - died_s
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    if len(values) < 2:
+        return {}
+    shown = {"median": median(values), "99_in_100": quantiles(values, n=100)[98], "most": max(values)}
+    return {name: round(value, 3) for name, value in shown.items()}
+
+
+class Enough:
+    """When a campaign may end.
+
+    Attributes:
+        calm: after so many games in a row in which nobody died, each with new processes.
+        kills: after so many, and
+        rounds: after so many.
+        by_s: at this time of the monotonic clock in any case.
+    """
+
+    def __init__(self, *, calm: int = 0, kills: int = 0, rounds: int = 0, by_s: float = float("inf")) -> None:
+        self.calm, self.kills, self.rounds, self.by_s = calm, kills, rounds, by_s
+
+    def __call__(self, games: int, fleet: Fleet, calm: int) -> bool:
+        if time.monotonic() > self.by_s:
+            return True
+        return calm >= self.calm and fleet.killed.total() >= self.kills and games >= self.rounds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of it.
+
+    Attributes:
+        times: at each label.
+        random: kills at any time.
+        rounds: of three replicas, one of which is killed every few seconds.
+        limit_s: of each part of a pair.
+        plays: the games, in turn.
+    """
+
+    times: int = 25
+    random: int = 1000
+    rounds: int = 200
+    limit_s: float = float("inf")
+    plays: tuple[type[Game], ...] = GAMES
+
+    def end_s(self) -> float:
+        """Of a part that begins now."""
+        return time.monotonic() + self.limit_s
+
+
+async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None) -> dict[str, Any]:
+    """Every campaign on a pair of stores, in the order of what each finds most easily."""
+    found: dict[str, Any] = {}
+    stores = await servers.settings(folder) if servers is not None else {}
+    campaign = Campaign(replicas_on(stores, folder, 1 if servers is None else 2), plays=plan.plays)
+    turn = len(plan.plays)
+    found["nobody_killed"] = await campaign.run(Fates(), Enough(rounds=turn), pair)
+    by_label = Fates(times=plan.times)
+    found["each_point"] = await campaign.run(
+        by_label, Enough(calm=2 * turn, by_s=plan.end_s()), f"{pair}, points"
+    )
+    any_time = Fates(among_s=(0.0, LIVES * campaign.start_s), recovered=lambda: len(campaign.gaps_s))
+    found["any_time"] = await campaign.run(
+        any_time, Enough(kills=plan.random, by_s=plan.end_s()), f"{pair}, any time"
+    )
+    if servers is not None:
+        campaign.replicas.append(replicas_on(stores, folder, 3)[2])
+        few = Fates(among_s=EVERY_FEW_S)
+        found["three_replicas"] = await campaign.run(
+            few, Enough(rounds=plan.rounds, by_s=plan.end_s()), f"{pair}, three"
+        )
+    await campaign.end()
+    found["rounds"], found["faults"] = campaign.games, campaign.faults
+    return found
+
+
+def on_pair(pair: str, plan: Plan) -> dict[str, Any]:
+    """Every campaign on a pair of stores that are made for it."""
+    os.environ.update(CREDENTIALS)
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS  # tests put it back
+    warm_up()
+    with tempfile.TemporaryDirectory() as folder:
+        if pair == "embedded":
+            return asyncio.run(campaigns(pair, plan, Path(folder), None))
+        with bucket_served() as endpoint:
+            servers = Servers(endpoint)
+            try:
+                return asyncio.run(campaigns(pair, plan, Path(folder), servers))
+            finally:
+                asyncio.run(servers.drop())

@@ -1,0 +1,156 @@
+"""A coordinator process that dies by SIGKILL at labelled points: just before or just after what it makes durable, and between the steps of a file's writing.
+
+The points are put around the two storage interfaces and the journal here; the product knows nothing of them.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiosqlite  # noqa: F401 - here, before processes are forked, and not in each of them
+import alembic.command  # noqa: F401
+import uvicorn
+import uvicorn.lifespan.on
+import uvicorn.loops.auto
+import uvicorn.protocols.http.auto
+import uvicorn.protocols.websockets.auto
+
+from service.app import create_app
+from service.events import Event
+from service.journal import Journal
+from service.settings import Settings
+from service.storage.blobs import FileBlobs
+from service.storage.database import Database
+from service.storage.dialects import Postgres, Sqlite
+from service.storage.objects import ObjectBlobs
+from veilsum.protocol import round_spec
+from veilsum.protocol.messages import parse
+
+create_app()  # and so with what is made once
+
+CHUNK_ELEMENTS = 8
+"""So that small vectors have several chunks."""
+EVEN = 0.5
+"""The chance to die at a point that is due."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Where a process dies by itself.
+
+    Attributes:
+        spared: labels at which it does not; None for all.
+        seed: of the coin that it tosses at each other one.
+    """
+
+    spared: frozenset[str] | None = None
+    seed: int = 0
+
+
+class Points:
+    """Notes the points that are passed, and dies at one.
+
+    Args:
+        log: gets a line for each: seconds of the machine's monotonic clock, process, label. Several processes may share it.
+    """
+
+    def __init__(self, log: Path, fate: Fate) -> None:
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._spared, self._coin = fate.spared, random.Random(fate.seed)
+        self._lock = threading.Lock()
+
+    def passed(self, label: str) -> None:
+        with self._lock:
+            os.write(self._log, f"{time.monotonic():.6f} {os.getpid()} {label}\n".encode())
+            if self._spared is not None and label not in self._spared and self._coin.random() < EVEN:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, form: type[Any], name: str, label_of: Callable[..., str]) -> None:
+        """A point before and one after a call."""
+        true: Callable[..., Any] = getattr(form, name)
+
+        def call(self_: Any, *arguments: Any, **named: Any) -> Any:
+            label = label_of(self_, *arguments)
+            self.passed(f"before {label}")
+            result = true(self_, *arguments, **named)
+            self.passed(f"after {label}")
+            return result
+
+        setattr(form, name, call)
+
+    def around_awaited(self, form: type[Any], name: str, labels_of: Callable[..., Iterable[str]]) -> None:
+        """The same of a coroutine; a point for each label."""
+        true: Callable[..., Any] = getattr(form, name)
+
+        async def call(self_: Any, *arguments: Any) -> Any:
+            labels = tuple(labels_of(*arguments))
+            for label in labels:
+                self.passed(f"before {label}")
+            result = await true(self_, *arguments)
+            for label in labels:
+                self.passed(f"after {label}")
+            return result
+
+        setattr(form, name, call)
+
+    def around_commits(self, form: type[Any]) -> None:
+        """A point before each commit, and one after it, by the name of who commits."""
+        true = form.transaction
+
+        @asynccontextmanager
+        async def transaction(database: Any, *at_least_s: float) -> AsyncIterator[Any]:
+            label = _committing()
+            async with true(database, *at_least_s) as connection:
+                yield connection
+                self.passed(f"before commit of {label}")
+            self.passed(f"after commit of {label}")
+
+        form.transaction = transaction
+
+
+def _committing() -> str:
+    """The function of the product that opened the transaction."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not frame.f_globals["__name__"].startswith("service."):
+        frame = frame.f_back
+    return f"{frame.f_globals['__name__'].removeprefix('service.')}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
+
+
+def _kinds(following: Iterable[Event]) -> list[str]:
+    """What the journal is to store."""
+    return sorted({f"append of {_kind(event)}" for event in following})
+
+
+def _kind(event: Event) -> str:
+    return type(parse(event.body)).__name__ if event.kind == "message" else event.kind
+
+
+def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: Path, fate: Fate) -> None:
+    """Serve until killed, and say nothing."""
+    silence = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(silence, descriptor)
+    os.environ.update(environment)
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
+    points = Points(log, fate)
+    for form in (FileBlobs, ObjectBlobs):
+        for name in ("put", "delete"):
+            points.around(form, name, lambda _, blob, *data, name=name: f"{name} of {blob.partition('/')[0]}")
+    points.around(
+        Path, "replace", lambda _, path: f"rename in {path.parent.name if 'key' in path.name else 'blobs'}"
+    )
+    points.around_awaited(Journal, "append", _kinds)
+    points.around_awaited(Database, "_migrated", lambda *_: ["migration"])
+    for database in (Sqlite, Postgres):
+        points.around_awaited(database, "forget", lambda *_: ["forgetting"])
+        points.around_commits(database)
+    app = create_app(Settings(**values))
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical")

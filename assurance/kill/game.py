@@ -1,0 +1,108 @@
+"""One federation of four, from its roster to a head, through whatever happens to the coordinator's processes."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from assurance.kill.harness import WHO, Fleet, Members
+from tests.service.driver import Party
+from tests.service.serving import Clock, Server
+from veilsum.protocol.identity import SigningKey
+
+WITHIN_S = 300.0
+"""A game's longest time, kills and all."""
+
+
+class Patient(Server):
+    """Of coordinators whose clock nobody sets, and whose objects are elsewhere."""
+
+    async def pass_time(self, view: Mapping[str, Any]) -> None:
+        waiting = {"after": view["version"], "wait_s": 1.0}
+        await self.client.get(f"/v1/rounds/{view['round']}", params=waiting)
+
+    def signing(self, who: str = "", key: SigningKey | None = None) -> httpx.AsyncClient:
+        del key  # each request is signed when it is sent
+        transport = self.client._transport
+        return httpx.AsyncClient(transport=transport, base_url=self.client.base_url, headers={WHO: who})
+
+
+@dataclass
+class Game:
+    """Plays it to its end.
+
+    Attributes:
+        number: another federation each time; the same records.
+        lost: acknowledged chunks that were gone after a kill.
+    """
+
+    number: int
+    fleet: Fleet
+    members: Members
+    client: httpx.AsyncClient
+    lost: set[str] = field(default_factory=set)
+
+    async def play(self) -> tuple[bytes, ...]:
+        """The files that must come out alike.
+
+        Raises:
+            AssertionError: it does not come to an end, or not to a sum of everybody.
+        """
+        party = Party(
+            tuple(f"m-{index}" for index in range(4)),
+            dim=3,
+            classes=2,
+            seed=self.number,
+            admin_seed=self.admin_seed,
+        )
+        server = Patient(Path(), None, self.client, Clock())
+        await party.begin(server)
+        return await self._summed(party, server, await self.opened(party, server))
+
+    async def _summed(self, party: Party, server: Server, round_id: str) -> tuple[bytes, ...]:
+        deaths = len(self.fleet.deaths_s)
+        end = time.monotonic() + WITHIN_S
+        view = await server.view(round_id)
+        while not view["ended"]:
+            assert time.monotonic() < end, view
+            moved = await asyncio.gather(*(party.serve(server, round_id, member) for member in party.ids))
+            if deaths < len(self.fleet.deaths_s):
+                deaths = len(self.fleet.deaths_s)
+                await self._look(server, round_id)
+            wait = {} if any(moved) else {"after": view["version"], "wait_s": 1.0}
+            view = (await self.client.get(f"/v1/rounds/{round_id}", params=wait)).json()
+        assert view["state"] == "done", view
+        assert set(view["survivors"]) == set(party.ids), view
+        return await self.files(round_id)
+
+    async def files(self, round_id: str) -> tuple[bytes, ...]:
+        """The head and the sum of a round that is done."""
+        results = [
+            await self.client.get(f"/v1/rounds/{round_id}/result/{name}") for name in ("weights", "sums")
+        ]
+        assert all(result.status_code == 200 for result in results), [each.text for each in results]
+        return tuple(result.content for result in results)
+
+    async def _look(self, server: Server, round_id: str) -> None:
+        """Whether what was acknowledged is still there; nobody is asked once the sum is known."""
+        gone = await self.members.lost(self.client, round_id)
+        if gone and (await server.view(round_id))["state"] == "collecting":
+            self.lost.update(gone)
+
+    @property
+    def admin_seed(self) -> bytes:
+        return hashlib.sha256(f"game {self.number}".encode()).digest()
+
+    async def opened(self, party: Party, server: Server, **request: Any) -> str:
+        """The id of a round that was opened now, or before a kill."""
+        answer = await party.try_round(server, **request)
+        if answer.status_code == 409:  # opened before, and the answer got lost
+            found = (await self.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
+            return str(found[-1])
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["round"])

@@ -1,0 +1,175 @@
+"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, chains, combinations."""
+
+import asyncio
+import hashlib
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from assurance.kill.game import WITHIN_S, Game, Patient
+from tests.protocol.forging import again
+from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
+from tests.service.serving import OCTETS, Clock, Server
+from tests.support.simulator import After, SeededRandom
+from veilsum.protocol import rest
+from veilsum.protocol.messages import Message, Refusal, Upload, Vote
+from veilsum.protocol.shamir import share_secrets
+
+SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 1, "answer": 1}}
+LIFETIME_S = 4.0
+"""Of a round that is lost: its latest end comes soon."""
+NOISY: dict[str, Any] = {
+    "noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
+}
+
+
+class Longer(Game):
+    """What further games share."""
+
+    def party(self) -> Party:
+        return Party(SIX, seed=self.number, admin_seed=self.admin_seed)
+
+    async def play(self) -> tuple[bytes, ...]:
+        async with asyncio.timeout(WITHIN_S):
+            return await self.go(Patient(Path(), None, self.client, Clock()))
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        """As `play`, on a coordinator that may be killed."""
+        raise NotImplementedError
+
+    async def post(self, path: str, *settled: int, **body: Any) -> Any:
+        """An answer of success, or one that says it was done before the kill."""
+        answer = await self.client.post(path, json=body)
+        assert answer.status_code < 300 or answer.status_code in settled, answer.text
+        return answer.json()
+
+    async def done(self, party: Party, server: Server) -> str:
+        """The next round of the run, of everybody."""
+        round_id = await self.opened(party, server)
+        view = await party.play(server, round_id, within_s=WITHIN_S)
+        assert view["state"] == "done", view
+        return round_id
+
+
+class Ends(Longer):
+    """Extended and cancelled, VOID; LOST and closed by the admin; and a sum in the end."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        await party.begin(server)
+        round_id = await self.opened(party, server)
+        view = await server.view(round_id)
+        await self.post(rest.EXTEND.format(round_id=round_id), deadline_s=view["deadline_s"] + 60)
+        for member in party.ids:
+            party.seal(member, await server.opening(round_id, member))
+        await self.post(rest.CANCEL.format(round_id=round_id), 409, reason="another one")
+        view = await party.play(server, round_id, within_s=WITHIN_S)
+        assert view["state"] == "voided", view
+        long, party.question = (party.study, party.content), SHORT
+        await party.publish_study(server, name="short")
+        await party.next_period(server)
+        await self._lost(party, server)
+        party.study, party.content = long
+        await party.next_period(server)
+        return await self.files(await self.done(party, server))
+
+    async def _lost(self, party: Party, server: Server) -> None:
+        party.drop = dict.fromkeys(SIX[3:], After.RECEIPT)
+        round_id = await self.opened(party, server, lifetime_s=LIFETIME_S)
+        view = await party.play(server, round_id, within_s=WITHIN_S)
+        assert view["state"] == "erasing", view
+        view = await party.lose(server, round_id)
+        assert view["state"] == "lost", view
+        party.drop = {}
+        for member in SIX[3:]:
+            await party.serve(server, round_id, member)
+
+
+class Liars(Longer):
+    """A dealer that is evicted, a member that signs two uploads, and a decryptor that refuses to sign."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+        places = {member: place for place, member in enumerate(SIX)}
+        party.tamper = partial(self._refusing, party)
+        party.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+        await party.begin(server)
+        round_id = await self.opened(party, server)
+        await party.serve(server, round_id, "m-1")
+        upload = Upload.from_bytes(party.upload_of("m-1"))
+        second = again(upload.header, party.keys["m-1"], salt=bytes(32))
+        body = replace(upload, header=second).to_bytes()
+        where = f"/v1/rounds/{round_id}/uploads/m-1"
+        refused = await self.client.put(where, content=body, headers=OCTETS)
+        assert refused.json()["cause"] == "upload-conflict", refused.text
+        view = await party.play(server, round_id, within_s=WITHIN_S)
+        assert view["state"] == "done", view
+        assert view["evicted"] == ["m-3"], view
+        return await self.files(round_id)
+
+    def _refusing(self, party: Party, member: str, message: Message) -> Message:
+        """What a member answers; of m-2, a refusal in its vote's place."""
+        if member != "m-2" or not isinstance(message, Vote):
+            return message
+        key = party.keys[member]
+        return Refusal.make(key, context=message.context, member=member, cause="survivors-invalid")
+
+
+class Counts(Longer):
+    """A run that withholds rare classes, then another, so that the first one's disclosure is deleted."""
+
+    def party(self) -> Party:
+        question = {**WITHHOLDING, "members_min": 5}
+        return Party(
+            SIX, classes=5, hold=HOLD, question=question, seed=self.number, admin_seed=self.admin_seed
+        )
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        await party.begin(server)
+        await self._run(party, server)
+        await party.next_period(server)
+        return await self.files(await self._run(party, server))
+
+    async def _run(self, party: Party, server: Server) -> str:
+        await party.recount(server, await self.done(party, server))
+        return await self.done(party, server)
+
+
+class Chain(Longer):
+    """A noisy run of two steps, of which the second rests on what the first has summed."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = Party(SIX, question=NOISY, seed=self.number, admin_seed=self.admin_seed)
+        await party.begin(server)
+        await self.done(party, server)
+        await party.check_result(server, await self.done(party, server))
+        return ()  # noise is fresh each time
+
+
+class Periods(Longer):
+    """Two runs, both combined; a token made and revoked, a look at readiness."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        party = self.party()
+        await party.begin(server)
+        first = await self.done(party, server)
+        await party.next_period(server)
+        second = await self.done(party, server)
+        path = rest.COMBINATIONS.format(federation=party.federation)
+        combined = await self.post(path, rounds=[first, second])
+        weights = await self.client.get(rest.COMBINED_WEIGHTS.format(combination=combined["combination"]))
+        token = await self.post(rest.TOKENS, name="reader", scopes=["rounds"])
+        await self.post(rest.REVOKE.format(token=token["token"]))
+        await self.client.get(rest.READY)
+        return weights.content, *await self.files(first), *await self.files(second)
+
+
+GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods)
+
+
+def outcome(files: tuple[bytes, ...]) -> str:
+    """What must come out, whoever dies; short, for a report."""
+    return hashlib.sha256(b"".join(hashlib.sha256(each).digest() for each in files)).hexdigest()

@@ -1,0 +1,96 @@
+"""Where the service makes something durable, as its source has it, and what of it no game reaches."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from service import sent
+from veilsum.protocol.messages import Lost, Upload
+
+SERVICE = Path(__file__).parents[2] / "service"
+FILES: dict[str, tuple[str, ...]] = {
+    "combining.combine": ("put of combined",),
+    "coordinator.Coordinator._forget": ("delete of results",),
+    "documents.Documents.clear": ("delete of results",),
+    "documents.Documents.put": ("put of transcripts", "put of results"),
+    "rounds.Round._clear_up": ("delete of uploads",),
+    "rounds.Round.store_chunk": ("put of uploads",),
+    "summing.Summing._replace": ("put of sums", "delete of sums"),
+    "summing.Summing.begin_again": ("delete of sums",),
+    "summing.Summing.forget": ("delete of sums",),
+    "telemetry.readiness.checks_of.blobs": ("put of readiness", "delete of readiness"),
+}
+"""Who writes and deletes files, and the labels of those."""
+EXCEPTIONS = {
+    "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
+}
+"""Labels that no game reaches, and why that is borne."""
+ON_SERVERS = {f"commit of storage.leases.Leases.{name}" for name in ("_renew", "_take", "held")}
+"""Labels that only processes with a common database reach."""
+
+
+def commits() -> set[str]:
+    """A label for each function that opens a transaction."""
+    return {f"commit of {name}" for name in _functions(lambda call: _called(call) == "transaction")}
+
+
+def writers() -> set[str]:
+    """Functions that put or delete files."""
+    return set(_functions(_writes))
+
+
+def appends() -> set[str]:
+    """A label for each kind of event, and of message, in a round's journal."""
+    kinds = {
+        str(call.args[1].value)
+        for _, tree in _modules()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and _called(call) == "Event"
+        if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+    }
+    messages = {form.__name__ for form in (*sent.ANSWERS, Upload, Lost)}
+    return {f"append of {kind}" for kind in (kinds - {"message"}) | messages}
+
+
+def reachable() -> set[str]:
+    """Every label that a game has to reach."""
+    files = {label for labels in FILES.values() for label in labels}
+    return (commits() | files | appends()) - set(EXCEPTIONS)
+
+
+def _modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SERVICE.rglob("*.py")):
+        if "migrations" not in path.parts:
+            name = ".".join(path.relative_to(SERVICE).with_suffix("").parts)
+            yield name, ast.parse(path.read_text("utf-8"))
+
+
+def _functions(chosen: Callable[[ast.Call], bool]) -> Iterator[str]:
+    def visit(node: ast.AST, names: tuple[str, ...]) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from visit(child, (*names, child.name))
+                continue
+            if isinstance(child, ast.Call) and chosen(child):
+                yield ".".join(names)
+            yield from visit(child, names)
+
+    for module, tree in _modules():
+        for name in visit(tree, ()):
+            yield f"{module}.{name}"
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _writes(call: ast.Call) -> bool:
+    """Called on `blobs`, or given to a thread."""
+    return any(
+        isinstance(each, ast.Attribute)
+        and each.attr in {"put", "delete"}
+        and isinstance(each.value, ast.Attribute | ast.Name)
+        and (each.value.attr if isinstance(each.value, ast.Attribute) else each.value.id).lstrip("_")
+        == "blobs"
+        for each in (call.func, *call.args)
+    )

@@ -1,0 +1,46 @@
+"""Kill coordinators at every durable point, many times, and at any time: `python -m assurance.kill.run`.
+
+The same head must come out of every round bit for bit, and nothing acknowledged be lost. Rounds follow one another in the same stores: a
+process on SQLite and files, two on PostgreSQL and S3, then three. Whoever dies is started again at once, as a supervisor would.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from assurance.kill.campaign import Plan, on_pair
+
+PAIRS = ("embedded", "servers")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=25, help="kills at each point")
+    parser.add_argument("--random", type=int, default=1000, help="kills at any time")
+    parser.add_argument("--rounds", type=int, default=200, help="of three replicas")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="for each part")
+    parser.add_argument("--pair", choices=PAIRS, action="append")
+    parser.add_argument("--output", type=Path)
+    chosen = parser.parse_args()
+    plan = Plan(chosen.times, chosen.random, chosen.rounds, chosen.limit_s)
+    begun, pairs = time.monotonic(), chosen.pair or PAIRS
+    with ProcessPoolExecutor(len(pairs)) as pool:
+        found: dict[str, Any] = dict(
+            zip(pairs, pool.map(on_pair, pairs, itertools.repeat(plan)), strict=True)
+        )
+    found["minutes"] = round((time.monotonic() - begun) / 60, 1)
+    text = json.dumps(found, indent=2)
+    print(text)  # noqa: T201
+    if chosen.output:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    if any(found[pair]["faults"] for pair in pairs):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,404 @@
+"""A coordinator that does as it likes, with `a` colluders, against honest members, over attempts, rounds and cohorts."""
+
+from collections.abc import Iterable
+from functools import cache
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from assurance.machines.cast import PLACES, SHAPES, STUDIES, Place, Shape, cast, fork
+from assurance.machines.tally import TALLY
+from assurance.machines.world import LIFE_S, Scene, World
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.member import Checked, Closed, Opened, Ready, Uploaded
+from veilsum.protocol.messages import (
+    Deliveries,
+    Erasure,
+    ErasureRequest,
+    Evictions,
+    Holder,
+    Lost,
+    Proof,
+    Upload,
+    VoidRequest,
+    void_hash,
+)
+
+WHO = st.integers(0, 11)
+"""A member; from half on, all of them."""
+WHICH = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3))
+"""An attempt, a chain or a document: 0 is the newest."""
+MOSTLY_ALL = st.sampled_from((11, 11, 11, 0, 1, 2, 3, 4))
+NEARLY_ALWAYS_ALL = st.sampled_from((*[11] * 9, 0, 1))
+ALL = (1 << 8) - 1
+SUBSET = st.sampled_from(
+    (*[ALL] * 8, *(ALL ^ 1 << one for one in range(7)), *(ALL ^ 5 << one for one in range(5)), 3)
+)
+"""Members, a bit each: mostly all, or all but one or two."""
+OPENED = precondition(lambda self: self.world.scenes)
+TWO_OPEN, SUMMED, COUNTED, REPEATED = 6, 7, 8, 9
+"""Beginnings: after so many steps of a round, and four more."""
+LATER = (SUMMED, COUNTED, COUNTED, REPEATED, REPEATED)
+SCENES_MAX = 8
+REASONS = ("survivors-too-few", "cancelled")
+
+
+@cache
+def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
+    """What has gone without malice before: nothing, an upload each, their receipts, their votes, a round, a second opening.
+
+    And last: two cohorts of one study and period open at once, and nobody has uploaded yet; or the plain study's sum is certified;
+    or an indicator is; or a sum that is being repeated under another extractor. `kind` is how the colluders' first uploads are dealt.
+    """
+    world = World(shape, liars, kind)
+    if stage == TWO_OPEN:
+        for place in PLACES[:2]:
+            cohort = world.form(place)
+            assert cohort is not None
+            scene = world.open(cohort, ())
+            for liar in sorted(liars):
+                world.scheme(liar, scene, world.kind)
+            for member in world.honest:
+                world.tell(member, cohort, scene.attempt.opening)
+        return world
+    withholding = PLACES[4].study in cast(shape).studies
+    begin(world, PLACES[4 if stage == COUNTED and withholding else 0])
+    for _ in range(4 if stage in {*LATER} else stage):
+        go_on(world, world.honest, ALL)
+    for member in world.honest:
+        world.recount(member, 0)
+    if stage == REPEATED and world.sets:
+        cohort = world.repeat(next(iter(world.sets)), "another extractor")
+        if cohort is not None:
+            enter(world, world.open(cohort, world.chains[-1]))
+    return world
+
+
+def begin(world: World, place: Place) -> None:
+    """Form a cohort, and open its first attempt."""
+    cohort = world.form(place)
+    assert cohort is not None
+    enter(world, world.open(cohort, world.chains[-1]))
+
+
+def enter(world: World, scene: Scene) -> None:
+    """Have the colluders upload."""
+    for liar in sorted(world.ghost.liars):
+        if liar not in scene.uploads:
+            world.scheme(liar, scene, world.kind)
+
+
+def go_on(world: World, members: Iterable[str], subset: int, which: int = 0, patience: bool = True) -> None:  # noqa: FBT001, FBT002 - drawn
+    """Ask of members what is next in one of the attempts, as an honest coordinator would."""
+    if not world.scenes:
+        return
+    scene = world.scenes[-1 - which % len(world.scenes)]
+    if any(world.closes(each) for each in scene.documents):
+        scene = world.open(scene.cohort, world.chains[-1])
+        enter(world, scene)
+    for member in members:
+        _serve(world, scene, member, subset, patience=patience)
+
+
+def _serve(world: World, scene: Scene, member: str, subset: int, *, patience: bool = True) -> None:
+    """Ask one member."""
+    if scene.cohort not in world.disks[member].stored:
+        return
+    phase = world.disks[member].phase(scene.cohort)
+    if isinstance(phase, Ready | Closed):
+        world.recount(member, scene.cohort)
+        world.tell(member, scene.cohort, scene.attempt.opening)
+        world.upload(member, scene.cohort)
+    elif isinstance(phase, Opened) and patience:
+        world.upload(member, scene.cohort)
+    elif isinstance(phase, Opened | Uploaded) and member in scene.attempt.decryptor_place:
+        world.tell(member, scene.cohort, deliveries(scene, member, ALL, 0))
+    elif isinstance(phase, Checked):
+        world.tell(member, scene.cohort, world.propose(scene, chosen(scene, subset, 0)))
+    else:
+        for outcome in scene.outcomes:
+            made = world.certificate(scene, outcome)
+            if world.closes(made):
+                world.close(scene, made)
+                world.tell(member, scene.cohort, made)
+
+
+class Hostile(RuleBasedStateMachine):
+    """Every rule is something that the coordinator, a colluder, the admin, a clock or a crash does."""
+
+    @initialize(
+        shape=st.sampled_from(SHAPES),
+        stage=st.sampled_from((*range(TWO_OPEN), TWO_OPEN, TWO_OPEN, *LATER)),
+        first=st.booleans(),
+        kind=st.sampled_from((0, 0, 1, 2)),
+    )
+    def begin(self, shape: Shape, stage: int, first: bool, kind: int) -> None:  # noqa: FBT001 - drawn
+        ids = cast(shape).ids
+        liars = ids[: shape.colluders] if first else ids[-shape.colluders :]
+        self.world: World = fork(prologue(shape, frozenset(liars), stage, kind))
+
+    def _some(self, who: int) -> tuple[str, ...]:
+        honest = self.world.honest
+        return (honest[who],) if who < len(honest) else honest
+
+    def _scene(self, which: int) -> Scene:
+        return self.world.scenes[-1 - which % len(self.world.scenes)]
+
+    @invariant()
+    def count(self) -> None:
+        """A step was made."""
+        TALLY.steps += 1
+
+    def _cohort(self, number: int) -> int:
+        return number % max(1, len(self.world.cohorts))
+
+    @rule(place=st.sampled_from((*PLACES[:-1], *PLACES)), without=st.integers(0, 11))
+    def form(self, place: Place, without: int) -> None:
+        """Form a cohort of any study and period, perhaps without somebody, and open its run."""
+        world = self.world
+        cohort = world.form(place, self._some(without)[0] if without < len(world.honest) else "")
+        if cohort is not None and len(world.scenes) < SCENES_MAX:
+            enter(world, world.open(cohort, world.chains[-1]))
+
+    @rule(which=WHICH, study=st.sampled_from(("", "", "", *STUDIES)), twist=st.sampled_from((0, 0, 0, 1)))
+    def repeat(self, which: int, study: str, twist: int) -> None:
+        """Form a cohort that repeats a certified attempt, in its own study or another."""
+        world = self.world
+        if not world.sets:
+            return
+        context = list(world.sets)[-1 - which % len(world.sets)]
+        own = next(
+            each.study for each in world.cohorts if each.manifest == world.ghost.attempts[context].manifest
+        )
+        cohort = world.repeat(context, study or own, twist)
+        if cohort is not None and len(world.scenes) < SCENES_MAX:
+            enter(world, world.open(cohort, world.chains[-1]))
+
+    @rule(
+        cohort=st.integers(0, 5),
+        which=WHICH,
+        step=st.sampled_from((0, 0, 0, 1, 2)),
+        rests=st.sampled_from((0, 0, 0, 1, 2, 3)),
+    )
+    def open(self, cohort: int, which: int, step: int, rests: int) -> None:
+        """Open another attempt, after any history that it can show, at any step, resting on any indicator."""
+        world = self.world
+        if world.cohorts and len(world.scenes) < SCENES_MAX:
+            chain = world.chains[-1 - which % len(world.chains)]
+            enter(world, world.open(self._cohort(cohort), chain, step, rests))
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, silent=st.integers(0, 7))
+    def enter(self, who: int, which: int, silent: int) -> None:
+        """Show an opening; members upload, or wait."""
+        world, scene = self.world, self._scene(which)
+        for member in self._some(who):
+            world.tell(member, scene.cohort, scene.attempt.opening)
+            if silent:
+                world.upload(member, scene.cohort)
+
+    @OPENED
+    @rule(who=MOSTLY_ALL, which=WHICH, subset=SUBSET, patience=st.sampled_from((True, True, False)))
+    def nudge(self, who: int, which: int, subset: int, patience: bool) -> None:  # noqa: FBT001 - drawn
+        """Go on as an honest coordinator would: runs that only deviate do not come far."""
+        go_on(self.world, self._some(who), subset, which, patience)
+
+    @OPENED
+    @rule(who=NEARLY_ALWAYS_ALL, subset=SUBSET)
+    def march(self, who: int, subset: int) -> None:
+        """The same in every attempt that has not ended, a different set proposed in each."""
+        for number, scene in enumerate(self.world.scenes):
+            if not any(map(self.world.closes, scene.documents)):
+                for member in self._some(who):
+                    _serve(self.world, scene, member, subset if number % 2 else ALL)
+
+    @rule(who=WHO, cohort=st.integers(0, 5))
+    def upload(self, who: int, cohort: int) -> None:
+        """A member that waited uploads now."""
+        for member in self._some(who):
+            self.world.upload(member, self._cohort(cohort))
+
+    @rule(who=MOSTLY_ALL, cohort=st.integers(0, 5))
+    def recount(self, who: int, cohort: int) -> None:
+        """Disclose an indicator to somebody."""
+        for member in self._some(who):
+            self.world.recount(member, self._cohort(cohort))
+
+    @rule(who=MOSTLY_ALL, number=st.integers(0, 3), sure=st.integers(0, 3))
+    def give_up(self, who: int, number: int, sure: int) -> None:
+        """Members give a run up."""
+        if not sure:
+            for member in self._some(who):
+                self.world.give_up(member, number)
+
+    @OPENED
+    @rule(liar=st.integers(0, 1), which=WHICH, kind=st.integers(0, 3))
+    def scheme(self, liar: int, which: int, kind: int) -> None:
+        """A colluder uploads, truly or not, and not for the first time perhaps."""
+        scene, liars = self._scene(which), sorted(self.world.ghost.liars)
+        if sum(len(scene.uploads.get(each, ())) for each in liars) < 4:
+            self.world.scheme(liars[liar % len(liars)], scene, kind)
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3))
+    def deliver(self, who: int, which: int, subset: int, variant: int) -> None:
+        """Show boxes: of some dealers, of the colluders' one upload or the other."""
+        scene = self._scene(which)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, deliveries(scene, member, subset, variant))
+
+    @OPENED
+    @rule(
+        who=WHO,
+        which=WHICH,
+        subset=SUBSET,
+        variant=st.integers(0, 3),
+        twist=st.sampled_from((0, 0, 0, 0, 1, 2, 3, 4)),
+    )
+    def freeze(self, who: int, which: int, subset: int, variant: int, twist: int) -> None:
+        """Propose a set, with what the attempt rests on, or forged."""
+        scene = self._scene(which)
+        proposal = self.world.propose(scene, chosen(scene, subset, variant), twist)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, proposal)
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, reason=st.sampled_from(REASONS))
+    def void(self, who: int, which: int, reason: str) -> None:
+        """Ask for VOID."""
+        scene = self._scene(which)
+        scene.outcomes[void_hash(scene.context, reason)] = (), reason
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, VoidRequest(scene.context, reason))
+
+    @OPENED
+    @rule(who=MOSTLY_ALL, which=WHICH, patience=st.integers(0, 3))
+    def ask(self, who: int, which: int, patience: int) -> None:
+        """Ask for reports, perhaps after the latest end."""
+        scene = self._scene(which)
+        if not patience:
+            self.world.now_s = max(self.world.now_s, scene.attempt.terms.latest_end_s)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, ErasureRequest(scene.context))
+
+    @OPENED
+    @rule(which=WHICH, outcome=WHICH, twist=st.integers(0, 8))
+    def certify(self, which: int, outcome: int, twist: int) -> None:
+        """Assemble a certificate on something that was put to the vote, from whatever votes there are."""
+        scene = self._scene(which)
+        outcomes = list(scene.outcomes)
+        if outcomes:
+            self.world.close(
+                scene, self.world.certificate(scene, outcomes[-1 - outcome % len(outcomes)], twist)
+            )
+
+    @OPENED
+    @rule(which=WHICH, subset=SUBSET, told=st.sampled_from((0, 1, 1, 1, 2, 3)))
+    def lose(self, which: int, subset: int, told: int) -> None:
+        """Close an attempt by as many reports as the coordinator passes on, and the colluders' own; or have the admin close it."""
+        world, scene = self.world, self._scene(which)
+        if not told:
+            world.close(scene, Lost.make(cast(world.shape).federation.admin, context=scene.context))
+            return
+        reports = world.reports(scene, told)
+        passed = [m for place, m in enumerate(scene.attempt.members) if subset >> place & 1 and m in reports]
+        world.close(scene, Erasure(scene.context, tuple(reports[member] for member in passed)))
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, document=WHICH, across=st.integers(0, 7))
+    def show(self, who: int, which: int, document: int, across: int) -> None:
+        """Show what closes an attempt, in its own cohort or in the other."""
+        scene = self._scene(which)
+        if scene.documents:
+            shown = scene.documents[-1 - document % len(scene.documents)]
+            for member in self._some(who):
+                self.world.tell(member, scene.cohort if across else self._cohort(scene.cohort + 1), shown)
+
+    @OPENED
+    @rule(
+        who=MOSTLY_ALL,
+        which=WHICH,
+        dealer=st.sampled_from((0, 0, 0, 0, 1, 2, 3)),
+        index=st.sampled_from((0, 0, 1, 2)),
+        more=st.sampled_from((False, False, True)),
+    )
+    def evict(self, who: int, which: int, dealer: int, index: int, more: bool) -> None:  # noqa: FBT001 - drawn
+        """Show proofs that one dealer, or two, are false: of a false one, or forged."""
+        scene = self._scene(which)
+        names = sorted(scene.uploads, key=lambda name: (name not in self.world.ghost.liars, name))
+        accused = {names[(dealer + each) % len(names)] for each in range(1 + more)} if names else set()
+        proofs = tuple(
+            proof(scene, upload, index) for name in sorted(accused) for upload in scene.uploads[name][-1:]
+        )
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, Evictions(scene.context, proofs))
+
+    @rule(who=WHO, number=st.integers(0, 255), across=st.integers(0, 3))
+    def replay(self, who: int, number: int, across: int) -> None:
+        """Show anybody anything that anybody was shown before, in any cohort."""
+        if self.world.sent:
+            cohort, message = self.world.sent[-1 - number % len(self.world.sent)]
+            for member in self._some(who):
+                self.world.tell(member, self._cohort(cohort + across), message)
+
+    @rule(who=WHO, cohort=st.integers(0, 5))
+    def crash(self, who: int, cohort: int) -> None:
+        """A member restarts."""
+        for member in self._some(who):
+            self.world.crash(member, self._cohort(cohort))
+
+    @rule(who=WHO, cohort=st.integers(0, 5), settle=st.booleans())
+    def look(self, who: int, cohort: int, settle: bool) -> None:  # noqa: FBT001 - drawn
+        """A member looks at its clock, or learns that the result is out."""
+        for member in self._some(who):
+            if settle:
+                self.world.settle(member, self._cohort(cohort))
+            else:
+                self.world.lapse(member, self._cohort(cohort))
+
+    @rule(eighths=st.integers(0, 2))
+    def wait(self, eighths: int) -> None:
+        """Time passes, up to a quarter of a round's."""
+        self.world.now_s += eighths * LIFE_S // 8
+
+    def teardown(self) -> None:
+        """Count what was reached."""
+        if hasattr(self, "world"):
+            TALLY.reached += self.world.ghost.reached
+            TALLY.reached["stored bytes searched"] += sum(d.searched for d in self.world.disks.values())
+            TALLY.receives += self.world.receives
+
+
+def chosen(scene: Scene, subset: int, variant: int) -> list[Upload]:
+    """One upload of each member in the subset, in order of member: of a colluder's any."""
+    return [
+        uploads[-1 - variant % len(uploads)]
+        for place, member in enumerate(scene.attempt.members)
+        if subset >> place & 1 and (uploads := scene.uploads.get(member))
+    ]
+
+
+def deliveries(scene: Scene, member: str, subset: int, variant: int) -> Deliveries:
+    """The boxes for a member; a stranger to decrypting is shown somebody's."""
+    place = scene.attempt.decryptor_place.get(member, 0)
+    return Deliveries(
+        scene.context,
+        tuple(
+            scene.trees[upload.header.digest].delivery(upload, place)
+            for upload in chosen(scene, subset, variant)
+            if upload.header.member != member
+        ),
+    )
+
+
+def proof(scene: Scene, upload: Upload, index: int) -> Proof:
+    """That the dealer is false, from its own dealing where the coordinator knows it."""
+    attempt: Attempt = scene.attempt
+    trees, dealt = scene.trees[upload.header.digest], scene.dealt[upload.header.digest]
+    holders = []
+    for place, holder in enumerate(attempt.decryptors[: attempt.quorum.threshold]):
+        share = dealt[place][36 * index : 36 * index + 36] if dealt else bytes([1, 0, 0, 0] * 9)
+        path = tuple(trees.commitments.path(1 + place))
+        holders.append(Holder(holder, share, upload.share_rows[place], path))
+    commitments = b"".join(upload.secret_commitments)
+    return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), index, tuple(holders))

@@ -1,0 +1,186 @@
+"""What a lying member sends an honest coordinator instead of what the rules have it send."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from tests.protocol.forging import again, other_secrets, redeal, reupload
+from tests.support.simulator import Federation
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Erased, Message, Receipt, Refusal, Reveal, Upload, Vote, void_hash
+
+Lies = tuple[Message, ...]
+Liar = Callable[[Federation, Message, Random], Lies]
+
+
+def silence(_federation: Federation, _message: Message, _random: Random) -> Lies:
+    return ()
+
+
+def twice(_federation: Federation, message: Message, _random: Random) -> Lies:
+    return message, message
+
+
+def false_edges(federation: Federation, upload: Message, random: Random) -> Lies:
+    """Commit to other mask seeds with some neighbours than they do."""
+    assert isinstance(upload, Upload)
+    commitments = list(upload.secret_commitments)
+    for index in random.sample(range(1, len(commitments)), random.randint(1, len(commitments) - 1)):
+        commitments[index] = random.randbytes(16)
+    return (reupload(federation, upload, secret_commitments=tuple(commitments)),)
+
+
+def false_boxes(federation: Federation, upload: Message, random: Random) -> Lies:
+    """Seal boxes that some decryptors cannot open."""
+    assert isinstance(upload, Upload)
+    share = random.random()
+    boxes = tuple(box if random.random() < share else random.randbytes(len(box)) for box in upload.boxes)
+    return (reupload(federation, upload, boxes=boxes),)
+
+
+def false_deal(federation: Federation, upload: Message, random: Random) -> Lies:
+    """Deal shares of other secrets, committed to as they are dealt."""
+    assert isinstance(upload, Upload)
+    attempt = federation.phase.attempt
+    indices = random.sample(range(1 + attempt.neighbour_count), random.randint(1, 3))
+    return (redeal(federation, upload, other_secrets(attempt, *indices)),)
+
+
+def mixed_deal(federation: Federation, upload: Message, random: Random) -> Lies:
+    """Deal some decryptors shares of one secret, others of another."""
+    assert isinstance(upload, Upload)
+    attempt = federation.phase.attempt
+    other = other_secrets(attempt)
+    chosen = {decryptor for decryptor in attempt.decryptors if random.random() < 0.5}
+    return (redeal(federation, upload, lambda d, shares: other(d, shares) if d in chosen else shares),)
+
+
+def uncommitted_deal(federation: Federation, upload: Message, _random: Random) -> Lies:
+    """Deal shares that miss their commitments."""
+    assert isinstance(upload, Upload)
+    return (redeal(federation, upload, other_secrets(federation.phase.attempt), commit=False),)
+
+
+def second_upload(federation: Federation, upload: Message, random: Random) -> Lies:
+    """Announce two uploads."""
+    assert isinstance(upload, Upload)
+    return upload, *false_edges(federation, upload, random)
+
+
+def misshapen(_federation: Federation, upload: Message, _random: Random) -> Lies:
+    """Leave a chunk out."""
+    assert isinstance(upload, Upload)
+    return (replace(upload, chunk_digests=upload.chunk_digests[1:]),)
+
+
+def complaints(federation: Federation, receipt: Message, random: Random) -> Lies:
+    """Complain about boxes that were good."""
+    assert isinstance(receipt, Receipt)
+    share = random.random()
+    accused = {dealer for dealer in receipt.dealers if random.random() < share}
+    key = federation.keys[receipt.member]
+    dealers = tuple(dealer for dealer in receipt.dealers if dealer not in accused)
+    return (
+        again(receipt, key, dealers=dealers, complaints=tuple(sorted(accused.union(receipt.complaints)))),
+    )
+
+
+def short_receipt(federation: Federation, receipt: Message, _random: Random) -> Lies:
+    """Leave a dealer out of a receipt."""
+    assert isinstance(receipt, Receipt)
+    return (again(receipt, federation.keys[receipt.member], dealers=receipt.dealers[1:]),)
+
+
+def second_receipt(federation: Federation, receipt: Message, random: Random) -> Lies:
+    """Send two receipts."""
+    return receipt, *complaints(federation, receipt, random)
+
+
+def other_vote(federation: Federation, vote: Message, random: Random) -> Lies:
+    """Sign something else."""
+    assert isinstance(vote, Vote)
+    outcome = random.choice((random.randbytes(32), void_hash(vote.context, "cancelled")))
+    return (again(vote, federation.keys[vote.member], outcome=outcome),)
+
+
+def second_vote(federation: Federation, vote: Message, random: Random) -> Lies:
+    """Sign two outcomes, in either order."""
+    both = [vote, *other_vote(federation, vote, random)]
+    random.shuffle(both)
+    return tuple(both)
+
+
+def refusal(federation: Federation, vote: Message, random: Random) -> Lies:
+    """Refuse, for no reason or one that blames others."""
+    assert isinstance(vote, Vote)
+    cause = random.choice(("policy-refused", "survivors-invalid", "repeat-mismatch", "none", "share-invalid"))
+    return (
+        Refusal.make(federation.keys[vote.member], context=vote.context, member=vote.member, cause=cause),
+    )
+
+
+def refusal_and_vote(federation: Federation, vote: Message, random: Random) -> Lies:
+    """Refuse and sign, in either order."""
+    both = [vote, *refusal(federation, vote, random)]
+    random.shuffle(both)
+    return tuple(both)
+
+
+def false_share(federation: Federation, reveal: Message, random: Random) -> Lies:
+    """Reveal another share of one secret."""
+    assert isinstance(reveal, Reveal)
+    runs = list(reveal.runs)
+    at = random.randrange(len(runs))
+    runs[at] = bytes([runs[at][0] ^ 1]) + runs[at][1:]
+    return (again(reveal, federation.keys[reveal.member], runs=tuple(runs)),)
+
+
+def short_reveal(federation: Federation, reveal: Message, random: Random) -> Lies:
+    """Leave a run, or a share of one, out."""
+    assert isinstance(reveal, Reveal)
+    runs = random.choice((reveal.runs[1:], (reveal.runs[0][36:], *reveal.runs[1:])))
+    return (again(reveal, federation.keys[reveal.member], runs=runs),)
+
+
+def other_evictions(federation: Federation, reveal: Message, random: Random) -> Lies:
+    """Claim to know that others are evicted, or fewer."""
+    assert isinstance(reveal, Reveal)
+    evicted = tuple(sorted(random.sample(federation.ids, random.randint(0, 2))))
+    return (again(reveal, federation.keys[reveal.member], evicted=evicted),)
+
+
+def other_report(federation: Federation, report: Message, random: Random) -> Lies:
+    """Report another reveal than it sent, or none."""
+    assert isinstance(report, Erased)
+    return (again(report, federation.keys[report.member], revealed=random.choice((bytes(32), b"\x66" * 32))),)
+
+
+LIES: dict[type[Message], tuple[Liar, ...]] = {
+    Upload: (
+        false_edges,
+        false_boxes,
+        false_deal,
+        mixed_deal,
+        uncommitted_deal,
+        second_upload,
+        misshapen,
+        silence,
+        twice,
+    ),
+    Receipt: (complaints, short_receipt, second_receipt, silence, twice),
+    Vote: (other_vote, second_vote, refusal, refusal_and_vote, silence, twice),
+    Reveal: (false_share, short_reveal, other_evictions, silence, twice),
+    Erased: (other_report, silence, twice),
+}
+
+
+def lie(federation: Federation, message: Message, random: Random) -> tuple[str, Lies]:
+    """Some lie in the place of a message, by its name; a message that nobody lies about is sent as it is."""
+    liars = LIES.get(type(message))
+    if liars is None:
+        return "truth", (message,)
+    liar = random.choice(liars)
+    try:
+        return liar.__name__.replace("_", " "), liar(federation, message, random)
+    except PeerFault:  # an upload with boxes that it has spoilt itself cannot be dealt again
+        return "truth", (message,)

@@ -1,0 +1,326 @@
+"""An honest coordinator over a network that loses, repeats and delays, with up to `a` members that lie and others that come and go."""
+
+import copy
+from functools import cache
+from random import Random
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from assurance.machines.blame import check_end
+from assurance.machines.cast import MARGIN, SHAPES, SMALL, Shape
+from assurance.machines.lies import lie
+from assurance.machines.tally import TALLY
+from tests.support.simulator import After, Federation, SeededRandom, Vector
+from veilsum.protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose
+from veilsum.protocol.member import Closed, Enrolled, Opened, Ready, load_phase
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import NO_CONTEXT, Message, Opening
+from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
+
+PASSES_MAX = 12
+"""More questions than any attempt asks of a member, one phase after the other."""
+
+
+class Rounds(Federation):
+    """A federation that keeps how each attempt ended, and tells members who were away.
+
+    Attributes:
+        endings: by context: what closed the attempt, and what else its members must be shown.
+    """
+
+    endings: dict[bytes, tuple[Message, ...]]
+
+    @classmethod
+    def of(cls, shape: Shape, seed: int, *, withholding: bool = False, margin: int = MARGIN) -> "Rounds":
+        """As enrolled, with random bytes of its own."""
+        federation = copy.copy(enrolled(shape, margin if withholding else None))
+        federation.__class__ = cls
+        assert isinstance(federation, cls)
+        federation.phases = dict(federation.phases)
+        federation.random, federation.drop, federation.endings = SeededRandom(seed), {}, {}
+        federation.sets, federation.counted = {}, {}
+        return federation
+
+    def catch_up(self, member: str) -> None:
+        """Hear how the attempts ended that this member was in."""
+        if isinstance(self.phases[member], Enrolled):
+            self._tell(member, self.cards)
+        phase = self.phases[member]
+        if isinstance(phase, Enrolled):
+            return
+        missed = [phase.attempt.context] if isinstance(phase, Attempting | Closed) else []
+        assert isinstance(phase, Ready | Attempting | Closed)
+        missed += [attempt.context for attempt in phase.history.unsettled]
+        for context in missed:
+            if phase.history.count_of(context) is None:
+                for message in self.endings.get(context, ()):
+                    self._tell(member, message)
+
+    def _tell_ending(self) -> None:
+        """Whoever is there hears it from `catch_up`."""
+
+    def keep_ending(self, context: bytes) -> None:
+        """Remember how the last attempt ended, for whoever has not heard it."""
+        assert self.ending is not None
+        shown: tuple[Message, ...] = ()
+        if isinstance(self.phase, Recovered) and self.phase.attempt.spec.indicator:
+            disclosure = disclose(self.phase, lambda member, index: self.spool[member, index])
+            shown = tuple(filter(None, (self.phase.evictions, disclosure)))
+        self.endings[context] = (self.ending, *shown)
+
+    def vectors(self, step: str | None = None) -> dict[str, Vector]:
+        """In an indicator everybody holds every class, so that the sum has something to publish."""
+        vectors = super().vectors(step)
+        if (step or self.next_step()) == INDICATOR_STEP:
+            return {member: np.ones_like(vector) for member, vector in vectors.items()}
+        return vectors
+
+    def begin_next(self, *, anew: bool = False) -> None:
+        """Open the next attempt, in a new period where the run can go no further, or is to begin anew."""
+        withholding = self.content.question.withhold is not None
+        if self.next_step() is None or self._stuck() or (anew and withholding):
+            for member in self.phases:
+                if not self._gone(member, After.OPENING):
+                    self.catch_up(member)
+            self.enrol(f"period-{self.counter + 1}")
+        self.begin()
+
+    def _stuck(self) -> bool:
+        """Whether the run's sum was refused (too few rows stand behind its classes), or nobody knows the counts it rests on."""
+        if self.content.question.withhold is None or self.next_step() != SUM_STEP:
+            return False
+        last = self.links[-1]
+        refused = (last.cohort, last.step) == (self.manifest.cohort, SUM_STEP)
+        return refused or self.terms().indicator == NO_CONTEXT
+
+
+@cache
+def enrolled(shape: Shape, margin: int | None) -> Federation:
+    """A federation whose first cohort has formed."""
+    least = shape.colluders + 3 + (margin or 0)
+    return Federation(
+        shape.members,
+        seed=shape.members,
+        colluders=shape.colluders,
+        decryptors=shape.nominated,
+        margin=margin if least <= shape.members else None,
+        question={**SMALL, "members_min": min(least, shape.members)},
+    )
+
+
+class Loyal(RuleBasedStateMachine):
+    """The coordinator's phases against members' phases, message by message.
+
+    Attributes:
+        federation: everybody; its `phase` is the coordinator's.
+        liars: at most `a`.
+        away: members that hear nothing.
+        asked: questions on their way, with whom they are for.
+        answers: answers on their way, with who sent them.
+        late: whose message came in another attempt than it was meant for.
+    """
+
+    @initialize(shape=st.sampled_from(SHAPES), first=st.booleans(), seed=st.integers(0, 7))
+    def begin(self, shape: Shape, first: bool, seed: int) -> None:  # noqa: FBT001 - drawn
+        self.federation = Rounds.of(shape, seed, withholding=seed % 3 == 1)
+        ids = self.federation.ids
+        self.liars = ids[: shape.colluders] if first else ids[-shape.colluders :]
+        self.away: set[str] = set()
+        self.good = not seed
+        self._open()
+
+    def _open(self, *, anew: bool = False) -> None:
+        self.federation.begin_next(anew=anew)
+        self.context = self.federation.phase.attempt.context
+        self.asked: list[tuple[str, Message]] = []
+        self.answers: list[tuple[str, Message]] = []
+        self.late: set[str] = set()
+
+    @property
+    def _ended(self) -> bool:
+        return isinstance(self.federation.phase, Ended)
+
+    def _hear(self, member: str, message: Message, deceit: int) -> list[tuple[str, Message]]:
+        """What a member answers, and what a liar answers instead."""
+        federation = self.federation
+        if member in self.away:
+            return []
+        federation.catch_up(member)
+        if not isinstance(message, Opening) and not federation._has_opened(member, federation.phase.attempt):
+            federation._tell(member, federation.phase.attempt.opening)
+        replies = federation._tell(member, message)
+        opened = federation.phases[member]
+        if isinstance(opened, Opened) and message == opened.opening:
+            replies = federation._upload(member, opened)
+        TALLY.receives += 1
+        if member in self.liars and deceit:
+            random, told = Random(deceit), list[Message]()
+            for reply in replies:
+                name, lies = lie(federation, reply, random)
+                TALLY.reached[f"lie: {name}"] += 1
+                told += lies
+            replies = tuple(told)
+        return [(member, reply) for reply in replies]
+
+    def _arrive(self, member: str, message: Message) -> None:
+        federation = self.federation
+        if getattr(getattr(message, "header", message), "context", self.context) != self.context:
+            self.late.add(member)
+        federation.phase = federation._answer(federation.phase, member, message)
+        if isinstance(federation.phase, Freezing):
+            federation.proposed = federation.phase.survivors  # type: ignore[attr-defined]  # for `other_report`
+        TALLY.receives += 1
+
+    def _request(self, who: int) -> tuple[str, Message] | None:
+        member = self.federation.ids[who % len(self.federation.ids)]
+        request = self.federation.phase.request_for(member)
+        return (member, request) if request else None
+
+    @rule(who=st.integers(0, 6), deceit=st.integers(0, 1 << 16))
+    def serve(self, who: int, deceit: int) -> None:
+        """Ask a member, and take its answer at once."""
+        if asked := self._request(who):
+            for answer in self._hear(*asked, deceit):
+                self._arrive(*answer)
+
+    @rule(lost=st.integers(0, 63), deceit=st.integers(0, 1 << 16))
+    def serve_all(self, lost: int, deceit: int) -> None:
+        """Ask everybody, and take the answers; some are lost on their way back."""
+        for who in range(len(self.federation.ids)):
+            if asked := self._request(who):
+                for answer in self._hear(*asked, deceit):
+                    if not (lost > 31 and lost >> (who % 5) & 1):
+                        self._arrive(*answer)
+
+    @rule(who=st.integers(0, 6))
+    def ask(self, who: int) -> None:
+        """Ask a member over a slow line."""
+        if asked := self._request(who):
+            self.asked.append(asked)
+
+    @precondition(lambda self: self.asked)
+    @rule(which=st.integers(0, 7), again=st.booleans(), deceit=st.integers(0, 1 << 16))
+    def hear(self, which: int, again: bool, deceit: int) -> None:  # noqa: FBT001 - drawn
+        """A question comes to its member, perhaps not for the last time; the answer is on its way."""
+        asked = self.asked[which % len(self.asked)]
+        if not again:
+            self.asked.remove(asked)
+        self.answers += self._hear(*asked, deceit)
+
+    @precondition(lambda self: self.answers)
+    @rule(which=st.integers(0, 7), again=st.booleans())
+    def arrive(self, which: int, again: bool) -> None:  # noqa: FBT001 - drawn
+        """An answer comes to the coordinator, perhaps not for the last time."""
+        answer = self.answers[which % len(self.answers)]
+        if not again:
+            self.answers.remove(answer)
+        self._arrive(*answer)
+
+    @precondition(lambda self: self.asked or self.answers)
+    @rule(which=st.integers(0, 7))
+    def lose(self, which: int) -> None:
+        """A message is lost."""
+        for line in (self.asked, self.answers):
+            if line:
+                line.pop(which % len(line))
+
+    @rule(who=st.integers(0, 6))
+    def crash(self, who: int) -> None:
+        """A member restarts, and sends again what it had sent."""
+        member = self.federation.ids[who % len(self.federation.ids)]
+        phase = load_phase(self.federation.phases[member].to_bytes())
+        assert phase == self.federation.phases[member]
+        self.federation.phases[member] = phase
+        self.answers += [(member, message) for message in phase.outbox()]
+
+    @rule(who=st.integers(0, 6))
+    def vanish(self, who: int) -> None:
+        """A member goes away, or comes back."""
+        self.away ^= {self.federation.ids[who % len(self.federation.ids)]}
+
+    @rule(who=st.integers(0, 6))
+    def come_back(self, who: int) -> None:
+        """A member comes back."""
+        self.away -= {self.federation.ids[who % len(self.federation.ids)]}
+
+    @precondition(lambda self: not self._ended)
+    @rule(early=st.integers(0, 9))
+    def expire(self, early: int) -> None:
+        """The phase's time is up: mostly after all that could be said was said."""
+        if early:
+            self.serve_all(0, 0)
+        waits = self.federation.phase.deadline_s is None
+        if not self._ended and not waits and (early < 5 or self.away):
+            self._expire()
+
+    def _expire(self) -> None:
+        federation = self.federation
+        assert federation.phase.deadline_s is not None
+        federation.now_s = federation.phase.deadline_s
+        federation.phase = federation._moved(federation.phase.expire(federation.now_s))
+
+    @precondition(lambda self: not self._ended)
+    @rule(sure=st.integers(0, 7))
+    def cancel(self, sure: int) -> None:
+        """The operator gives the attempt up."""
+        if not sure:
+            federation = self.federation
+            federation.phase = federation._moved(federation.phase.cancel(federation.now_s, "a test"))
+
+    @precondition(lambda self: self._ended)
+    @rule()
+    def next(self) -> None:
+        """The admin closes what is lost; members that are there hear the end; another attempt opens."""
+        self._finish()
+        self._open()
+
+    def _finish(self) -> None:
+        federation = self.federation
+        federation.tamper = lambda sender, message: None if sender.partition(">")[2] in self.away else message
+        ids = federation.ids
+        if isinstance(federation.phase, Erasing):
+            TALLY.reached["erasing"] += 1
+        # `drop` keeps those who are away from reporting, and from hearing the end
+        federation.drop = {ids.index(member): After.CARD for member in self.away}
+        outcome = federation.finish()
+        federation.drop = {}
+        federation.keep_ending(self.context)
+        TALLY.reached[check_end(federation, outcome, self.liars, late=self.late)] += 1
+
+    def _drive(self) -> None:
+        """Everybody is back and keeps the rules: the attempt ends, whatever went before."""
+        self.away.clear()
+        for _ in range(PASSES_MAX):
+            if self._ended:
+                return
+            before = self.federation.phase
+            self.serve_all(0, 0)
+            if isinstance(before, Erasing) and self.federation.phase is before:
+                return  # too many have revealed for the others' reports: the admin closes it
+            if self.federation.phase is before:
+                self._expire()
+        raise AssertionError(f"the attempt is {self.federation.phase.name} and does not end")
+
+    @invariant()
+    def count(self) -> None:
+        """A step was made."""
+        TALLY.steps += 1
+
+    def teardown(self) -> None:
+        """The attempt ends; and now and then a good round is run after it, with a sum."""
+        if not hasattr(self, "federation"):
+            return
+        self._drive()
+        self._finish()
+        if not self.good:
+            return
+        self._open(anew=True)
+        self._drive()
+        phase, honest = self.federation.phase, set(self.federation.ids) - set(self.liars)
+        # A liar may have spoilt its own state, and a small cohort needs everybody.
+        if len(honest) >= phase.attempt.quorum.survivors_min:
+            assert isinstance(phase, Recovered), f"a good round ended {phase.name}: {phase}"
+            assert honest <= set(phase.summed)
+        self._finish()

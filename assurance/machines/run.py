@@ -1,0 +1,107 @@
+"""The long run of the state machines and of rounds with faults: `make slow`.
+
+Batches are drawn from consecutive numbers and run in processes of their own, so that a batch that breaks a rule can be run again by
+its number. Exit status 1 if any rule was broken.
+"""
+
+# ruff: noqa: T201 - a command prints
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from assurance.machines.campaign import ROUNDS, Batch, run_batch
+
+SHARES = {"hostile": 0.7, "loyal": 0.3}
+"""Of the steps."""
+RUNS = {"hostile": 100, "loyal": 60, ROUNDS: 100}
+"""In a batch: enough to go deep, few enough to forget what the engine remembers of them."""
+
+
+def campaign(
+    pool: ProcessPoolExecutor, processes: int, part: str, wanted: int, first: int
+) -> Iterator[Batch]:
+    """Batches of one part until they have made that many steps."""
+    numbers, done = count(first), 0
+    waiting: set[Future[Batch]] = set()
+    while done < wanted:
+        while len(waiting) < processes:
+            waiting.add(pool.submit(run_batch, part, next(numbers), RUNS[part], shrink=True))
+        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        for each in finished:
+            batch = each.result()
+            done += batch.steps
+            yield batch
+    for each in waiting:
+        yield each.result()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--steps", type=int, default=1_000_000, help="steps of the two state machines together"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=10_000, help="rounds with faults, each followed by a good one"
+    )
+    parser.add_argument("--first", type=int, default=0, help="number of the first batch of each part")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=Path("runs/slow.json"))
+    arguments = parser.parse_args()
+    wanted = {part: int(arguments.steps * share) for part, share in SHARES.items()} | {
+        ROUNDS: arguments.rounds
+    }
+    began, parts, violations = monotonic(), dict[str, dict[str, Any]](), list[str]()
+    with ProcessPoolExecutor(
+        arguments.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=20
+    ) as pool:
+        for part, most in wanted.items():
+            started, steps, receives, seconds, reached = monotonic(), 0, 0, 0.0, Counter[str]()
+            for number, batch in enumerate(campaign(pool, arguments.processes, part, most, arguments.first)):
+                steps, receives, seconds = (
+                    steps + batch.steps,
+                    receives + batch.receives,
+                    seconds + batch.seconds,
+                )
+                reached += batch.reached
+                violations += [f"{part}: {what}" for what in batch.violations]
+                if number % 10 == 0:
+                    print(f"{part}: {steps:,} of {most:,}, {len(violations)} rules broken", flush=True)
+            parts[part] = {
+                "steps": steps,
+                "receives": receives,
+                "seconds": round(monotonic() - started, 1),
+                "processor_seconds": round(seconds, 1),
+                "reached": dict(reached.most_common()),
+            }
+    report = {
+        "steps": sum(parts[part]["steps"] for part in SHARES),
+        "rounds": parts[ROUNDS]["steps"],
+        "first": arguments.first,
+        "seconds": round(monotonic() - began, 1),
+        "parts": parts,
+        "violations": violations,
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(report, indent=2) + "\n")
+    for what in violations:
+        print(what)
+    print(
+        f"{report['steps']:,} steps and {report['rounds']:,} rounds with faults in {report['seconds']:.0f} s: "
+        f"{len(violations)} rules broken: {arguments.output}"
+    )
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

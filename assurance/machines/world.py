@@ -1,0 +1,489 @@
+"""Honest members in the hands of a hostile coordinator: every message they get is of its making, every answer it keeps."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from assurance.machines.cast import CLASSES, Cohort, Mutable, Place, Shape, cast, form, fresh
+from assurance.machines.disk import Disk, ready_of
+from assurance.machines.ghost import Ghost
+from assurance.machines.records import Records
+from tests.protocol.forging import other_secrets, redeal, resign
+from tests.support.simulator import SeededRandom
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Uploaded
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member.history import Counted
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Certificate,
+    Deliveries,
+    Erased,
+    Erasure,
+    Freeze,
+    Link,
+    Lost,
+    Message,
+    Opening,
+    Survivor,
+    SurvivorSet,
+    Terms,
+    Upload,
+    Vote,
+    survivors_hash,
+)
+from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, MAX_ATTEMPTS, NO_REASON
+from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.rare_classes import withheld_classes
+from veilsum.protocol.sealing import unseal
+from veilsum.protocol.shelf import Trees
+from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, read_content
+
+LIFE_S = 10_000
+COHORTS_MAX = 6
+Chain = tuple[Link, ...]
+
+
+class Scene(Mutable):
+    """An attempt as the coordinator has it.
+
+    Attributes:
+        uploads: by member, every one that it ever made: colluders may make several.
+        outcomes: what somebody was asked to sign, with the survivors, or the reason for VOID.
+        documents: certificates and Erasures, true or not, and the admin's Lost.
+    """
+
+    def __init__(self, attempt: Attempt, cohort: int) -> None:
+        self.attempt, self.cohort = attempt, cohort
+        self.uploads: dict[str, list[Upload]] = {}
+        self.trees: dict[bytes, Trees] = {}
+        self.dealt: dict[bytes, list[bytes]] = {}
+        self.outcomes: dict[bytes, tuple[tuple[Survivor, ...], str]] = {}
+        self.documents: list[Closing] = []
+
+    @property
+    def context(self) -> bytes:
+        """The attempt's."""
+        return self.attempt.context
+
+    @property
+    def chain(self) -> Chain:
+        """The history that its opening shows."""
+        return self.attempt.opening.links
+
+    def add(self, upload: Upload, dealt: Sequence[bytes] = ()) -> None:
+        """Keep an upload, and what its dealer dealt where the coordinator knows."""
+        self.uploads.setdefault(upload.header.member, []).append(upload)
+        self.trees[upload.header.digest] = Trees.of(upload)
+        self.dealt[upload.header.digest] = list(dealt)
+
+
+class World(Mutable):
+    """Everybody's state, and all that was ever sent.
+
+    Attributes:
+        shape: of the federation.
+        kind: how colluders deal, see `scheme`, where nobody says otherwise.
+        honest: members that keep the rules.
+        disks, records: what each of them has stored, and reserved.
+        cohorts: those that were formed.
+        scenes: attempts that the coordinator opened.
+        chains: histories that it may show: each but the empty one ends in an attempt that it can prove closed.
+        sets: survivors by context, of every attempt for which it can show a certificate.
+        sent: every message that it has shown to anybody, with its cohort.
+        given: every message that an honest member has released.
+    """
+
+    def __init__(self, shape: Shape, liars: frozenset[str], kind: int) -> None:
+        self.shape, self.kind = shape, kind
+        self.ghost = Ghost(liars)
+        everybody = cast(shape)
+        self.honest = tuple(member for member in everybody.ids if member not in liars)
+        self.disks = {member: Disk(member) for member in self.honest}
+        self.records = {member: Records() for member in self.honest}
+        self.cohorts: list[Cohort] = []
+        self.scenes: list[Scene] = []
+        self.chains: list[Chain] = [()]
+        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
+        self.sent: list[tuple[int, Message]] = []
+        self.given: list[Message] = []
+        self.now_s = int(everybody.federation.now_s)
+        self.made, self.receives = 0, 0
+
+    def random(self) -> SeededRandom:
+        """Fresh bytes."""
+        self.made += 1
+        return SeededRandom(self.made)
+
+    # What the coordinator and the colluders make
+
+    def form(self, place: Place, without: str = "") -> int | None:
+        """Form a cohort of all members that say yes; its number, or None where they are too few."""
+        if place.study not in cast(self.shape).studies or len(self.cohorts) >= COHORTS_MAX:
+            return None
+        study, roster = cast(self.shape).studies[place.study], cast(self.shape).rosters[place.roster]
+        for number, known in enumerate(self.cohorts):
+            shown = known.manifest
+            if (known.signed, known.roster, shown.counter, shown.period) == (
+                study,
+                roster,
+                place.counter,
+                place.period,
+            ):
+                return number
+        question = read_content(study.content).question
+        coming = [
+            member
+            for member in cast(self.shape).ids
+            if member in self.ghost.liars
+            or (member != without and self.records[member].answer(question, place.period))
+        ]
+        return self._enrolled(lambda: fresh(self.shape, place, tuple(coming)))
+
+    def repeat(self, context: bytes, study: str, twist: int = 0) -> int | None:
+        """Form a cohort that repeats an attempt, with its members or, twisted, without one of them."""
+        survivors = self.sets.get(context, ())
+        attempt = self.ghost.attempts[context]
+        if not survivors or study not in cast(self.shape).studies or len(self.cohorts) >= COHORTS_MAX:
+            return None
+        question = read_content(cast(self.shape).studies[study].content).question
+        members = [
+            each.member
+            for each in survivors
+            if each.member in self.ghost.liars
+            or self.records[each.member].again(context, question, attempt.manifest.period)
+        ]
+        if twist:
+            members, survivors = members[1:], survivors[1:]
+        if len(members) < 3 or {each.member for each in survivors} != {*members}:
+            return None
+        histories = {member: self.disks[member].history for member in members if member in self.disks}
+        lent = next(iter(histories.values()))
+        histories |= dict.fromkeys(self.ghost.liars, lent)
+        place = Place(study, attempt.manifest.period, 10 + len(self.cohorts))
+        number = self._enrolled(
+            lambda: form(self.shape, place, tuple(members), context, survivors, histories)
+        )
+        if number is not None:
+            self.ghost.reached["a cohort that repeats"] += 1
+            took = self.disks.keys() & self.cohorts[number].ready.keys()
+            assert not twist or not took, f"{took} enrolled with others than those of the repeated attempt"
+        return number
+
+    def _enrolled(self, make: Any) -> int | None:
+        try:
+            cohort: Cohort = make()
+        except PeerFault as fault:
+            self.ghost.reached[f"no cohort: {fault.cause.value}"] += 1
+            return None
+        self.cohorts.append(cohort)
+        for member, phase in cohort.ready.items():
+            if member in self.disks:
+                self.disks[member].enrol(len(self.cohorts) - 1, phase)
+        return len(self.cohorts) - 1
+
+    def open(self, cohort: int, chain: Chain, step: int = 0, rests: int = 0) -> Scene:
+        """Sign the opening that goes on from a chain.
+
+        Args:
+            cohort: its number.
+            chain: the history to show.
+            step: 0 for the one that is due; else another of the study's.
+            rests: 0 for the indicator that is due; else another attempt, and other classes.
+        """
+        formed = self.cohorts[cohort]
+        opening = Opening.make(
+            cast(self.shape).federation.coordinator,
+            cohort=formed.manifest.cohort,
+            sequence=(place := self._place(formed, chain))[0],
+            attempt=place[1],
+            links=chain,
+            terms=self._terms(formed, chain, step, rests),
+        )
+        scene = Scene(Attempt(formed.roster, formed.signed, formed.manifest, opening), cohort)
+        known = [each for each in self.scenes if each.context == scene.context]
+        if known:
+            return known[0]
+        self.scenes.append(scene)
+        self.ghost.attempts[scene.context] = scene.attempt
+        return scene
+
+    def _place(self, formed: Cohort, chain: Chain) -> tuple[int, int]:
+        place = (0, 0)
+        for link in chain:
+            if link.cohort == formed.manifest.cohort:
+                after = {NO_REASON, LOST_REASON, ERASED_REASON}
+                retry = link.reason not in after and link.attempt + 1 < MAX_ATTEMPTS
+                place = (link.sequence, link.attempt + 1) if retry else (link.sequence + 1, 0)
+        return place
+
+    def _terms(self, formed: Cohort, chain: Chain, step: int, rests: int) -> Terms:
+        question = read_content(formed.signed.content).question
+        run = (question.digest, formed.manifest.period)
+        done = [link for link in chain if (link.question, link.period) == run and link.reason == NO_REASON]
+        due = [each for each in question.steps if each not in {link.step for link in done}]
+        chosen = question.steps[step % len(question.steps)] if step or not due else due[0]
+        repeated = link_of(chain, formed.manifest.repeats)
+        if repeated is not None and not step:
+            return replace(self.ghost.attempts[repeated.context].terms, latest_end_s=self.now_s + LIFE_S)
+        values: dict[str, Any] = {"indicator": NO_CONTEXT, "withheld": (), "evicted": ()}
+        if chosen == SUM_STEP and question.withhold is not None:
+            counted = [link.context for link in done if link.step == INDICATOR_STEP]
+            values["indicator"] = next(iter(counted), bytes([7] * 32))
+            if rests and chain:
+                values["indicator"] = chain[-1 - rests % len(chain)].context
+            counts = [disk.history.count_of(values["indicator"]) for disk in self.disks.values()]
+            for count in filter(None, counts):
+                values["withheld"], values["evicted"] = (
+                    withheld_classes(question, count.holders),
+                    count.evicted,
+                )
+            if rests == 2:
+                values["withheld"] = () if values["withheld"] else (0,)
+        return Terms(
+            step=chosen,
+            material=bytes([1] * 32) if question.takes_material(chosen) else NO_CONTEXT,
+            latest_end_s=self.now_s + LIFE_S,
+            **values,
+        )
+
+    def scheme(self, liar: str, scene: Scene, kind: int) -> Upload | None:
+        """A colluder's upload: `kind` 1 deals shares of another b, 2 of all others, 3 a box that does not open."""
+        ready, opening = self.cohorts[scene.cohort].ready.get(liar), scene.attempt.opening
+        if ready is None or opening.terms.step not in scene.attempt.question.steps:
+            return None
+        assert isinstance(ready, Ready)
+        ready = ready.advanced(*opening.place, ready.history)
+        upload, own = self._sealed(liar, Opened(ready, opening, (), SecretBytes()))
+        alone: Any = SimpleNamespace(keys=cast(self.shape).keys, phases={})
+        alone.phases[liar] = Uploaded(ready, opening, (upload,), own)
+        if kind in {1, 2}:
+            upload = redeal(alone, upload, other_secrets(scene.attempt, *([0] if kind == 1 else ())))
+        if kind == 3:
+            boxes = tuple(bytes(len(box)) if place % 2 else box for place, box in enumerate(upload.boxes))
+            upload = resign(alone, upload, boxes=boxes)
+        pairs = {pair.peer: pair for pair in ready.boxes}
+        dealt = []
+        for place, holder in enumerate(scene.attempt.decryptors):
+            if holder == liar:
+                dealt.append(bytes(alone.phases[liar].own_shares))
+            elif kind == 3 and place % 2:
+                dealt.append(bytes(36 * len(scene.attempt.members)))
+            else:
+                key = pairs[holder].box_key(liar, holder, scene.context, upload.header.salt)
+                dealt.append(unseal(key, upload.boxes[place], scene.context, liar))
+        scene.add(upload, dealt)
+        self.ghost.rows[upload.header.digest] = upload
+        return upload
+
+    def _sealed(self, member: str, opened: Opened) -> tuple[Upload, SecretBytes]:
+        sealing = opened.seal(self.random())
+        sealing.chunk(np.zeros(opened.attempt.spec.elements, np.int64))
+        return sealing.finish(cast(self.shape).keys[member])
+
+    def certificate(self, scene: Scene, outcome: bytes, twist: int = 0) -> Certificate:
+        """Assemble one from votes that honest members have signed and the colluders' own; `twist` forges more."""
+        keys, context = cast(self.shape).keys, scene.context
+        survivors, reason = scene.outcomes[outcome]
+        liars = sorted(self.ghost.liars & set(scene.attempt.decryptors))
+        votes = {
+            vote.member: vote for vote in self.votes() if (vote.context, vote.outcome) == (context, outcome)
+        }
+        votes |= {
+            liar: Vote.make(keys[liar], context=context, member=liar, outcome=outcome) for liar in liars
+        }
+        for vote in self._forged(scene, outcome, twist):
+            votes.setdefault(vote.member, vote)
+        return Certificate(context, survivors, reason, tuple(votes[member] for member in sorted(votes)))
+
+    def _forged(self, scene: Scene, outcome: bytes, twist: int) -> list[Vote]:
+        if twist == 1:  # on another outcome of this context
+            return [vote for vote in self.votes() if vote.context == scene.context]
+        if twist == 2:  # of another context
+            return self.votes()
+        if twist == 3:  # for this outcome, under a signature for another
+            return [replace(vote, context=scene.context, outcome=outcome) for vote in self.votes()]
+        if twist == 4:  # in others' names, signed by a colluder
+            key = cast(self.shape).keys[min(self.ghost.liars)]
+            return [
+                Vote.make(key, context=scene.context, member=member, outcome=outcome)
+                for member in scene.attempt.decryptors
+            ]
+        return []
+
+    def votes(self) -> list[Vote]:
+        """Every vote that an honest member has signed."""
+        return [message for message in self.given if isinstance(message, Vote)]
+
+    def propose(self, scene: Scene, uploads: Sequence[Upload], twist: int = 0) -> Freeze:
+        """Put a set to the vote, with the set that the attempt rests on, or a forged one."""
+        survivors = tuple(Survivor.of(upload.header) for upload in uploads)
+        if survivors:
+            outcome = survivors_hash(scene.context, survivors)
+            scene.outcomes[outcome] = survivors, "none"
+            self.ghost.sets[outcome] = survivors
+        return Freeze(
+            scene.context, tuple(upload.header for upload in uploads), self._earlier(scene, survivors, twist)
+        )
+
+    def _earlier(self, scene: Scene, survivors: tuple[Survivor, ...], twist: int) -> tuple[SurvivorSet, ...]:
+        true = self.sets.get(earlier_context(scene.attempt), ())
+        if twist == 1:
+            return ()
+        if twist == 2:  # without one
+            true = true[1:]
+        if twist == 3:  # this very proposal
+            true = survivors
+        if twist == 4:  # of whatever was certified first
+            true = next(iter(self.sets.values()), ())
+        return (SurvivorSet(true),) if true else ()
+
+    def reports(self, scene: Scene, told: int) -> dict[str, Erased]:
+        """By decryptor: those that honest members have signed, and the colluders' of what suits them."""
+        keys, signed = cast(self.shape).keys, self.ghost.erased
+        reports = {m: signed[scene.context, m] for m in self.honest if (scene.context, m) in signed}
+        for liar in self.ghost.liars & set(scene.attempt.decryptors):
+            reports[liar] = Erased.make(
+                keys[liar], context=scene.context, member=liar, revealed=bytes((told == 3,)) * 32
+            )
+        return reports
+
+    def close(self, scene: Scene, document: Closing) -> None:
+        """Keep how an attempt ended, and the chain that says so, if others can be made to believe it."""
+        if document not in scene.documents:
+            scene.documents.append(document)
+        if self.closes(document):
+            chain = (*scene.chain, scene.attempt.link(document))
+            if chain not in self.chains:
+                self.chains.append(chain)
+            if isinstance(document, Certificate) and not document.void:
+                self.sets[scene.context] = document.survivors
+
+    def closes(self, document: Closing) -> bool:
+        """Whether members take this for the end of an attempt."""
+        if isinstance(document, Erasure):
+            return self.ghost.erasure(document.context, document.reports)
+        return isinstance(document, Lost) or self.ghost.genuine(document)
+
+    # What honest members do
+
+    def tell(self, member: str, cohort: int, message: Message) -> tuple[Message, ...]:
+        """Let a member take a message into one of its cohorts, and keep what it answers."""
+        if cohort not in self.disks[member].stored:
+            return ()
+        self.sent.append((cohort, message))
+        self.receives += 1
+        before = self.disks[member].phase(cohort)
+        self._show(member, message)
+        try:
+            self._check_roster(member, cohort, message)
+            after, replies = before.receive(message, cast(self.shape).keys[member], self.now_s)
+        except PeerFault as fault:
+            self.ghost.reached[f"refused {fault.cause.value}"] += 1
+            return ()
+        if isinstance(message, Certificate) and ready_of(after).history != ready_of(before).history:
+            assert self.ghost.genuine(message), f"{member} took a certificate that nobody signed"
+        if isinstance(message, Deliveries) and after is not before:
+            digests = frozenset(delivery.header.digest for delivery in message.deliveries)
+            self.ghost.delivered[message.context, member] = digests
+        self.disks[member].hold(cohort, after)
+        self._learn(member, message, after)
+        self.release(member, replies)
+        return replies
+
+    def _check_roster(self, member: str, cohort: int, message: Message) -> None:
+        """The driver's check: an opening counts under the newest roster that the member has seen (§4.3, clause 10)."""
+        if isinstance(message, Opening) and self.cohorts[cohort].roster.number < self.disks[member].roster:
+            raise PeerFault(Cause.ROSTER_ROLLBACK, "a newer roster was seen", ["coordinator"])
+
+    def _learn(self, member: str, message: Message, phase: MemberPhase) -> None:
+        """Note in its ledger how attempts ended: a certificate of a set is no end before a link says so (§4.9)."""
+        history = self.disks[member].history
+        ends = [link for link in history.settled if link.reason != NO_REASON]
+        # An opening that comes too late was taken for erasing alone: its links were not checked.
+        if isinstance(message, Opening) and isinstance(phase, Attempting):
+            ends += message.links
+        for link in ends:
+            self.records[member].ended(link)
+
+    def _show(self, member: str, message: Message) -> None:
+        if isinstance(message, Certificate) and not message.void and message.context in self.ghost.attempts:
+            self.ghost.sets.setdefault(message.outcome, message.survivors)
+            if self.ghost.genuine(message):
+                self.ghost.shown[message.context, member].add(message.outcome)
+
+    def upload(self, member: str, cohort: int) -> None:
+        """Let a member make its upload, if an attempt is open, it has made none, and its ledger allows it."""
+        if cohort not in self.disks[member].stored:
+            return
+        opened = self.disks[member].phase(cohort)
+        if not isinstance(opened, Opened):
+            return
+        ledger = self.records[member]
+        if not ledger.may_open(opened.attempt):
+            self.ghost.reached["refused by the ledger"] += 1
+            return
+        upload, own = self._sealed(member, opened)
+        try:
+            after, replies = opened.uploaded(upload, own)
+        except PeerFault as fault:
+            self.ghost.reached[f"refused {fault.cause.value}"] += 1
+            return
+        self.ghost.records[opened.attempt.context][member] = ledger.runs[
+            ledger.run_of[opened.attempt.context]
+        ].records
+        for scene in self.scenes:
+            if scene.context == upload.header.context:
+                scene.add(upload)
+        self.disks[member].hold(cohort, after)
+        self.release(member, replies)
+
+    def recount(self, member: str, cohort: int) -> None:
+        """Let a member recount an indicator whose sum can be had: what it counts is true."""
+        phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
+        if not isinstance(phase, Closed) or phase.attempt.context not in self.ghost.sums:
+            return
+        if phase.attempt.spec.indicator and not phase.certificate.void:
+            holders = (len(phase.staying),) * CLASSES  # everybody holds every class
+            evicted = tuple(dealer.member for dealer in phase.evicted)
+            counted = Counted(phase.attempt.context, holders, phase.staying, evicted)
+            self.ghost.reached["indicator recounted"] += 1
+            self.disks[member].hold(cohort, phase.knowing(phase.history.with_count(counted)))
+
+    def give_up(self, member: str, number: int) -> None:
+        """Let a member's owner give up one of its runs."""
+        ledger = self.records[member]
+        if ledger.runs:
+            ledger.give_up(list(ledger.runs)[number % len(ledger.runs)])
+
+    def release(self, member: str, messages: Iterable[Message]) -> None:
+        """A message has left: the ghost checks that it may."""
+        for message in messages:
+            self.ghost.take(member, message)
+            self.given.append(message)
+
+    def crash(self, member: str, cohort: int) -> None:
+        """Restart from the stored bytes: the same phase, which sends the very same again, or nothing."""
+        if cohort not in self.disks[member].stored:
+            return
+        loaded = self.disks[member].restart(cohort)
+        for message in loaded.outbox():
+            assert message in self.given, "a restarted member sends something new"
+        self.release(member, loaded.outbox())
+
+    def lapse(self, member: str, cohort: int) -> None:
+        """Let a member look at its clock."""
+        if cohort in self.disks[member].stored:
+            self.disks[member].hold(cohort, self.disks[member].phase(cohort).lapse(self.now_s))
+
+    def settle(self, member: str, cohort: int) -> None:
+        """Let a member learn that the result is out."""
+        phase = self.disks[member].stored[cohort].phase if cohort in self.disks[member].stored else None
+        if isinstance(phase, Closed):
+            self.disks[member].hold(cohort, phase.settled())

@@ -1,0 +1,291 @@
+"""Checks the models of the secure sum exhaustively with Spin, then removes each rule and demands a counterexample.
+
+    python -m assurance.model.check                      everything; writes runs/model-check.json
+    python -m assurance.model.check --show VOTE_ONCE     the steps of the counterexample for one rule
+
+Needs `spin` and `gcc` (apt-get install spin gcc). What is modelled and what is not: docs/model.md.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+
+HERE = Path(__file__).parent
+OUTPUT = Path("runs/model-check.json")
+MEMORY_MIB = 4000
+DEPTH = 10_000
+TIMEOUT_S = 600
+
+
+class CheckError(Exception):
+    """A model does not hold, a rule's removal goes unnoticed, or a search was not finished."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One configuration of one model.
+
+    Attributes:
+        name: as docs/model.md has it.
+        model: the file, without its suffix.
+        constants: its macros.
+        eventually: search for runs that never end (LTL), not only for states that break an assertion or are stuck.
+        long: worth an optimising compiler; what stops early is compiled for longer than it runs.
+    """
+
+    name: str
+    model: str
+    constants: dict[str, int]
+    eventually: bool = False
+    long: bool = False
+
+    def without(self, rule: str) -> "Search":
+        """The same, with one rule removed."""
+        return Search(self.name, self.model, {**self.constants, f"RULE_{rule}": 0}, self.eventually)
+
+    def witness(self, number: int) -> "Search":
+        """The same, with one end declared impossible that a model worth anything reaches."""
+        return Search(self.name, self.model, {**self.constants, "WITNESS": number})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        states: stored, in all where nothing was violated.
+        transitions: taken.
+        depth: longest run without a repetition, in steps.
+        memory_mib: used.
+        seconds: of the search, without compiling.
+        violated: the property, or None.
+    """
+
+    states: int
+    transitions: int
+    depth: int
+    memory_mib: float
+    seconds: float
+    violated: str | None
+
+
+ATTEMPT = Search("one attempt", "secrecy", {"ATTEMPTS": 1, "REPORTS": 1}, long=True)
+RETRY = Search("attempt and retry", "secrecy", {"ATTEMPTS": 2, "REPORTS": 1}, long=True)
+ANY_TIME = Search("any time", "progress", {"PATIENT": 0, "LOSSES": 2}, eventually=True, long=True)
+PATIENT = Search("patient", "progress", {"PATIENT": 1, "LOSSES": 2})
+FULL = (ATTEMPT, RETRY, ANY_TIME, PATIENT)
+SMALLEST = Search("one attempt, no reports", "secrecy", {"ATTEMPTS": 1, "REPORTS": 0})
+
+ENDS, ERASURE = "P5_the_attempt_ends", "P7_no_sum_beside_an_erasure"
+RULES: dict[str, tuple[Search, str]] = {
+    "2T_ABOVE_L_PLUS_A": (ATTEMPT, "P3_one_certificate"),
+    "N_MIN": (ATTEMPT, "P1_one_secret_of_a_member"),
+    "VOTE_ONCE": (ATTEMPT, "P3_one_certificate"),
+    "VOID_EXCLUSIVE": (ATTEMPT, "P3_one_certificate"),
+    "STORE_BEFORE_SENDING": (ATTEMPT, ERASURE),
+    "SHOWN_UPLOADS": (ATTEMPT, "P4_the_sum_is_over_the_certified"),
+    "CERTIFICATE_THRESHOLD": (ATTEMPT, "P2_reveals_follow_a_certificate"),
+    "CERTIFICATE_DISTINCT": (ATTEMPT, "P2_reveals_follow_a_certificate"),
+    "CERTIFICATE_ONE_OUTCOME": (ATTEMPT, "P6_nothing_after_the_end"),
+    "CONTEXT_BINDING": (RETRY, "P2_reveals_follow_a_certificate"),
+    "REVEAL_AFTER_CERTIFICATE": (ATTEMPT, "P2_reveals_follow_a_certificate"),
+    "DUE_FROM_CERTIFICATE": (ATTEMPT, "P1_one_secret_of_a_member"),
+    "PROOF_SHARES_COMMITTED": (ATTEMPT, "P1_one_secret_of_a_member"),
+    "PROOF_HOLDERS": (ATTEMPT, "P1_one_secret_of_a_member"),
+    "PROOF_MISSES": (ATTEMPT, "P1_one_secret_of_a_member"),
+    "RESULT_FROM_CERTIFICATE": (ATTEMPT, "P4_the_sum_is_over_the_certified"),
+    "VOID_BY_CERTIFICATE": (ATTEMPT, "P6_nothing_after_the_end"),
+    "RETRY_AFTER_VOID": (RETRY, "P3_one_certificate"),
+    "CLOSED_IS_FINAL": (ATTEMPT, "P6_nothing_after_the_end"),
+    "REPORT_IS_FINAL": (ATTEMPT, ERASURE),
+    "REPORT_TELLS": (ATTEMPT, ERASURE),
+    "BEHIND_IS_REFUSED": (ATTEMPT, ERASURE),
+    "ERASURE_QUORUM": (ATTEMPT, ERASURE),
+    "COUNT_ONCE": (PATIENT, "P2_a_certificate_has_t_votes"),
+    "ANSWER_AGAIN": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "TIME_RUNS_OUT": (PATIENT, ENDS),
+    "DROP_DISPUTED": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "LATE_RECEIPTS": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "DISPUTES_AMONG_SURVIVORS": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "EVICT": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "LOST_IS_CLOSED": (ANY_TIME, ENDS),
+    "CERTIFIED_IS_CLOSED": (ANY_TIME, ENDS),
+    "REPORT_IN_ANY_PHASE": (ANY_TIME, ENDS),
+}
+"""Each rule with the search that must fail without it, and the property that fails."""
+
+IN_DEPTH = {"OWN_UPLOAD": ATTEMPT}
+"""Rules that a single other one makes unnecessary here: without them the model still holds."""
+
+WITNESSES: dict[str, tuple[Search, int]] = {
+    "the retry of a VOID attempt gives the sum of all": (RETRY, 1),
+    "the sum without a lost member is unmasked": (ATTEMPT, 2),
+    "an Erasure beside a certificate": (ATTEMPT, 3),
+    "an attempt ends in a sum": (ANY_TIME, 7),
+    "an attempt ends certified and without a sum": (ANY_TIME, 8),
+    "an attempt ends in VOID": (ANY_TIME, 9),
+    "an attempt ends in Lost": (ANY_TIME, 10),
+}
+"""What the full models do reach: a model in which nothing happens would keep every property."""
+
+
+def missing_tools() -> list[str]:
+    """Programs that are needed and not there."""
+    return [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
+
+
+def _run(folder: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        raise CheckError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _defines(search: Search) -> list[str]:
+    return [f"-D{name}={value}" for name, value in {"WITNESS": 0, **search.constants}.items()]
+
+
+@contextmanager
+def searched(search: Search) -> Iterator[tuple[Path, Found]]:
+    """Compile a search and run it; the folder holds the model and the trail, if there is one."""
+    with tempfile.TemporaryDirectory(prefix="model-") as name:
+        folder = Path(name)
+        model = f"{search.model}.pml"
+        for source in (model, "rules.h"):
+            shutil.copy(HERE / source, folder)
+        _run(folder, "spin", *_defines(search), "-a", model)
+        # Every state is stored whole: neither bitstate hashing nor hash compaction. What the processes share is all they
+        # have, so that partial-order reduction would find nothing to leave out.
+        options = ["-DNOREDUCE", f"-DMEMLIM={MEMORY_MIB}"]
+        options += [] if search.eventually else ["-DSAFETY", "-DNOCLAIM"]
+        _run(folder, "gcc", "-O1" if search.long else "-O0", "-w", *options, "-o", "pan", "pan.c")
+        started = monotonic()
+        report = _run(
+            folder, "nice", "-n", "10", "./pan", f"-m{DEPTH}", *(["-a"] if search.eventually else [])
+        )
+        yield folder, read_report(search, report, monotonic() - started)
+
+
+def read_report(search: Search, report: str, seconds: float) -> Found:
+    """Read what the verifier printed.
+
+    Raises:
+        CheckError: the search stopped short of the whole state space without a counterexample.
+    """
+
+    def number(pattern: str) -> float:
+        [value] = re.findall(pattern, report)
+        return float(value)
+
+    errors = number(r"errors: (\d+)")
+    if not errors and re.search(r"not completed|max search depth|MEMLIM|out of memory", report):
+        raise CheckError(f"{search.name}: the search did not see every state:\n{report}")
+    broken = re.search(r"assertion violated (?:\(?(\w+))", report)
+    stuck = re.search(r"invalid end state \(|acceptance cycle \(", report)
+    if errors and not (broken or stuck):
+        raise CheckError(f"{search.name}: an error of no kind that is known:\n{report}")
+    return Found(
+        states=int(number(r"(\d+(?:\.\d+e\+\d+)?) states, stored")),
+        transitions=int(number(r"(\d+(?:\.\d+e\+\d+)?) transitions")),
+        depth=int(number(r"depth reached (\d+)")),
+        memory_mib=number(r"([\d.]+)\s+total actual memory usage"),
+        seconds=round(seconds, 1),
+        violated=(broken[1] if broken else ENDS) if errors else None,
+    )
+
+
+def check(search: Search, violated: str | None) -> Found:
+    """Run a search and demand that it violates this property, or none.
+
+    Raises:
+        CheckError: it comes to something else.
+    """
+    with searched(search) as (_, found):
+        if found.violated != violated:
+            raise CheckError(
+                f"{search.name} {search.constants}: {found.violated or 'nothing'} is violated, not {violated or 'nothing'}"
+            )
+        return found
+
+
+def check_all() -> dict[str, object]:
+    """Every search, every removal, every witness, as runs/model-check.json has them."""
+    full, removed, in_depth, witnesses = [], [], [], []
+    for search in FULL:
+        found = check(search, None)
+        full.append({"search": search.name, "model": search.model, **asdict(found)})
+        _say(f"{search.name}: holds", found)
+    for rule, (search, expected) in RULES.items():
+        found = check(search.without(rule), expected)
+        removed.append({"rule": rule, "search": search.name, **asdict(found)})
+        _say(f"without {rule}: {expected}", found)
+    for rule, search in IN_DEPTH.items():
+        found = check(search.without(rule), None)
+        in_depth.append({"rule": rule, "search": search.name, **asdict(found)})
+        _say(f"without {rule}: holds, another rule does the same", found)
+    for what, (search, witness) in WITNESSES.items():
+        found = check(search.witness(witness), "unreached")
+        witnesses.append({"reached": what, "search": search.name, **asdict(found)})
+        _say(f"reached: {what}", found)
+    return {
+        "spin": _run(HERE, "spin", "-V").strip(),
+        "full": full,
+        "removed": removed,
+        "in_depth": in_depth,
+        "witnesses": witnesses,
+    }
+
+
+def _say(what: str, found: Found) -> None:
+    sys.stdout.write(
+        f"{what:68} {found.states:>10,} states {found.memory_mib:>6.0f} MiB {found.seconds:>6.1f} s\n"
+    )
+    sys.stdout.flush()
+
+
+def show(rule: str) -> None:
+    """Print the steps of the counterexample that a rule's removal leaves."""
+    search, _ = RULES[rule]
+    with searched(search.without(rule)) as (folder, found):
+        report = _run(folder, "spin", *_defines(search.without(rule)), "-t", f"{search.model}.pml")
+        steps = [line.strip() for line in report.splitlines() if re.match(r"\s+(member|message|the) ", line)]
+        sys.stdout.write("\n".join([*steps, f"violated: {found.violated}", ""]))
+
+
+def main() -> int:
+    """Check everything, or show one counterexample; the exit status is 1 where something does not hold."""
+    parser = argparse.ArgumentParser(description="Check the models of the secure sum with Spin.")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="where to write the figures")
+    parser.add_argument("--show", choices=sorted(RULES), metavar="RULE", help="print a counterexample")
+    options = parser.parse_args()
+    if missing := missing_tools():
+        sys.stderr.write(f"{' and '.join(missing)} not found: apt-get install {' '.join(missing)}\n")
+        return 1
+    try:
+        if options.show:
+            show(options.show)
+            return 0
+        started = monotonic()
+        figures = check_all()
+    except CheckError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(
+        json.dumps({**figures, "seconds": round(monotonic() - started, 1)}, indent=2) + "\n"
+    )
+    sys.stdout.write(f"every property holds, and no rule goes missing unnoticed: {options.output}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Every way in which decryptors can end an attempt after its latest end, for small committees (protocol §4.9).
+
+Counted first, for every threshold that a committee may have; then played, with what members really answer and what the coordinator makes of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+
+from tests.protocol.forging import erased
+from tests.support.simulator import Federation
+from veilsum.protocol.coordinator import (
+    CoordinatorPhase,
+    Erasing,
+    Failed,
+    Freezing,
+    Recovered,
+    Revealing,
+    VoidedByErasure,
+)
+from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, Reveal
+from veilsum.protocol.quorum import Quorum
+
+SIZES = range(2, 10)
+
+
+def committees() -> Iterator[tuple[int, int, int, int]]:
+    """L, a_D, t and q of every committee in which t decryptors can be had."""
+    for decryptors in SIZES:
+        for colluders in range(decryptors):
+            threshold = (decryptors + colluders) // 2 + 1
+            if threshold <= decryptors:
+                quorum = Quorum(9, decryptors, colluders, colluders, 3, 3, threshold)
+                yield decryptors, colluders, threshold, quorum.erasures_min
+
+
+def splits(decryptors: int, colluders: int) -> Iterator[tuple[int, int, int, int]]:
+    """Honest decryptors that revealed, and of those and of the others how many come back; how many of the colluders lie.
+
+    Votes take no part in it: a decryptor votes or not whatever it does later.
+    """
+    honest = decryptors - colluders
+    for revealed in range(honest + 1):
+        yield from (
+            (revealed, told, silent, lying)
+            for told, silent, lying in product(
+                range(revealed + 1), range(honest - revealed + 1), range(colluders + 1)
+            )
+        )
+
+
+@pytest.mark.parametrize(("decryptors", "colluders", "threshold", "needed"), list(committees()))
+def test_an_erasure_and_a_sum_never_exist_together(
+    decryptors: int, colluders: int, threshold: int, needed: int
+) -> None:
+    for revealed, _told, silent, lying in splits(decryptors, colluders):
+        # a colluder that reports nothing revealed may have revealed all the same
+        erased_ = silent + lying >= needed
+        summed = revealed + colluders >= threshold
+        assert not (erased_ and summed), (revealed, silent, lying)
+    # one report fewer would not do
+    assert any(
+        silent + lying >= needed - 1 and revealed + colluders >= threshold
+        for revealed, _told, silent, lying in splits(decryptors, colluders)
+    )
+
+
+@pytest.mark.parametrize(("decryptors", "colluders", "threshold", "needed"), list(committees()))
+def test_honest_decryptors_that_revealed_nothing_end_an_attempt_by_themselves(
+    decryptors: int, colluders: int, threshold: int, needed: int
+) -> None:
+    assert needed <= threshold
+    for revealed, _told, silent, _lying in splits(decryptors, colluders):
+        if revealed == 0 and silent == decryptors - colluders:
+            assert (silent >= needed) == (decryptors >= 3 * colluders)
+
+
+# Played
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An attempt past its latest end, and what each decryptor reports of it.
+
+    Attributes:
+        certified: the coordinator's phase with a certificate, and too few reveals to know of any.
+        bare: its phase without one.
+        reveals: by decryptor, for a coordinator that a reveal still reached in time.
+        silent: reports of decryptors that never saw a certificate.
+        told: of decryptors that made a reveal.
+    """
+
+    federation: Federation
+    certified: Erasing
+    bare: Erasing
+    revealing: Revealing
+    reveals: tuple[Reveal, ...]
+    silent: tuple[Erased, ...]
+    told: tuple[Erased, ...]
+
+
+def allowed() -> Iterator[tuple[int, int]]:
+    """L and a_D of every committee that the rules allow: two nominees, or everybody."""
+    yield 2, 0
+    yield from ((members, a) for members in range(3, 10) for a in range(members // 4, members - 2))
+
+
+def stage(decryptors: int, colluders: int) -> Stage:
+    """Decryptors answer up to the votes; each then makes the report of one that voted or not, and of one that revealed."""
+    nominees = () if decryptors > 2 else (0, 1)
+    federation = Federation(max(3, decryptors), colluders=colluders, decryptors=nominees)
+    federation.begin()
+    freezing = federation.run_until(Freezing)
+    latest_end_s = freezing.attempt.terms.latest_end_s
+    request = ErasureRequest(freezing.attempt.context)
+    before = dict(federation.phases)
+    revealing = federation.run_until(Revealing)
+    assert isinstance(freezing, Freezing)
+    assert isinstance(revealing, Revealing)
+    reveals, silent, told = [], [], []
+    for member in freezing.attempt.decryptors:
+        key = federation.keys[member]
+        voted, _ = before[member].receive(freezing.proposal, key, federation.now_s)
+        closed, (reveal,) = voted.receive(revealing.certificate, key, federation.now_s)
+        _, (one,) = before[member].receive(request, key, latest_end_s)
+        _, (other,) = voted.receive(request, key, latest_end_s)
+        _, (last,) = closed.receive(request, key, latest_end_s)
+        assert one.to_bytes() == other.to_bytes()  # a vote changes no report
+        assert isinstance(reveal, Reveal)
+        assert isinstance(one, Erased)
+        assert isinstance(last, Erased)
+        assert (one.revealed, last.revealed) == (NOTHING_REVEALED, revealing.certificate.outcome)
+        reveals.append(reveal)
+        silent.append(one)
+        told.append(last)
+    certified, bare = (phase.expire(latest_end_s) for phase in (revealing, freezing))
+    assert isinstance(certified, Erasing)
+    assert isinstance(bare, Erasing)
+    return Stage(federation, certified, bare, revealing, tuple(reveals), tuple(silent), tuple(told))
+
+
+def received(phase: CoordinatorPhase, reports: list[Erased]) -> CoordinatorPhase:
+    for report in reports:
+        phase = phase.receive(report, 0.0)
+    return phase
+
+
+def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must() -> None:
+    played = 0
+    for members, colluders in allowed():
+        at = stage(members, colluders)
+        quorum = at.certified.attempt.quorum
+        assert (quorum.decryptors, quorum.decryptor_colluders) == (members, colluders)
+        honest, needed = members - colluders, quorum.erasures_min
+        for revealed, told, silent, lying in splits(members, colluders):
+            # Honest ones first: those that revealed, then the others. Colluders revealed; the rest of them say so or stay away.
+            quiet = list(at.silent[revealed : revealed + silent]) + list(at.silent[honest : honest + lying])
+            for owning in (0, colluders - lying):
+                loud = list(at.told[:told]) + list(at.told[honest + lying : honest + lying + owning])
+                for reports in (quiet + loud, loud + quiet):
+                    end = received(at.certified, reports)
+                    if len(quiet) >= needed:
+                        assert isinstance(end, VoidedByErasure)
+                        assert revealed + colluders < quorum.threshold  # nobody can have the sum
+                        end.attempt.check_erasure(end.closing)
+                    elif members - len(loud) < needed:
+                        assert isinstance(end, Failed)  # a repeat may follow, and no admin is needed
+                    else:
+                        assert isinstance(end, Erasing)
+                        assert end.waiting_for()  # whoever is away can still end it
+                    played += 1
+            if revealed == 0:
+                end = received(at.bare, quiet)
+                assert isinstance(end, VoidedByErasure if len(quiet) >= needed else Erasing)
+    assert played > 10_000
+
+
+@pytest.mark.parametrize(("members", "colluders"), list(allowed()))
+def test_reveals_that_came_in_time_give_the_sum_a_repeat_or_an_erasure(members: int, colluders: int) -> None:
+    at = stage(members, colluders)
+    quorum, phase = at.revealing.attempt.quorum, at.revealing
+    for came, reveal in enumerate(at.reveals, 1):
+        after = phase.receive(reveal, at.federation.now_s)
+        assert isinstance(after, Recovered if came >= quorum.threshold else Revealing)
+        if isinstance(after, Recovered):
+            break
+        assert isinstance(after, Revealing)
+        phase = after
+        end = phase.expire(phase.attempt.terms.latest_end_s)
+        reachable = members - came >= quorum.erasures_min
+        assert isinstance(end, Erasing if reachable else Failed)
+        if reachable:
+            assert isinstance(received(end, list(at.silent[came:])), VoidedByErasure)
+
+
+def test_a_false_report_of_a_reveal_costs_no_more_than_a_repeat() -> None:
+    """Colluders can say that they revealed; the certified attempt is then closed, and its records are not lost."""
+    at = stage(6, 1)
+    liar = erased(at.federation, "member-0", revealed=at.revealing.certificate.outcome)
+    end = received(at.certified, [liar, *at.told[1:3]])
+    assert isinstance(end, Failed)
+    assert end.link.spends
+    assert end.link.reason == "none"

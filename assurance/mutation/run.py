@@ -1,0 +1,332 @@
+"""Mutation testing of the protocol: `make mutation`.
+
+Draws mutants of `protocol` by seed and runs, for each, the tests that reach its line, quickest first, until one fails. Every
+mutant lives in a fork of a process that has pytest and the libraries loaded but nothing of ours: there the
+mutated module is imported in place of the true one, so that every name bound from it is the mutant's. A hang is a kill. Exit
+status 1 below the floor.
+
+mutmut 3 leaves decorated functions and class bodies alone, which is where this code keeps its properties and wire limits;
+cosmic-ray starts an interpreter a mutant and knows no test by line.
+"""
+
+# ruff: noqa: T201 - a command prints
+
+import argparse
+import ast
+import contextlib
+import importlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import tempfile
+import tomllib
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_loader
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+from types import CodeType
+
+import pytest
+from coverage import CoverageData
+from hypothesis import settings
+
+from assurance.mutation.mutants import Mutant, apply, mutants_of
+
+ROOT = Path(__file__).parents[2]
+SUITES = ("tests/protocol", "tests/primitives", "tests/veilsum/study/test_study.py")
+PRELOADED = (
+    "numpy",
+    "hypothesis",
+    "pydantic",
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "pytest_asyncio",
+    "_pytest.python",
+)
+QUIET = (
+    "-q",
+    "--no-cov",
+    "--hypothesis-profile=mutation",
+    *("-p", "no:cacheprovider", "-p", "no:xdist"),
+    *(
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ),  # hypothesis is loaded before pytest could rewrite it
+)
+TESTS_S = 15.0
+"""Most seconds of tests, as they take unmutated, that are spent on one mutant."""
+HUNG, BROKEN = "timeout", 70
+ASLEEP = 10
+"""So many times its limit of processor time a mutant may take by the clock: it hangs without working."""
+
+
+class Timing:
+    """Notes how long each test took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+
+class Chosen:
+    """Runs the tests named, in their order, and no others."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._place = {test: place for place, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self._place), key=lambda i: self._place[i.nodeid])
+
+
+class Injected(SourceFileLoader):
+    """Loads a module from code that is not its file's."""
+
+    def __init__(self, name: str, path: str, code: CodeType) -> None:
+        super().__init__(name, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        del fullname
+        return self._code
+
+
+class Finder:
+    """Finds one module as its mutant."""
+
+    def __init__(self, mutant: Mutant, tree: ast.Module) -> None:
+        self._name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self._file = str(ROOT / mutant.path)
+        self._code = compile(tree, self._file, "exec")
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        return spec_from_loader(
+            name, Injected(name, self._file, self._code), is_package=self._file.endswith("__init__.py")
+        )
+
+
+def forked(action: Callable[[], int], output: str = os.devnull) -> int:
+    """Run `action` in a child of its own process group, with its words in a file; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    status = BROKEN
+    try:
+        os.setpgid(0, 0)
+        words = os.open(output, os.O_RDWR | os.O_CREAT)
+        for stream in (0, 1, 2):
+            os.dup2(words, stream)
+        status = action()
+    except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def baseline(folder: Path) -> tuple[dict[str, float], CoverageData]:
+    """Run the unmutated suites once: seconds by test, and which tests reach each line."""
+    (folder / "coveragerc").write_text("[run]\nsource = protocol\n")
+    os.environ["COVERAGE_FILE"] = str(folder / "coverage")
+
+    def run() -> int:
+        timing = Timing()
+        arguments = [one for one in QUIET if one != "--no-cov"]
+        arguments += ["--cov=protocol", f"--cov-config={folder / 'coveragerc'}"]
+        arguments += ["--cov-context=test", "--cov-report="]
+        status = pytest.main([*arguments, *SUITES], plugins=[timing])
+        (folder / "seconds.json").write_text(json.dumps(timing.seconds))
+        return int(status)
+
+    _, status = os.waitpid(forked(run, str(folder / "words")), 0)
+    if status:
+        words = (folder / "words").read_text("utf-8")
+        raise SystemExit(f"{words[-4000:]}\nthe tests do not pass as they are: mend that first")
+    data = CoverageData(str(folder / "coverage"))
+    data.read()
+    return json.loads((folder / "seconds.json").read_text()), data
+
+
+def tests_for(mutant: Mutant, seconds: dict[str, float], data: CoverageData) -> list[str]:
+    """The tests that reach the mutant's line, the module's own first, then by how quick they are.
+
+    A line that runs on import is reached by whatever reaches the module.
+    """
+    reached = data.contexts_by_lineno(str(ROOT / mutant.path))
+    contexts = [context for context in reached.get(mutant.line, ()) if context]
+    contexts = contexts or [context for line in reached.values() for context in line if context]
+    names = {context.rpartition("|")[0] for context in contexts} & seconds.keys()
+    ordered = sorted(names, key=lambda name: (not name.startswith(own_tests(mutant)), seconds[name], name))
+    spent, chosen = 0.0, list[str]()
+    for name in ordered:
+        spent += seconds[name]
+        if chosen and spent > TESTS_S:
+            break
+        chosen.append(name)
+    return chosen
+
+
+def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> int:
+    """In a child: pytest's status for the tests with the mutant in place; the module's own file alone first."""
+    sys.meta_path.insert(0, Finder(mutant, tree or apply(ROOT, mutant)))
+    sys.dont_write_bytecode = True
+    own = [test for test in tests if test.startswith(own_tests(mutant))]
+    for some in (own, tests[len(own) :]):
+        files = dict.fromkeys(test.partition("::")[0] for test in some)
+        status = int(pytest.main(["-x", *QUIET, *files], plugins=[Chosen(some)])) if some else 0
+        if status:
+            break
+    return status
+
+
+def own_tests(mutant: Mutant) -> str:
+    """The file of tests that mirrors the mutant's module."""
+    return "tests/" + str(Path(mutant.path).with_name(f"test_{Path(mutant.path).name}"))
+
+
+def limited(cpu_s: float, action: Callable[[], int]) -> int:
+    """In a child: `action` within so much processor time, however busy the machine is."""
+    most = math.ceil(cpu_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+    return action()
+
+
+def end_of(status: int) -> str:
+    """What a child's status says of its mutant; SystemExit where the child itself went wrong."""
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        return HUNG
+    if code == BROKEN:
+        raise SystemExit("a mutant could not be made or tried")
+    # 5, no test was found, is no kill; 2 and 4 are what a module that cannot be imported gives
+    return "survived" if code in {0, 5} else "killed"
+
+
+def control(mutant: Mutant, tests: list[str]) -> None:
+    """The true module, put in place as mutants are, passes."""
+    tree = ast.parse((ROOT / mutant.path).read_text("utf-8"))
+    _, status = os.waitpid(forked(partial(tried, mutant, tests, tree)), 0)
+    if end_of(status) != "survived":
+        raise SystemExit(f"{mutant.path} fails its tests unmutated")
+
+
+def verdicts(
+    work: list[tuple[Mutant, list[str]]], seconds: dict[str, float], workers: int
+) -> dict[Mutant, str]:
+    """Each mutant's end: "killed", "timeout" or "survived"."""
+    waiting, running, ends = list(reversed(work)), dict[int, tuple[Mutant, float]](), dict[Mutant, str]()
+    while waiting or running:
+        while waiting and len(running) < workers:
+            mutant, tests = waiting.pop()
+            if not tests:
+                ends[mutant] = "survived"
+                continue
+            limit_s = 20 + 5 * sum(seconds[test] for test in tests)
+            child = forked(partial(limited, limit_s, partial(tried, mutant, tests)))
+            running[child] = (mutant, monotonic() + ASLEEP * limit_s)
+        for child, (mutant, deadline_s) in list(running.items()):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if not done and monotonic() > deadline_s:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                ends[mutant] = HUNG
+            elif done:
+                ends[mutant] = end_of(status)
+            else:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            del running[child]
+            if len(ends) % 50 == 0:
+                print(f"{len(ends)} of {len(work)}: {Counter(ends.values())}", flush=True)
+        sleep(0.01)
+    return ends
+
+
+def equivalent() -> Callable[[Mutant], bool]:
+    """Whether a mutant stands in the list of those that mean the same."""
+    text = (Path(__file__).parent / "equivalent.toml").read_text("utf-8")
+    listed = {
+        (one["path"], one["before"], one.get("after"))
+        for one in tomllib.loads(text)["mutant"]
+        if one["reason"]
+    }
+    return lambda m: not {(m.path, m.before, m.after), (m.path, m.before, None)}.isdisjoint(listed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mutants", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--floor", type=float, default=0.85, help="share that must be killed")
+    parser.add_argument("--modules", nargs="*", default=[], help="only these, for example codec shamir")
+    parser.add_argument("--output", type=Path, default=Path("runs/mutation.json"))
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    started = monotonic()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    # the same examples every time, no failure by the clock of a busy machine, nothing left on disk
+    settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
+    paths = sorted(
+        p
+        for p in (ROOT / "veilsum" / "protocol").rglob("*.py")
+        if not arguments.modules or p.stem in arguments.modules
+    )
+    same = equivalent()
+    found = [mutant for path in paths for mutant in mutants_of(ROOT, path)]
+    every = [mutant for mutant in found if not same(mutant)]
+    drawn = Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, data = baseline(Path(folder))
+        print(
+            f"{len(seconds)} tests in {sum(seconds.values()):.0f} s; {len(drawn)} of {len(every)} mutants",
+            flush=True,
+        )
+        work = [(m, tests_for(m, seconds, data)) for m in drawn]
+        control(*work[0])
+        ends = verdicts(work, seconds, arguments.workers)
+    modules: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant, end in ends.items():
+        modules[mutant.path][end] += 1
+    counts = Counter(ends.values())
+    score = 1 - counts["survived"] / len(ends)
+    survivors = sorted((m for m, end in ends.items() if end == "survived"), key=lambda m: (m.path, m.line))
+    report = {
+        "seed": arguments.seed,
+        "mutants": len(ends),
+        "of": len(every),
+        "score": round(score, 4),
+        "floor": arguments.floor,
+        "seconds": round(monotonic() - started, 1),
+        **{end: counts[end] for end in ("killed", HUNG, "survived")},
+        "equivalent": len(found) - len(every),
+        "by_module": {path: dict(ends_) for path, ends_ in sorted(modules.items())},
+        "by_operator": dict(Counter(f"{m.operator} {end}" for m, end in ends.items())),
+        "survivors": [asdict(mutant) for mutant in survivors],
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(report, indent=2) + "\n")
+    for m in survivors:
+        print(f"{m.path}:{m.line} {m.operator}\n  - {m.before}\n  + {m.after}")
+    print(f"{score:.1%} of {len(ends)} mutants killed in {report['seconds']} s: {arguments.output}")
+    return 0 if score >= arguments.floor else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""A coordinator whose clock jumps by an hour or a day and back: members are told so, no sum goes wrong, and the next attempt works."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assurance.outages.patience import check_sum
+from service.access import nonces
+from tests.service.declared import client_of
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, Clock, running
+from tests.service.signing import Everybody
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S, DAY_S, -DAY_S])
+@pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
+async def test_a_clock_that_jumps_and_comes_back(
+    tmp_path: Path, state: str, jump_s: float, record_property: Callable[[str, object], None]
+) -> None:
+    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    async with (
+        running(tmp_path / "data", clock) as server,
+        client_of(server.app, {}, Everybody(time.time, TOKEN)) as right,
+    ):
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, state)
+        clock.ahead_s = jump_s
+        server.coordinator.scheduler.wake()
+        asked = await right.get(f"/v1/rounds/{round_id}/requests/m-0")
+        assert (asked.status_code, asked.json()["cause"]) == (401, "clock-skew")
+        await asyncio.sleep(0.1)
+        assert not (await server.view(round_id))["ended"] or jump_s > 0
+        clock.ahead_s = 0.0
+        server.coordinator.scheduler.wake()
+        if (await server.view(round_id))["state"] == "erasing":
+            # Members report no erasure before the latest end by their own clocks: it comes for them, too.
+            clock.ahead_s = 2 * HOUR_S
+        view = await party.play(server, round_id)
+        if view["state"] == "erasing":
+            view = await party.lose(server, round_id)
+        record_property("figures", {"ended": view["state"]})
+        if view["state"] != "done":
+            assert jump_s > 0, "only a deadline that passed ends a round"
+            round_id = await party.open_round(server)
+            await party.play(server, round_id)
+        await check_sum(party, server, round_id)
+        assert set((await server.view(round_id))["survivors"]) == set(party.ids)
+
+
+async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever kept a member's request of an hour ago waits for such a clock."""
+    monkeypatch.setattr(nonces, "FORGET_EVERY_S", 0.0)
+    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    async with running(tmp_path / "data", clock) as server:
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        clock.ahead_s = -HOUR_S
+        kept = await server.client.get(path)
+        clock.ahead_s = 0.0
+        for _ in range(2):  # with the next requests the older ones' nonces go
+            assert (await server.client.get(path)).status_code == 200
+        clock.ahead_s = -HOUR_S
+        async with client_of(server.app, {}) as whoever:
+            again = await whoever.get(path, headers=kept.request.headers)
+        assert (kept.status_code, again.status_code, again.json()["cause"]) == (200, 401, "clock-skew")
+        assert "are forgotten" in again.json()["detail"]
+        clock.ahead_s = 0.0
+        assert (await server.client.get(path)).status_code == 200

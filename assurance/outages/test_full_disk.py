@@ -1,0 +1,69 @@
+"""A disk that is full again and again: what cannot be stored is refused, what was acknowledged stays, and the round goes on."""
+
+import asyncio
+import errno
+import itertools
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from assurance.outages.patience import endure
+from tests.service.process import Process
+from tests.service.servers import lacking
+
+FULL_S = 0.6
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own of 16 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        lacking(f"no file system can be mounted: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        free = os.statvfs(folder)
+        file.write(bytes(free.f_bavail * free.f_frsize))
+        # More than once: the coordinator may have given something free meanwhile.
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            deque((file.write(bytes(1 << 16)) for _ in itertools.count()), maxlen=0)
+    return filler
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_full_disk_loses_nothing_and_the_round_goes_on(
+    small: Path, record_property: Callable[[str, object], None]
+) -> None:
+    (small / "data").mkdir(mode=0o700)
+    process = Process(small / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
+    process.log.close()
+    process.log = (small.parent / "log").open("ab")  # elsewhere: this is about the data
+    emptying: asyncio.Task[None] | None = None
+
+    async def empty(filler: Path) -> None:
+        await asyncio.sleep(FULL_S)
+        await asyncio.to_thread(filler.unlink)
+
+    async def strike(acknowledged: int) -> asyncio.Task[None] | None:
+        nonlocal emptying
+        if acknowledged % 3 or (emptying is not None and not emptying.done()):
+            return None
+        emptying = asyncio.create_task(empty(fill(small)))
+        return emptying
+
+    record_property("figures", await endure(process, strike, within_s=600))
+    assert '"status": 500' not in (small.parent / "log").read_text()

@@ -1,0 +1,264 @@
+"""The coordinator of the secure sum (§4): what it admits, asks, and computes. It keeps no deadlines."""
+
+from collections import Counter, defaultdict
+from functools import partial, reduce
+from hashlib import sha256
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from assurance.reference.reference import NONE, Party, agree, computed, secrets, survivor, windows_hold
+from assurance.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
+
+WORK_MAX = 10**6  # branchings times disputed pairs
+
+
+def matching(edges: Any, ranked: list[str]) -> set[str]:
+    """Both ends of disjoint edges: each member with the first of its neighbours that is left."""
+    taken = set[str]()
+    for member in ranked:
+        free = [each for each in ranked if {member, each} in edges and not taken & {member, each}]
+        taken |= {member, free[0]} if free else set()
+    return taken
+
+
+def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool = False) -> Any:
+    """The first of the smallest results with fewer members; whether the branchings were enough (§4.5, rules 2 to 4)."""
+    best, branches = None, [set[str]()]
+    while branches and left >= 0 and not (once and best):
+        gone = branches.pop()
+        rest = {edge for edge in edges if not edge & gone}
+        near = {each: set().union(*(edge for edge in rest if each in edge)) - {each} for each in ranked}
+        if lone := [each for each in ranked if len(near[each]) == 1]:
+            branches.append(gone | near[lone[0]])
+        elif len(gone) + len(matching(rest, ranked)) // 2 < fewer:
+            hub, left = max(ranked, key=lambda each: len(near[each])), left - bool(rest)
+            best, fewer = (best, fewer) if rest else (gone, len(gone))
+            branches += [gone | near[hub], gone | {hub}] if rest else []
+    return best, left >= 0
+
+
+def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str]:
+    """The first of the smallest; with too few branchings, the best so far or a matching (§4.5, rules 3, 4)."""
+    best = search(edges, ranked, len(ranked), most, once=True)[0] or {*ranked}
+    found, whole = search(edges, ranked, min(len(best), liars + 1), most)
+    if whole and not found:
+        found, whole = search(edges, ranked, len(best), most)
+    return found or best if whole else min(matching(edges, ranked), found or best, key=len)
+
+
+class Coordinator(Party):
+    """The coordinator of one cohort; what it knows of the federation's other cohorts is in `known`."""
+
+    def on_keycard(self, said: Any) -> None:  # §4.2
+        demand(said.expires >= self.study.expires, "card-expired")
+        cards = vars(self).setdefault("cards", {})
+        demand(cards.get(said.member, said) == said, "card-conflict")
+        self.check_points({**cards, said.member: said}.values())
+        agree(X25519PrivateKey.generate(), said.mask_key)
+        agree(X25519PrivateKey.generate(), said.box_key)
+        cards[said.member] = said
+
+    def gather(self) -> None:  # the manifest of those who came
+        names = tuple(sorted(self.cards))
+        self.leaves = tuple(encode(self.cards[name]) for name in names)
+        m = M.Manifest(self.cohort, self.roster_hash, *self.run, names, root(self.leaves), 0, 0, 0, 0, 0, ())
+        self.settle(M.Manifest(*m[:8], *computed(self.roster, self.study, m)))
+        self.next = (0, 0)
+
+    def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort those that it needs, by paths
+        names, near = self.m.members, {member, *secrets(self.m, member)[1:], *self.places}
+        near = {*names} if member in self.places else near
+        paths = {v: tree(self.leaves, i)[1] if len(near) < len(names) else () for i, v in enumerate(names) if v in near}
+        return encode(M.Cards(self.m, tuple(M.Shown(self.cards[v], path) for v, path in paths.items())))
+
+    def open(self, terms: Any) -> bytes:
+        self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
+        vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
+        vars(self).update(shares=defaultdict(dict))  # dealer and index → holder → share
+        before = terms.indicator if self.fresh else self.run[3]
+        self.earlier = tuple(M.SurvivorSet(each[1]) for at, each in self.known.certified.items() if at == before)
+        return encode(self.opening)
+
+    def on_upload(self, said: Any) -> None:  # §4.4
+        header, digests, commits, rows, boxes = said
+        member, size = header.member, 1 + self.m.k
+        self.verify(header)
+        shape = [-(-self.elements // self.chunk), size, *[16 * size] * len(self.places)]
+        shape += [(36 * size + 16) * (d != member) for d in self.places]
+        demand([len(digests), len(commits), *map(len, rows + boxes)] == shape, "upload-misshapen", member)
+        roots = (root(digests), root((b"".join(commits), *rows)), root(boxes))
+        demand(header[3:6] == roots, "upload-misshapen", member)
+        demand(self.uploads.setdefault(member, said) == said, "upload-conflict", member)
+
+    def store(self, member: str, data: bytes) -> None:
+        digests, digest = self.uploads[member].chunk_digests, sha256(data).digest()
+        demand(digest in digests and self.is_chunk(digests.index(digest), data), "chunk-mismatch", member)
+        self.chunks[digest] = data
+
+    def whole(self) -> list[str]:
+        return [v for v in sorted(self.uploads) if self.chunks.keys() >= {*self.uploads[v].chunk_digests}]
+
+    def committed(self, dealer: str) -> tuple[bytes, ...]:  # the leaves of its commitment root
+        return (b"".join(self.uploads[dealer].secret_commitments), *self.uploads[dealer].share_rows)
+
+    def deliver(self, decryptor: str) -> bytes:
+        items, x = [], self.places[decryptor]
+        for header, *_, boxes in (self.uploads[v] for v in self.whole() if v != decryptor):
+            rows = self.committed(header.member)
+            items.append(M.Delivery(header, boxes[x - 1], tree(boxes, x - 1)[1], rows[x], tree(rows, x)[1]))
+        return encode(M.Deliveries(self.context, tuple(items)))
+
+    def on_receipt(self, said: Any) -> None:
+        headers = [self.uploads[v].header for v in self.whole() if v != said.member]
+        right = sorted(said.dealers + said.complaints) == [header.member for header in headers]
+        demand(right and said.uploads == self.delivered(headers), "malformed", said.member)
+        self.receipts[said.member] = said
+
+    def on_vote(self, said: Any) -> None:
+        self.votes[said.member] = said
+
+    def on_erased(self, said: Any) -> None:  # §4.9
+        self.reports[said.member] = said
+
+    def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
+        """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
+        edges = {*conflicts, *map(frozenset, complaints)}
+        ends = Counter(each for edge in edges for each in edge)
+        gone = {each for each, count in ends.items() if count > self.study.a}
+        edges = {each for each in edges if not each & gone}
+        most, parts = WORK_MAX // max(len(edges), 1), []
+        while edges:
+            part = {next(iter(edges))}
+            while more := {edge for edge in edges - part if edge & frozenset().union(*part)}:
+                part |= more
+            edges -= part
+            parts.append((part, sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))))
+        least = [len(matching(*each)) // 2 for each in parts]
+        spare = self.study.a - len(gone) - sum(least)
+        for (part, ranked), pairs in zip(parts, least, strict=True):
+            lone = [dealer for dealer, decryptor in complaints if {dealer, decryptor} in part]
+            alone = len(part) == len(lone) == 1 and not part & conflicts
+            gone |= {*lone} if alone else least_cover(part, ranked, pairs + spare, most)
+        return gone
+
+    def conflicts(self, whole: list[str]) -> set[frozenset[str]]:  # edges whose ends committed to different seeds
+        ends = ((v, zip(secrets(self.m, v), self.uploads[v].secret_commitments, strict=True)) for v in whole)
+        seen = {(v, w): each for v, pairs in ends for w, each in pairs if w}
+        return {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
+
+    def freeze(self) -> bytes:  # A Freeze, or the VoidRequest that says why there is none (§4.5)
+        whole, receipts, t = self.whole(), self.receipts, self.m.t
+        conflicts = self.conflicts(whole)
+        clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
+        complaints = {(v, d) for d, each in receipts.items() for v in each.complaints if clean[v] < t + self.m.a_D}
+        disputed = ("edge-disagreement" if conflicts else "box-refused") if conflicts or complaints else ""
+        parties = {each for pair in (*conflicts, *complaints) for each in pair}
+        vouched = tuple(survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
+        staying = vouched
+        if self.fresh and self.earlier:  # under an indicator: those that it counted
+            counted = {each.member for each in self.earlier[0].survivors} - {*self.terms.evicted}
+            staying = tuple(each for each in vouched if each.member in counted)
+        try:
+            demand(len(whole) >= self.survivors_min, "survivors-too-few")
+            demand(len(receipts) >= t, "quorum-lost")
+            self.survivors = self._undisputed(staying, conflicts, complaints)
+            if (conflicts or complaints) and not self._passes(self.check_proposal, self.survivors, self.earlier):
+                base = {each.member for each in staying}
+                conflicts = {each for each in conflicts if each <= base}
+                complaints = {each for each in complaints if base >= {*each}}
+                self.survivors = self._undisputed(staying, conflicts, complaints)
+            there = {each.member for each in self.survivors}
+            wide = windows_hold(self.m, there) or not windows_hold(self.m, there | parties)
+            demand(not disputed or (len(there) >= self.survivors_min and wide), disputed)
+            self.check_proposal(self.survivors, self.earlier)
+        except Refused as refused:
+            return encode(M.VoidRequest(self.context, refused.args[0]))
+        headers = tuple(self.uploads[each.member].header for each in self.survivors)
+        return encode(M.Freeze(self.context, headers, self.earlier))
+
+    def _undisputed(self, staying: Any, conflicts: Any, complaints: Any) -> Any:
+        gone = self.dropped(conflicts, complaints)
+        return tuple(each for each in staying if each.member not in gone)
+
+    def _passes(self, check: Any, *args: Any) -> bool:
+        try:
+            check(*args)
+        except Refused:
+            return False
+        return True
+
+    def certify(self, reason: str = "none") -> bytes:
+        """The Certificate for the survivors or for VOID, which closes the attempt."""
+        survivors = self.survivors if reason == "none" else ()
+        chosen = outcome(self.context, reason, survivors)
+        votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
+        demand(len(votes) >= self.m.t, "certificate-invalid")
+        if survivors:
+            self.known.certified[self.context] = (self.link(reason, survivors), survivors, self.study, self.terms)
+        else:
+            self.close(reason)
+        return encode(M.Certificate(self.context, survivors, reason, votes))
+
+    def erase(self) -> bytes:  # the Erasure, which closes the attempt (§4.9)
+        reports = tuple(each for _, each in sorted(self.reports.items()) if not any(each.revealed))
+        demand(len(reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
+        self.close("erased")
+        return encode(M.Erasure(self.context, reports))
+
+    def on_lost(self, _: Any) -> None:  # §4.9
+        self.close("lost")
+
+    def close(self, reason: str) -> None:
+        """The attempt enters the chain (§4.9)."""
+        sequence, attempt = self.place
+        retry = reason not in {"none", "erased", "lost"} and attempt < 7 and self.now < self.terms.latest_end
+        self.next = (sequence, attempt + 1) if retry else (sequence + 1, 0)
+        self.known.links = (*self.known.links, self.link(reason, self.survivors if reason == "none" else ()))
+
+    def chain(self) -> bytes:
+        return encode(M.Chain(self.roster.federation, self.known.links))
+
+    def on_reveal(self, said: Any) -> None:  # §4.7
+        d, owed = said.member, self.owed(self.survivors, self.evicted)
+        held = [v for v in owed if v == d or v in self.receipts[d].dealers]
+        demand(said.outcome == outcome(self.context, "none", self.survivors), "reveal-misshapen", d)
+        lengths = [36 * len(owed[v]) for v in held]
+        demand((said.evicted, [*map(len, said.runs)]) == (self.evicted, lengths), "reveal-misshapen", d)
+        for v, run in zip(held, said.runs, strict=True):
+            row = pieces(self.committed(v)[self.places[d]], 16)
+            for i, share in zip(owed[v], pieces(run, 36), strict=True):
+                demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
+                self.shares[v, i][d] = share
+
+    def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must come first (§4.7, §4.8)
+        proofs, total, entries = dict(self.proofs), [0] * self.elements, []
+        for v, indices in self.owed(self.survivors, self.evicted).items():
+            (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.committed(v), dict[int, bytes]()
+            for i in indices:
+                shares = dict(sorted([*self.shares[v, i].items()][: self.m.t]))
+                demand(len(shares) == self.m.t, "quorum-lost")
+                seeds[i] = recover({self.places[d]: share for d, share in shares.items()})
+                if v not in proofs and not (seeds[i] and self.commit(v, i, seeds[i]) == commits[i]):
+                    held = [(d, share, self.places[d]) for d, share in shares.items()]
+                    holders = tuple(M.Holder(d, share, leaves[x], tree(leaves, x)[1]) for d, share, x in held)
+                    proofs[v] = M.Proof(header, leaves[0], tree(leaves)[1], i, holders)
+            if v not in proofs:
+                chunks = tuple(self.chunks[each] for each in digests)
+                self.unmask(total, v, chunks, seeds)
+                shown = tuple(M.Seed(*each) for each in seeds.items())
+                entries += [M.Disclosed(header, leaves[0], tree(leaves)[1], digests, chunks, shown)]
+        if len(proofs) == len(self.evicted):
+            self.entries = tuple(entries)
+            return [value % 2**self.bits for value in total]
+        vars(self).update(proofs=proofs, evicted=tuple(sorted(proofs)), shares=defaultdict(dict))
+        return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
+
+    def disclose(self) -> bytes:
+        """What an indicator's sum was made of (§8.2); of any other step this would open every vector."""
+        demand(self.terms.step == "indicator", "wrong-phase")
+        return encode(M.Disclosure(self.context, self.entries))
+
+    def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)
+        head = reduce(partial(H, "transcript"), entries, NONE)
+        return self.key.sign(H("transcript", self.context, head))

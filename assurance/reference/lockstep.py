@@ -1,0 +1,350 @@
+"""The simulator of `protocol` with a second federation beside it: the same bytes drawn, every message made twice and compared."""
+
+import json
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from assurance.reference import coordinator, reference, wire
+from assurance.reference.lies import Lie, lying
+from assurance.reference.replay import replay as replayed
+from assurance.reference.study import canonical
+from assurance.reference.wire import Refused, decode
+from tests.support.simulator import Federation, Outcome, SeededRandom
+from veilsum.protocol import round_spec
+from veilsum.protocol.coordinator import (
+    Certified,
+    Checking,
+    Collecting,
+    CoordinatorPhase,
+    Ended,
+    Erasing,
+    Freezing,
+    Recovered,
+    Revealing,
+    Voided,
+    Voiding,
+)
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Closed, Opened, Ready
+from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    Certificate,
+    Chain,
+    Deliveries,
+    Disclosure,
+    Erased,
+    Erasure,
+    Evictions,
+    Freeze,
+    KeyCard,
+    Lost,
+    Message,
+    Opening,
+    Receipt,
+    Reveal,
+    Study,
+    Upload,
+    VoidRequest,
+    Vote,
+)
+from veilsum.protocol.replay import replay
+from veilsum.protocol.transcript import Transcript
+
+TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
+    Upload: (Collecting,),
+    Receipt: (Checking, Freezing, Revealing),
+    Vote: (Freezing, Voiding),
+    Reveal: (Revealing,),
+    Erased: (Erasing,),
+}
+"""In which phase the coordinator reads a message; in others it is late."""
+
+
+class Tape(SeededRandom):
+    """Remembers what was drawn since it was last asked."""
+
+    def __init__(self, source: Callable[[int], bytes]) -> None:
+        self.source, self.drawn = source, bytearray()
+
+    def __call__(self, count: int) -> bytes:
+        data = self.source(count)
+        self.drawn += data
+        return data
+
+    def take(self) -> bytes:
+        """All since the last time."""
+        data = bytes(self.drawn)
+        self.drawn.clear()
+        return data
+
+
+def player(data: bytes) -> Callable[[int], bytes]:
+    """Draws the same bytes again."""
+    stream = iter(data)
+    return lambda count: bytes(next(stream) for _ in range(count))
+
+
+def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
+    """What `share_secrets` drew, secret by secret and limb by limb; it draws by powers, and again where a word is p."""
+    words = [word & wire.P for (word,) in struct.iter_unpack("<I", data)]
+    drawn, again = words[: 9 * (t - 1) * secrets], iter(words[9 * (t - 1) * secrets :])
+    while rejected := [place for place, word in enumerate(drawn) if word == wire.P]:
+        for place in rejected:
+            drawn[place] = next(again)
+    for column in range(9 * secrets):
+        yield from drawn[column :: 9 * secrets]
+
+
+def private(key: SigningKey) -> Ed25519PrivateKey:
+    """The same identity for the reference."""
+    return Ed25519PrivateKey.from_private_bytes(key.seed)
+
+
+def judged(transcript: Transcript) -> set[frozenset[str]]:
+    """Whom a transcript shows to be false, or in dispute, by both implementations; {∅} if neither can replay it.
+
+    What a coordinator that is false itself shows of disputes is not compared.
+    """
+    found = said = {frozenset[str]()}
+    with suppress(PeerFault):
+        found = {frozenset(finding.parties) for finding in replay(transcript).findings}
+    with suppress(Refused):
+        said = replayed(transcript.entries, transcript.signature)
+    false = frozenset({"coordinator"}) in found | said
+    one, other = ({each for each in parties if not false or len(each) == 1} for parties in (found, said))
+    assert one == other, (found, said)
+    return found
+
+
+@dataclass
+class Lockstep(Federation):
+    """Runs rounds as `Federation` does, and holds the reference against every message.
+
+    Attributes:
+        lies: by member, for its next upload.
+        late: whose boxes get lost until there is a proposal.
+        chunk: elements of every chunk but the last.
+        compared: how many messages of each kind were alike.
+        ends: how many attempts ended in which phase.
+    """
+
+    lies: dict[str, Lie] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
+    chunk: int = 64
+    compared: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        round_spec.CHUNK_ELEMENTS = self.chunk  # the tests put it back
+        self.known = defaultdict[str, reference.Known](reference.Known)
+        self.twins: dict[str, reference.Member] = {}
+        self.version = 0
+        self.elders: dict[tuple[object, ...], reference.Member] = {}
+        super().__post_init__()
+
+    def study_of(self, **changes: Any) -> Study:
+        """As `Federation.study_of`, each a later version."""
+        content = json.loads(super().study_of(**changes).content)
+        content["notes"]["version"] = self.version = self.version + 1
+        return Study.make(self.admin, federation=self.admin.public, content=canonical(content))
+
+    def enrol(self, period: str, repeats: bytes = NO_CONTEXT) -> None:
+        """As `Federation.enrol`; what a twin knows of earlier cohorts it keeps."""
+        self.tape = Tape(self.random)
+        self.random = self.tape
+        for member, twin in self.twins.items():
+            self.elders[member, twin.context] = twin
+        run = (self.roster.to_bytes(), self.study.to_bytes(), self.counter + 1, period, repeats)
+        common: dict[str, Any] = {"chunk": self.chunk}
+        invited = [survivor.member for survivor in self.sets.get(repeats, ())] or [*self.ids]
+        for member in invited:
+            twin = reference.Member(
+                member,
+                private(self.keys[member]),
+                *run,
+                known=self.known[member],
+                federation=self.roster.federation,
+                now=int(self.now_s),
+                **common,
+            )
+            twin.now = int(self.now_s)
+            self.twins[member] = twin
+        self.twin = coordinator.Coordinator(private(self.coordinator), *run, known=self.known[""], **common)
+        self.twin.now = int(self.now_s)
+        self.requests: set[bytes] = set()
+        self.tamper = self._on_its_way
+        super().enrol(period, repeats)
+
+    def _on_its_way(self, sender: str, message: Message) -> Message | None:
+        if isinstance(message, Deliveries) and isinstance(self.phase, Checking):
+            return None if sender.removeprefix("coordinator>") in self.late else message
+        if isinstance(message, KeyCard):
+            self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take())))
+            self.twin.receive(message.to_bytes())
+        return message
+
+    def alike(self, message: Message, other: bytes | None) -> None:
+        """One message of the two implementations."""
+        assert message.to_bytes() == other, f"{type(message).__name__} differs"
+        self.compared[type(message).__name__] += 1
+
+    def begin(self, *arguments: Any) -> None:
+        """As `Federation.begin`."""
+        super().begin(*arguments)
+        self.twin.now = int(self.now_s)
+        assert self.twin.next == self.place
+        self._request(self.phase.attempt.opening)
+        assert self.phase.attempt.context == self.twin.context
+
+    def _request(self, message: Message) -> None:
+        """Let the reference coordinator make what the other one asks, once."""
+        data = message.to_bytes()
+        if data in self.requests or message == self.ending:
+            return
+        self.twin.now = int(self.now_s)
+        self.requests.add(data)
+        match message:
+            case Opening():
+                said = decode(data, "Opening")
+                self.proposed = False
+                self.alike(message, self.twin.open(said.terms))
+            case Freeze() | VoidRequest() if not self.proposed:
+                self.proposed = True
+                self.alike(message, self.twin.freeze())
+            case Certificate():
+                self.alike(message, self.twin.certify(message.reason))
+            case Erasure():
+                self.alike(message, self.twin.erase())
+            case Lost():
+                self.twin.receive(data)
+            case Evictions():
+                evictions = self.twin.result()
+                assert isinstance(evictions, bytes)
+                self.alike(message, evictions)
+            case Disclosure():
+                self.alike(message, self.twin.disclose())
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        if isinstance(message, Cards):
+            if not self.twin.places:
+                self.twin.gather()
+            self.alike(message, self.twin.show(member))
+        elif isinstance(message, Deliveries):
+            if isinstance(self.phase, Freezing):
+                self._request(self.phase.proposal)  # before a receipt that comes after it
+            self.compared["late"] += isinstance(self.phase, Freezing | Revealing)
+            self.alike(message, self.twin.deliver(member))
+        else:
+            self._request(message)
+        return self.show(member, message)
+
+    def show(self, member: str, message: Message) -> tuple[Message, ...]:
+        """Let a member and its twin answer a message, whoever sent it."""
+        twin, faults, phase = self._twin_of(member, message), len(self.faults), self.phases[member]
+        if isinstance(message, Opening) and isinstance(phase, Attempting):
+            self.phases[member] = phase.lapse(self.now_s)  # as every driver does once the latest end has passed
+        replies = super()._tell(member, message)
+        cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
+        twin.now = int(self.now_s)
+        if (
+            isinstance(message, Opening)
+            and message.place == twin.place
+            and self._has_opened(member, self.phase.attempt)
+        ):
+            return replies  # asked again
+        said, answer = None, None
+        try:
+            answer = twin.receive(message.to_bytes())
+        except Refused as refused:
+            said = refused.args[0]
+        if said or cause:
+            # Who is in no attempt refuses what only an attempt takes: one side by its phase, the other by the context.
+            assert said == cause or (said, cause) == ("wrong-context", "wrong-phase"), (said, cause, message)
+            self.compared["refused"] += 1
+            return replies
+        assert [reply.to_bytes() for reply in replies] == ([answer] if answer else [])
+        self.compared.update(type(reply).__name__ for reply in replies)
+        self._same_keys(member)
+        return replies
+
+    def _twin_of(self, member: str, message: Message) -> reference.Member:
+        """Its twin in this cohort, or in the one whose attempt a message closes."""
+        context = getattr(message, "context", b"") if isinstance(message, Certificate | Erasure | Lost) else b""
+        return self.elders.get((member, context) if context else (), self.twins[member])
+
+    def _same_keys(self, member: str) -> None:
+        phase, twin = self.phases[member], self.twins[member]
+        ready = phase if isinstance(phase, Ready) else phase.ready if isinstance(phase, Attempting | Closed) else None
+        if ready and ready.sequence == twin.step:
+            assert {pair.peer: bytes(pair.key) for pair in ready.masks} == twin.mask_keys
+            assert {pair.peer: bytes(pair.key) for pair in ready.boxes} == twin.box_keys
+        if isinstance(phase, Attempting):
+            assert phase.attempt.context == twin.context
+
+    def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
+        self.tape.take()
+        twin = self.twins[member]
+        with lying(self.lies.pop(member, None), opened.attempt, twin):
+            replies = super()._upload(member, opened)
+            if not (drawn := self.tape.take()):
+                return replies
+            uniform = coefficients(drawn[32:-32], twin.m.t, 1 + twin.m.k).__next__
+            vector = [int(value) for value in self.vectors_now[member]]
+            draw = player(drawn[:32] + drawn[-32:])
+            made: tuple[bytes, list[bytes]] | None = None
+            with suppress(Refused):
+                made = twin.upload(vector, draw, uniform)
+        assert bool(made) == bool(replies)
+        if made:
+            self.alike(replies[0], made[0])
+            chunks = range(opened.attempt.chunks)
+            assert made[1] == [self.spool[member, index] for index in chunks]
+            self.compared["chunk"] += len(chunks)
+        return replies
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        cause, faults = None, len(self.faults)
+        read = isinstance(phase, TAKES.get(type(reply), ()))
+        if isinstance(reply, Reveal) and isinstance(phase, Revealing):
+            read = reply.evicted == phase.evicted and len(self.twin.proofs) == len(phase.proofs)
+        if read:
+            try:
+                self.twin.receive(reply.to_bytes())
+            except Refused as refused:
+                cause = refused.args[0]
+        after = super()._answer(phase, member, reply)
+        if read:
+            assert cause == (self.faults[faults][1].cause.value if len(self.faults) > faults else None)
+        return after
+
+    def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
+        self.twin.store(member, self.spool[member, index])
+        return super()._store(phase, member, index)
+
+    def _outcome(self, phase: CoordinatorPhase) -> Outcome:
+        assert isinstance(phase, Ended)
+        if isinstance(phase, Certified):
+            self.twin.close("none")
+        elif not isinstance(phase, Voided):
+            self._request(phase.closing)
+        outcome = super()._outcome(phase)
+        assert Chain(self.roster.federation, self.links).to_bytes() == self.twin.chain()
+        self.ends[type(phase).__name__] += 1
+        assert self.transcript.signature == self.twin.seal(self.transcript.entries)
+        self.compared["transcript"] += 1
+        self.compared["finding"] += len(judged(self.transcript))
+        if isinstance(phase, Recovered):
+            bits = phase.attempt.spec.ring_bits
+            assert outcome.total is not None
+            assert self.twin.result() == [int(value) % 2**bits for value in outcome.total]
+            self.compared["sum"] += 1
+        return outcome

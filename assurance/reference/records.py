@@ -1,0 +1,110 @@
+"""What a member makes of its own rows: which of them a run sums (§7.1, §7.2), and a noisy step's sums before noise (§9).
+
+A second implementation, written from the protocol's page alone.
+"""
+
+import hmac
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import mul
+from typing import Any
+
+from assurance.reference.study import Study, unit
+from assurance.reference.wire import info, u
+
+CONSTANT = math.isqrt(4**12 // 2)  # ⌊2^12/√2⌋
+HALF = math.sqrt(0.5)
+
+
+def mark(secret: bytes, tag: str, *parts: Any) -> bytes:
+    """A record's key, or a row's rank (§7.1)."""
+    return hmac.digest(secret, info(tag, *parts), "sha256")
+
+
+def select(
+    study: Study,
+    rows: Any,
+    labels: Sequence[int],
+    ids: Sequence[bytes] | None,
+    secret: bytes,
+    federation: bytes,
+    taken: Collection[bytes] = (),
+) -> list[int]:
+    """The places of the rows that a run sums; `taken` are the keys of the records that are not free (§7.2)."""
+    seen, ranked = Counter[bytes](), defaultdict(list)
+    for place, (row, label, each) in enumerate(zip(rows, labels, ids or [b""] * len(labels), strict=True)):
+        rank = mark(secret, "row", federation, each, u(32, seen[each]))
+        seen[each] += 1
+        usable = all(map(math.isfinite, row)) and any(row) and 0 <= label < len(study.classes)
+        if usable and mark(secret, "record", federation, each) not in taken:
+            ranked[each].append((rank, place))
+    most = study.per_id if ids is not None else len(labels)
+    kept = sorted(pair for pairs in ranked.values() for pair in sorted(pairs)[:most])
+    return sorted(place for _, place in (kept if study.noise is not None else kept[: study.most]))
+
+
+def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
+    """The integer row of a row no longer than 1 (§9)."""
+    q = [round(2.0**12 * value) for value in x]
+    away = {i for i, value in enumerate(x) if abs(q[i]) > abs(2.0**12 * value)}
+    while sum(each * each for each in q) > room:
+        i = max(sorted(away) or range(len(q)), key=lambda at: abs(q[at]))
+        q[i] -= 1 if q[i] > 0 else -1
+        away.discard(i)
+    return q
+
+
+def noiseless(study: Study, step: str, rows: Any, labels: Sequence[int], material: Mapping[str, Any]) -> list[int]:
+    """A noisy step's vector before its noise, for the unit `record` (§9)."""
+    used = [(direction(row, material.get("centre")), label) for row, label in zip(rows, labels, strict=True)]
+    most = study.most * 4**12
+    return [max(-most, min(most, value)) for value in sums(study, step, used, material)]
+
+
+def direction(row: Any, centre: Any) -> list[float]:
+    z = unit(row)
+    if centre is None:
+        return z
+    apart = [value - m for value, m in zip(z, centre, strict=True)]
+    return unit(apart) if any(apart) else [1.0, *[0.0] * (len(z) - 1)]
+
+
+def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Iterator[int]:
+    statistic, classes = study.statistics[0], range(len(study.classes))
+    constant = step == "mean" or bool(statistic.get("bias"))
+    if statistic["kind"] == "random-features" and step != "mean":
+        omega = study.directions(statistic["size"] // 2, statistic["bandwidth"])
+        used = [(waves(omega, z), label) for z, label in used]
+    room = 4**12 - CONSTANT**2 * constant
+    scaled = [([value * HALF for value in z] if constant else z, label) for z, label in used]
+    whole = [(integers(x, room) + [CONSTANT] * constant, label) for x, label in scaled]
+    width = study.dim + 1 if step == "mean" else study.widths[0]
+    pairs = [(i, j) for i in range(width) for j in range(i, width)]
+    if step == "mean":
+        yield from (sum(q[i] for q, _ in whole) for i in range(width))
+    elif step != "sum":
+        turned = [(q, residual(z, label, material)) for (q, _), (z, label) in zip(whole, used, strict=True)]
+        yield from (sum(q[i] * r[c] for q, r in turned) for i in range(width) for c in classes)
+    elif statistic["kind"] == "ccvr":
+        yield from (4**12 * sum(label == c for _, label in whole) for c in classes)
+        yield from (sum(q[i] for q, label in whole if label == c) for c in classes for i in range(width))
+        yield from (sum(q[i] * q[j] for q, label in whole if label == c) for c in classes for i, j in pairs)
+    else:
+        yield from (sum(q[i] * q[j] for q, _ in whole) for i, j in pairs)
+        yield from (sum(q[i] for q, label in whole if label == c) for i in range(width) for c in classes)
+
+
+def waves(omega: Any, z: Sequence[float]) -> list[float]:
+    """φ(z) (§8.1)."""
+    turns = [math.fsum(map(mul, each, z)) for each in omega]
+    return [wave(turn) / math.sqrt(len(omega)) for turn in turns for wave in (math.cos, math.sin)]
+
+
+def residual(z: Sequence[float], label: int, material: Mapping[str, Any]) -> list[int]:
+    columns = [*zip(*material["weights"], strict=True)]
+    scores = [math.fsum(map(mul, column, z)) for column in columns]
+    scores = [score + shift for score, shift in zip(scores, material.get("bias", [0.0] * len(scores)), strict=True)]
+    powers = [math.exp(score - max(scores)) for score in scores]
+    r = [power / math.fsum(powers) - (c == label) for c, power in enumerate(powers)]
+    return integers([value / max(1.0, math.hypot(*r)) for value in r])

@@ -1,0 +1,404 @@
+"""A study: its content and rules (§4.1), the sizes of its cohorts (§5), its vectors (§8), the size of its noise (§9).
+
+A second implementation, written from the protocol's page alone, on Python's own JSON.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cache, cached_property
+from hashlib import shake_256
+from math import comb
+from operator import mul
+from typing import Any
+
+from assurance.reference.wire import CONTROLS, H, Refused, demand
+
+TEXT = re.compile(f"[^{CONTROLS}]*")
+NAME, DIGEST, KEY = map(re.compile, (r"[a-z0-9-]{1,64}", r"[0-9a-f]{64}", r"[!-~](?:[ -~]{0,62}[!-~])?"))
+LARGEST = 2**32 - 1
+ROOT_HALF = Fraction(math.isqrt(2**255), 2**128)  # 1/√2
+RECIPES = {
+    "sum": {"sum": 1.0},
+    "mean+sum": {"mean": 0.1, "sum": 0.9},
+    "mean+sum+refinement": {"mean": 0.1, "sum": 0.45, **{f"refinement-{k}": 0.1125 for k in range(1, 5)}},
+    "mean+gradients": {"mean": 0.1, **{f"gradient-{k}": 0.03 for k in range(1, 31)}},
+}
+
+
+def number(value: float) -> str:
+    """A finite double as RFC 8785 writes it (ECMAScript's Number.toString)."""
+    if value == 0:
+        return "0"
+    mantissa, _, power = repr(abs(value)).partition("e")
+    whole, _, part = mantissa.partition(".")
+    part = "" if part == "0" else part
+    figures = (whole + part).lstrip("0")
+    exponent = len(whole) + int(power or 0) - (len(whole + part) - len((whole + part).lstrip("0")))
+    figures = figures.rstrip("0")
+    sign, count = "-" * (value < 0), len(figures)
+    if count <= exponent <= 21:
+        return sign + figures + "0" * (exponent - count)
+    if 0 < exponent <= 21:
+        return sign + figures[:exponent] + "." + figures[exponent:]
+    if -6 < exponent <= 0:
+        return sign + "0." + "0" * -exponent + figures
+    tail = f"e{'+' if exponent > 0 else '-'}{abs(exponent - 1)}"
+    return sign + figures[0] + ("." + figures[1:] if figures[1:] else "") + tail
+
+
+def canonical(value: Any) -> bytes:
+    """RFC 8785."""
+
+    def written(each: Any) -> str:
+        match each:
+            case dict():
+                pairs = sorted(each.items(), key=lambda pair: pair[0].encode("utf-16-be"))
+                return "{" + ",".join(f"{written(k)}:{written(v)}" for k, v in pairs) + "}"
+            case list():
+                return "[" + ",".join(map(written, each)) + "]"
+            case float():
+                return number(each)
+            case _:
+                return json.dumps(each, ensure_ascii=False)
+
+    return written(value).encode()
+
+
+def parsed(digits: str) -> float:
+    """A number without point or exponent: a double from 2^53 on."""
+    value = float(digits)
+    return int(digits) if abs(value) < 2**53 else value
+
+
+def whole(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def real(value: Any, most: float = math.inf) -> bool:
+    return type(value) in {int, float} and math.isfinite(value) and 0 < value <= most
+
+
+def fields(value: Any, *names: str) -> list[Any]:
+    demand(isinstance(value, dict) and set(value) == set(names), "study-refused", names)
+    return [value[name] for name in names]
+
+
+def holds(*conditions: Any) -> None:
+    for condition in conditions:
+        demand(condition, "study-refused")
+
+
+def text(value: Any, pattern: re.Pattern[str], most: int = 10**6) -> bool:
+    return isinstance(value, str) and len(value) <= most and pattern.fullmatch(value) is not None
+
+
+class Study:
+    """A study's content, read and checked."""
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            read = json.loads(content, parse_int=parsed)
+            same = canonical(read) == content
+        except (ValueError, RecursionError):
+            read, same = None, False
+        form, notes, self.question, self.after = fields(read, "format", "notes", "question", "after")
+        holds(form == "veilsum-study/1", same)
+        self._notes(notes)
+        self._question(self.question)
+        self._after(self.after)
+        self._rules()
+        self.name, self.version, self.expires = notes["name"], notes["version"], notes["expires"]
+        self.digest = H("question", canonical(self.question))
+        kept = {name: value for name, value in notes.items() if name not in {"version", "expires"}}
+        self.approval = H("approval", canonical({**read, "notes": kept}))
+
+    def _notes(self, notes: Any) -> None:
+        name, version, purpose, display, expires = fields(notes, "name", "version", "purpose", "display", "expires")
+        holds(text(name, NAME), whole(version, 1, LARGEST), text(purpose, TEXT, 1024), whole(expires, 0, 2**53 - 1))
+        holds(isinstance(display, list))
+        holds(*(text(each, TEXT, 64) and each for each in display))
+        self.display = display
+
+    def _question(self, question: Any) -> None:
+        names = "extractor dim classes statistics ring_bits records thin_classes members_min members_max"
+        names += " a h_min loss withhold noise windows"
+        given = dict(zip(names.split(), fields(question, *names.split()), strict=True))
+        holds(text(given["extractor"], DIGEST), whole(given["dim"], 1, 65_536), type(given["thin_classes"]) is bool)
+        holds(type(given["ring_bits"]) is int and given["ring_bits"] in {32, 48})
+        self.dim, self.classes = given["dim"], given["classes"]
+        holds(isinstance(self.classes, list))
+        holds(2 <= len(self.classes) <= 10_000)
+        holds(*(text(each, KEY) for each in self.classes), len(set(map(str, self.classes))) == len(self.classes))
+        self.statistics = given["statistics"]
+        self.widths, self.elements, self.kinds = list[int](), 0, list[str]()
+        holds(isinstance(self.statistics, list), self.statistics)
+        for each in self.statistics:
+            self._statistic(each)
+        order = ["ffc", "random-features", "ccvr"]
+        holds(self.kinds == [kind for kind in order if kind in self.kinds])
+        records = fields(given["records"], "least", "most", "least_per_class", "rows_per_id")
+        self.least, self.most, self.per_class, self.per_id = records
+        holds(whole(self.most, 1, LARGEST))
+        holds(*(whole(each, 1, self.most) for each in (self.least, self.per_class, self.per_id)))
+        self.members, self.rostered = given["members_min"], given["members_max"]
+        holds(whole(self.rostered, 3, 10_000))
+        holds(whole(self.members, 3, self.rostered))
+        self.a, self.h, self.loss = given["a"], given["h_min"], given["loss"]
+        holds(whole(self.a, 0, 10_000), whole(self.h, 3, 10_000), whole(self.loss, 0, 374))
+        self.withhold, self.noise = given["withhold"], given["noise"]
+        self.bits, self.thin = given["ring_bits"], given["thin_classes"]
+        self.margin, self.epsilon, self.unit, self.recipe = 0, 0.0, "", ""
+        if self.withhold is not None:
+            (self.margin,) = fields(self.withhold, "margin")
+            holds(whole(self.margin, 0, 10_000))
+        if self.noise is not None:
+            self.epsilon, self.delta, self.unit, self.recipe = fields(self.noise, "epsilon", "delta", "unit", "recipe")
+            holds(real(self.epsilon, 10), real(self.delta, 1e-5), self.unit in ["record", "member"])
+            holds(self.recipe in [*RECIPES])
+        seconds = fields(given["windows"], "enrol", "upload", "answer")
+        holds(*(whole(each, 1, 2_592_000) for each in seconds))
+        self.lasting = seconds[1] + 3 * seconds[2]  # the fewest seconds from an opening to its latest end
+        holds(self.lasting <= 2_592_000)
+
+    def _statistic(self, each: Any) -> None:
+        holds(isinstance(each, dict))
+        kind, c = each.get("kind"), len(self.classes)
+        if kind == "ffc":
+            _, bias = fields(each, "kind", "bias")
+            holds(type(bias) is bool)
+            width = self.dim + bias
+        elif kind == "random-features":
+            _, width, bandwidth = fields(each, "kind", "size", "bandwidth")
+            holds(
+                whole(width, 2, 65_536),
+                width % 2 == 0,
+                real(bandwidth, 1e3),
+                bandwidth >= 0.1,
+                width * self.dim <= 2**27,
+            )
+        else:
+            holds(kind == "ccvr", *fields(each, "kind"))
+            width = self.dim
+        moments = width * (width + 1) // 2
+        self.elements += c * (1 + width + moments) if kind == "ccvr" else moments + width * c + c
+        self.kinds.append(kind)
+        self.widths.append(width)
+
+    def _after(self, after: Any) -> None:
+        ridge, publish, readers, ccvr = fields(after, "ridge", "publish", "readers", "ccvr")
+        holds(ridge == "gcv" or real(ridge), readers in ["members", "anyone"], isinstance(publish, list))
+        holds(*(each in ["lda", "ncm", "pooled", "posterior"] for each in publish))
+        holds(publish == sorted(set(publish)))
+        holds((ccvr is None) != ("ccvr" in self.kinds))
+        if ccvr is not None:
+            samples, power = fields(ccvr, "samples_per_class", "power")
+            holds(whole(samples, 1, 100_000), real(power, 1))
+
+    def _rules(self) -> None:
+        exact, n_max = self.noise is None, self.most * self.rostered
+        holds(self.display == [] or len(self.display) == len(self.classes), self.a >= self.rostered // 4)
+        holds(self.elements <= 2**32)
+        try:
+            n_min = sizes(self, self.members, self.members)[1]
+        except Refused as refused:
+            raise Refused("study-refused") from refused
+        holds(self.withhold is None or self.margin <= self.members - n_min)
+        if exact:
+            holds(self.rows_suffice(n_min), self.withhold is not None or self.thin, self.scale >= 8)
+            holds(self.withhold is None or self.floor <= self.members)
+        else:
+            holds(len(self.kinds) == 1, self.kinds != ["ccvr"] or self.recipe in {"sum", "mean+sum"})
+            holds(self.withhold is None, Fraction(self.delta) * n_max <= 1, self.bits == 48, n_max < 2**22)
+
+    def rows_suffice(self, n_min: int) -> bool:
+        """Rule 1 of §4.1: enough rows of honest members, which no noisy study needs."""
+        return self.noise is not None or self.least * (n_min - self.a) >= self.rows_needed
+
+    @property
+    def rows_needed(self) -> Fraction:
+        squares = sum(width**2 for width in self.widths)
+        return max(Fraction(2 * max(self.widths)), Fraction(50), Fraction(squares, self.dim))
+
+    # Steps (§4.3, §8, §9)
+
+    @property
+    def steps(self) -> list[str]:
+        if self.noise is not None:
+            return [*RECIPES[self.recipe]]
+        return ["indicator", "sum"] if self.withhold is not None else ["sum"]
+
+    def before(self, step: str) -> str:
+        """The step before, or nothing."""
+        return ["", *self.steps][self.steps.index(step)]
+
+    def takes_material(self, step: str) -> bool:
+        return self.noise is not None and step != self.steps[0]
+
+    def bits_of(self, step: str) -> int:
+        return 32 if step == "indicator" else self.bits
+
+    def elements_of(self, step: str) -> int:
+        count = len(self.classes)
+        if step in {"indicator", "mean"}:
+            return count if step == "indicator" else self.dim + 1
+        if step != "sum":
+            return self.widths[0] * count
+        return self.elements - (count if self.noise is not None and self.kinds != ["ccvr"] else 0)
+
+    # Rare classes (§8.3)
+
+    def rare(self, holders: Sequence[int]) -> tuple[int, ...]:
+        """The classes that these counts withhold."""
+        return tuple(c for c, held in enumerate(holders) if held < self.floor)
+
+    @property
+    def floor(self) -> int:
+        thin = "ccvr" in self.kinds and not self.thin
+        return int(max(self.h, -(-2 * self.dim // self.per_class) if thin else 0) + self.a + self.margin)
+
+    def enough_published(self, holders: Sequence[int], withheld: Sequence[int]) -> bool:
+        left = (max(0, held - self.a - self.margin) for c, held in enumerate(holders) if c not in withheld)
+        return not withheld or bool(self.per_class * sum(left) >= self.rows_needed)
+
+    def like(self, other: "Study") -> bool:
+        """Whether a sum of this study may repeat one of the other (§4.3, clause 8)."""
+        parts = {name for name in self.question if self.question[name] != other.question[name]}
+        return bool(not parts or ("extractor" in parts and parts <= {"extractor", "dim", "statistics", "ring_bits"}))
+
+    # Vectors (§8)
+
+    @property
+    def scale(self) -> int:
+        n_max, half = self.most * self.rostered, -(-self.rostered // 2)
+        return max((s for s in range(1, 41) if n_max * 2**s + half < 2 ** (self.bits - 1)), default=0)
+
+    def indicator(self, labels: Sequence[int]) -> list[int]:
+        return [int([*labels].count(c) >= self.per_class) for c in range(len(self.classes))]
+
+    def vector(self, rows: Any, labels: Sequence[int], withheld: Sequence[int] = ()) -> list[int]:
+        """An exact sum's, by exact arithmetic on the `z` of the rows."""
+        used = [(unit(row), label) for row, label in zip(rows, labels, strict=True) if label not in withheld]
+        values = [value for each in self.statistics for value in self._values(each, used)]
+        most, scale = len(used) << self.scale, Fraction(2**self.scale)
+        return [min(max(round(scale * value), -most), most) for value in values]
+
+    def _values(self, statistic: Any, used: Any) -> Iterator[Fraction]:
+        kind, classes = statistic["kind"], range(len(self.classes))
+        counts = [Fraction(sum(label == c for _, label in used)) for c in classes]
+        rows = [([Fraction(value) for value in z], label) for z, label in used]
+        shrink = ROOT_HALF if statistic.get("bias") else Fraction(1)
+        if kind == "random-features":
+            omega, factor = (
+                self.directions(statistic["size"] // 2, statistic["bandwidth"]),
+                math.sqrt(2 / statistic["size"]),
+            )
+            turns = [([math.fsum(map(mul, each, z)) for each in omega], label) for z, label in used]
+            waves = [([factor * wave(turn) for turn in row for wave in (math.cos, math.sin)], c) for row, c in turns]
+            rows = [([Fraction(value) for value in wave], label) for wave, label in waves]
+        elif statistic.get("bias"):
+            rows = [([*z, Fraction(1)], label) for z, label in rows]
+        width = (
+            len(rows[0][0]) if rows else {"ccvr": self.dim}.get(kind, statistic.get("size", self.dim + (shrink != 1)))
+        )
+        pairs = [(i, j) for i in range(width) for j in range(i, width)]
+        by_class = [[z for z, label in rows if label == c] for c in classes]
+        if kind == "ccvr":
+            yield from counts
+            yield from (sum((z[i] for z in held), Fraction()) for held in by_class for i in range(width))
+            yield from (sum((z[i] * z[j] for z in held), Fraction()) for held in by_class for i, j in pairs)
+            return
+        square = Fraction(1, 2) if statistic.get("bias") else Fraction(1)
+        yield from (square * sum((z[i] * z[j] for z, _ in rows), Fraction()) for i, j in pairs)
+        yield from (shrink * sum((z[i] for z in held), Fraction()) for i in range(width) for held in by_class)
+        yield from counts
+
+    def directions(self, rows: int, bandwidth: float) -> list[list[float]]:
+        """ω of random features (§8.1)."""
+        pairs = -(-rows * self.dim // 2)
+        stream = shake_256(b"veilsum calibration random features 1 " + self.digest).digest(16 * pairs)
+        drawn = [int.from_bytes(stream[at : at + 8], "little") for at in range(0, len(stream), 8)]
+        uniform = [((each >> 11) + 0.5) * 2.0**-53 for each in drawn]
+        normals = []
+        for one, other in zip(uniform[::2], uniform[1::2], strict=True):
+            radius, angle = math.sqrt(-2 * math.log(one)), 2 * math.pi * other
+            normals += [radius * math.cos(angle) / bandwidth, radius * math.sin(angle) / bandwidth]
+        return [normals[row * self.dim : (row + 1) * self.dim] for row in range(rows)]
+
+    # Noise (§9)
+
+    @cached_property
+    def mu(self) -> float:
+        """The largest multiple of 2^−30 that spends at most δ; 0 without noise."""
+        low, high = 0, 2**36 if self.noise is not None else 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            mu = middle * 2.0**-30
+            tails = [math.erfc((self.epsilon / mu + sign * mu / 2) / math.sqrt(2)) / 2 for sign in (-1, 1)]
+            spends = tails[0] - math.exp(self.epsilon) * tails[1]
+            low, high = (middle, high) if spends <= self.delta else (low, middle)
+        return low * 2.0**-30
+
+    def variances(self, step: str, n_min: int) -> set[int]:
+        """Those of the noise that a member adds to the elements of a step's blocks."""
+        w = 1.0 if len(self.classes) <= 20 else 2.0
+        blocks = [(1.0, 2)]  # weights and degrees
+        if step == "mean":
+            blocks = [(1.0, 1)]
+        elif step == "sum":
+            blocks = [(1.0, 2), (w, 1), *([(0.5, 2)] if self.kinds == ["ccvr"] else [])]
+        moved = math.sqrt(sum(weight**2 for weight, _ in blocks))
+        delta = moved * (self.per_id if self.unit == "record" else self.most)
+        sigma = delta / (self.mu * math.sqrt(RECIPES[self.recipe][step]))
+        steps = [sigma * 2.0 ** (12 * degree) / weight for weight, degree in blocks]
+        steps += [steps[0] / math.sqrt(2)] if step == "sum" else []  # off a triangle's diagonal
+        return {math.ceil((each**2 + 4) / (n_min - self.a)) for each in steps}
+
+    def noise_fits(self, n: int, n_min: int) -> bool:
+        """Whether a cohort's noise is neither too small to be shared nor too large for the ring."""
+        drawn = {v for step in self.steps for v in self.variances(step, n_min)} if self.noise is not None else {16}
+        room = self.most * self.rostered * 4**12 + 12 * (math.isqrt(n * max(drawn)) + 1)
+        return self.noise is None or (min(drawn) >= 16 and max(drawn) < 2**62 and room < 2**47)
+
+
+def unit(row: Any) -> list[float]:
+    """A used row, shortened to length 1 (§8.1)."""
+    top = max(abs(float(value)) for value in row)
+    scaled = [float(value) / top for value in row]
+    norm = math.sqrt(math.fsum(value * value for value in scaled))
+    return [value / norm for value in scaled]
+
+
+@cache
+def least(n: int, marked: int, sample: int, odds: int) -> int:
+    """The least `c` with `P[Hyp(n, marked, sample) > c]·odds ≤ 1` (§5)."""
+    most, tail, every = min(marked, sample), 0, comb(n, sample)
+    ways = comb(marked, most) * comb(n - marked, sample - most)  # of drawing so many
+    while (tail + ways) * odds <= every:
+        tail += ways
+        ways = ways * most * (n - marked - sample + most) // ((marked - most + 1) * (sample - most + 1))
+        most -= 1
+    return most
+
+
+def sizes(study: Study, n: int, roster: int, came: int = 0, nominees: int = 0, *, fresh: bool = True) -> Any:
+    """`a_D, n_min, t, k, D_max` and how many decrypt, of `n` members of a roster; of its nominees so many came (§5)."""
+    lost = n * study.loss // 1000
+
+    def drawn(losses: int, odds: int, lost_odds: int) -> Any:
+        """The samples that outweigh the colluders, and so many times the lost, in them; the least one first."""
+        bounds = ((w, least(n, study.a, w, odds), least(n, lost, w, lost_odds)) for w in range(losses, n))
+        return (each for each in bounds if n > 200 and each[0] > each[1] + losses * each[2])
+
+    n_min = max(study.a + study.h, (roster + study.a) // 2 + 1) if fresh else n
+    demand(n >= n_min and (n >= study.members or not fresh), "cohort-too-small")
+    decrypt, a_d = came, min(study.a, (nominees - 1) // 3)
+    if not nominees:
+        decrypt, a_d, _ = next(drawn(2, 1 << 80, 1 << 30), (n, study.a, 0))
+    w, _, d_max = next(drawn(1, n << 80, n << 20), (n, 0, 0))
+    k, d_max = (2 * w, d_max) if 2 * w < n - 1 and (n > 1000 or 6 * w <= n - 1) else (n - 1, 0)
+    t = (decrypt + a_d) // 2 + 1
+    demand(1000 >= decrypt >= max(2, t) and a_d >= min(study.a, 1), "cohort-too-small")
+    return a_d, n_min, t, k, d_max, decrypt

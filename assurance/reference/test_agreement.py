@@ -1,0 +1,316 @@
+"""Two implementations, one of them from the page alone: random rounds in which each byte of one is a byte of the other.
+
+`make agreement` runs more of them and leaves `runs/reference.json`.
+"""
+
+import json
+import os
+import platform
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assurance.reference import reference, wire
+from assurance.reference.lies import Lie
+from assurance.reference.lockstep import Lockstep
+from assurance.reference.study import Study
+from assurance.reference.wire import M
+from tests.support.simulator import After
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.member import Closed, Ready
+from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Terms
+
+ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "400"))
+"""In all; a federation lives for `EACH` of them."""
+EACH, BATCHES = 5, 4
+
+KINDS = ("dealing", "range", "row", "edge")
+WITHHELD: dict[str, Any] = {
+    "dim": 3,
+    "records": {"least": 50, "most": 500, "least_per_class": 20, "rows_per_id": 1},
+    "thin_classes": True,
+    "withhold": {"margin": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What twelve members check is checked once: it is one process."""
+    monkeypatch.setattr(reference, "decode", lru_cache(1 << 12)(wire.decode))
+    monkeypatch.setattr(wire, "signed", lru_cache(1 << 12)(wire.signed))
+    monkeypatch.setattr(reference, "Study", lru_cache(1 << 8)(Study))
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[Counter[str]]:
+    """Everything counted; of a long run a file is left."""
+    counts, began = Counter[str](), time.perf_counter()
+    yield counts
+    if "REFERENCE_ROUNDS" in os.environ:
+        seconds = round(time.perf_counter() - began, 1)
+        run = {"rounds": ROUNDS, "python": platform.python_version(), "seconds": seconds}
+        path = Path("runs/reference.json")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**run, **dict(sorted(counts.items()))}, indent=1) + "\n")
+
+
+def asked(rng: random.Random, members: int) -> dict[str, Any]:
+    """A question with short vectors: exact, exact under an indicator, or noisy."""
+    a, n_min = members // 4, max(members // 4 + 3, (members + members // 4) // 2 + 1)
+    dim, kinds = rng.randint(1, 4), [{"kind": "ffc", "bias": rng.random() < 0.5}]
+    kinds += [{"kind": "random-features", "size": 2, "bandwidth": 1.0}] if rng.random() < 0.2 else []
+    kinds += [{"kind": "ccvr"}] if rng.random() < 0.2 else []
+    fields: dict[str, Any] = {
+        "dim": dim,
+        "classes": [f"class-{number}" for number in range(rng.randint(2, 5))],
+        "statistics": kinds,
+        "ring_bits": rng.choice([32, 48]),
+        "records": {"least": 50, "most": 60, "least_per_class": rng.choice([1, 50]), "rows_per_id": 1},
+        "members_min": rng.randint(n_min, members),
+        "thin_classes": True,
+        "withhold": None,
+        "noise": None,
+        "a": a,
+        "loss": rng.choice([0, 100, 374]),
+        "windows": {"enrol": 60, "upload": rng.choice([60, 600]), "answer": rng.choice([10, 60])},
+    }
+    kind = rng.random()
+    if kind < 0.4:
+        room = fields["members_min"] - n_min
+        margin = rng.randint(0, room)
+        few = fields["records"]["least_per_class"] * (fields["members_min"] - a - margin) < 2 * dim
+        fields |= {"withhold": {"margin": margin}, "thin_classes": rng.random() < 0.5 or few}
+    elif kind < 0.6:
+        recipe = rng.choice(["sum", "mean+sum", "mean+sum+refinement", "mean+gradients"])
+        unit = rng.choice(["record", "member"]) if recipe in {"sum", "mean+sum"} else "record"
+        noise = {"epsilon": 10.0, "delta": 1e-6, "unit": unit, "recipe": recipe}
+        fields |= {"noise": noise, "ring_bits": 48, "statistics": kinds[:1]}
+    return fields
+
+
+def spoiled(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
+    """Terms with one field that may be wrong, or with a short life."""
+    wrong: dict[str, Any] = {
+        "latest_end_s": int(federation.now_s) + 1 + rng.choice([1, 30, 90, 31 * 86_400]),
+        "material": rng.choice([bytes(32), rng.randbytes(32)]),
+        "step": rng.choice(federation.content.question.steps),
+        "indicator": rng.choice([rng.randbytes(32), *(link.context for link in federation.links)]),
+    }
+    if terms.indicator != NO_CONTEXT:
+        wrong |= {"withheld": (0, 1)[rng.randrange(3) :], "evicted": tuple(rng.sample(federation.ids, 1))}
+    name = rng.choice([*wrong])
+    return replace(terms, **{name: wrong[name]})
+
+
+def rounds(seed: int) -> Lockstep:
+    """A federation after `EACH` attempts with what may go wrong in them."""
+    rng = random.Random(seed)
+    n = min(rng.randint(3, 12) for _ in range(3))
+    nominees = sorted(rng.sample(range(n), rng.randint(min(n, 4), n))) if rng.random() < 0.3 else ()
+    federation = Lockstep(n, seed=seed, decryptors=nominees, question=asked(rng, n), chunk=8 * rng.randint(1, 6))
+    for _ in range(EACH):
+        if rng.random() < 0.1:
+            another(federation, rng)
+        while (step := federation.next_step()) is None:
+            another(federation, rng)
+        calm = rng.random() < 0.6
+        federation.late = frozenset(each for each in federation.ids if not calm and rng.random() < 0.15)
+        federation.drop = {index: rng.choice([*After]) for index in range(n) if not calm and rng.random() < 0.15}
+        if n > 3 and rng.random() < 0.3:
+            federation.lies = {rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
+        question, values = federation.content.question, np.random.default_rng(rng.getrandbits(32))
+        high = 2 if step == "indicator" else 1 << question.ring_bits - 1
+        low = 0 if step == "indicator" else -high
+        size = question.elements_of(step)
+        vectors = {member: values.integers(low, high, size) for member in federation.ids}
+        if step == "indicator" and rng.random() < 0.5:
+            vectors = {member: np.ones(size, np.int64) for member in federation.ids}
+        terms = federation.terms(step)
+        if rng.random() < 0.1:
+            terms = spoiled(federation, rng, terms)
+        if rng.random() < 0.3:
+            forged(federation, rng)
+        outcome = federation.run_round(vectors, terms)
+        if outcome.total is not None and terms.step == "indicator":
+            federation.disclose()
+    return federation
+
+
+def forged(federation: Lockstep, rng: random.Random) -> None:
+    """Show some members openings that break one of the first clauses (§4.3)."""
+    true = federation.opening(federation.terms(federation.next_step()))
+    links = true.links
+    fields: list[dict[str, Any]] = [{"cohort": rng.randbytes(32)}, {"sequence": true.sequence + 1}]
+    if links:
+        place = rng.randrange(len(links))
+        other = replace(links[place], reason="another-end", survivors=NO_CONTEXT)
+        fields += [
+            {"links": links[:place] + links[place + 1 :]},
+            {"links": (*links[:place], other, *links[place + 1 :])},
+            {"links": (*links, replace(links[place], cohort=rng.randbytes(32)))},
+        ]
+    for change in fields:
+        signer = rng.choice([federation.coordinator] * 5 + [federation.admin])
+        values = {name: getattr(true, name) for name in ("cohort", "sequence", "attempt", "links", "terms")}
+        opening = type(true).make(signer, **values | change)
+        for member in rng.sample(federation.ids, 2):
+            if isinstance(federation.phases[member], Ready | Closed):
+                federation.show(member, opening)
+
+
+def another(federation: Lockstep, rng: random.Random) -> None:
+    """Form the next cohort: of a new period, of a new study, or one that repeats a certified attempt."""
+    federation.drop, federation.lies = {}, {}
+    federation._tell_ending()
+    exact = [link for link in federation.links if link.context in federation.sets and link.repeats == NO_CONTEXT]
+    question = federation.content.question
+    exact = [link for link in exact if link.step in question.steps and question.noise is None]
+    exact = [link for link in exact if {*federation.summed[link.context].withheld} <= {*range(len(question.classes))}]
+    if exact and rng.random() < 0.7:
+        link = rng.choice(exact)
+        widest = 4 if question.thin_classes else question.dim  # more dimensions take more holders of a class
+        changes: dict[str, Any] = {"extractor": rng.randbytes(32).hex(), "dim": rng.randint(1, widest)}
+        changes |= {"loss": 50} if rng.random() < 0.1 else {}
+        if rng.random() < 0.7:
+            federation.use(federation.study_of(**question.model_dump(mode="json") | changes))
+        federation.enrol(link.period, link.context)
+        return
+    if rng.random() < 0.3:
+        federation.use(federation.study_of(**asked(rng, federation.members)))
+    federation.enrol(f"period-{federation.counter + 1}")
+
+
+def on_a_ring(seed: int) -> Lockstep:
+    """A cohort on a sparse graph: a sum, a window that loses more than it may, and half of those lost beside a liar."""
+    rng = random.Random(seed)
+    n = rng.randint(12, 16)
+    nominees = sorted(rng.sample(range(n), 7)) if seed % 3 else ()
+    federation = Lockstep(n, seed=seed, decryptors=nominees, chunk=24, question={"dim": 3})
+    for case in ("scattered", "window", "half"):
+        federation.drop, federation.lies = {}, {}
+        if federation.next_step() is None:
+            federation._tell_ending()
+            federation.enrol(f"period-{case}")
+        ring = reference.by_draw("ring", federation.twin.m)
+        place, allowed = rng.randrange(n), federation.manifest.window_dropped_max
+        in_a_row = [federation.ids.index((ring * 2)[place + step]) for step in range(allowed + 1)]
+        federation.drop = dict.fromkeys(in_a_row, After.OPENING)
+        if case == "scattered":
+            federation.drop = {rng.randrange(n): rng.choice([*After])}
+        elif case == "half":
+            federation.drop = dict.fromkeys(in_a_row[::2], After.OPENING)
+            liar = federation.ids[in_a_row[1]]
+            federation.lies = {liar: Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
+        federation.run_round()
+    return federation
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int, figures: Counter[str]) -> None:
+    each = ROUNDS // EACH // BATCHES
+    counts = Counter[str]()
+    for seed in range(batch * each, (batch + 1) * each):
+        try:
+            federation = rounds(seed)
+        except Exception as error:
+            error.add_note(f"in the federation of seed {seed}")
+            raise
+        counts += federation.compared + federation.ends
+    figures.update(counts)
+    assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))
+    assert counts["late"] > 0
+
+
+@pytest.mark.parametrize("seed", range(max(6, ROUNDS // 100)))
+@pytest.mark.usefixtures("fake_ring")
+def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str]) -> None:
+    federation = on_a_ring(seed)
+    assert federation.manifest.degree == 4 < federation.members - 1
+    assert federation.ends["Recovered"] >= 1
+    assert federation.ends["Voided"] >= 1
+    figures.update({f"sparse {name}": count for name, count in (federation.compared + federation.ends).items()})
+
+
+def test_an_open_attempt_refuses_any_other_opening_before_it_looks_at_it() -> None:
+    federation = Lockstep(5)
+    federation.begin()
+    federation.run_until(Checking)
+    true = federation.phase.attempt.opening
+    values = {name: getattr(true, name) for name in ("cohort", "sequence", "attempt", "links", "terms")}
+    expired = replace(true.terms, latest_end_s=0)
+    for change in ({}, {"cohort": bytes(32)}, {"sequence": 1}, {"terms": expired}):
+        for signer in (federation.admin, federation.coordinator):
+            if change or signer is federation.admin:
+                federation.show("member-1", type(true).make(signer, **values | change))
+    assert [fault.cause for _, fault in federation.faults] == [Cause.WRONG_SEQUENCE] * 7
+
+
+def test_a_decryptor_beyond_an_attempt_that_it_never_took_does_not_report() -> None:
+    noise = {"epsilon": 10.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}
+    federation = Lockstep(6, question={"noise": noise, "ring_bits": 48}, drop={2: After.CARD})
+    federation.run_round()
+    missed, federation.drop = federation.phase.attempt, {}
+    federation.run_round()
+    assert federation.twins["member-2"].place == (1, 0)
+    federation.now_s, faults = missed.terms.latest_end_s, len(federation.faults)
+    federation.show("member-2", missed.opening)
+    federation.show("member-2", ErasureRequest(missed.context))
+    causes = [fault.cause for _, fault in federation.faults[faults:]]
+    assert causes == [Cause.WRONG_SEQUENCE, Cause.WRONG_CONTEXT]
+
+
+def test_a_run_is_repeated_with_another_extractor_by_the_same_members() -> None:
+    federation = Lockstep(8, margin=0, chunk=16, question=WITHHELD)
+    federation.drop = {2: After.OPENING}
+    ones = {member: np.ones(4, np.int64) for member in federation.ids}
+    federation.run_round(ones)
+    federation.disclose()
+    assert federation.run_round().survivors == tuple(each for each in federation.ids if each != "member-2")
+    (indicator, first), federation.drop = federation.links, {}
+    federation.use(federation.study_of(**WITHHELD | {"extractor": "cd" * 32, "dim": 2}))
+    federation.enrol("period-0", first.context)
+    outcome = federation.run_round(terms=federation.terms("sum", indicator=indicator.context))
+    assert outcome.total is not None
+    assert len(outcome.survivors) == 7
+    assert federation.twin.earlier == (M.SurvivorSet(federation.known[""].certified[first.context][1]),)
+
+
+@pytest.mark.parametrize("wrong", [-1, 8, 1 << 20])
+def test_what_is_no_count_is_refused_alike(wrong: int) -> None:
+    federation = Lockstep(7, margin=0)
+    vectors = {member: np.zeros(4, np.int64) for member in federation.ids}
+    vectors["member-3"][1] = wrong
+    federation.run_round(vectors)
+    federation.disclose()
+    assert [fault.cause for _, fault in federation.faults] == [Cause.DISCLOSURE_INVALID] * 7
+    assert not any(known.counted for known in federation.known.values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_indicator_is_recounted_alike(seed: int) -> None:
+    """Where a dealer of it is false members are shown the proof first, and recount without it."""
+    federation = Lockstep(7, seed=seed, margin=0, question=WITHHELD)
+    federation.lies = {"member-3": Lie("dealing", 0)} if seed % 2 else {}
+    holding = {member: np.array([1, 1, seed > 1, place < 3]) for place, member in enumerate(federation.ids)}
+    federation.run_round(holding)
+    federation.disclose()
+    assert federation.compared["Disclosure"] == 1
+    assert federation.compared["Evictions"] == seed % 2
+    for member in federation.ids:
+        ((counted, evicted, holders),) = federation.known[member].counted.values()
+        assert (len(counted), evicted) == (7 - seed % 2, ("member-3",) * (seed % 2))
+        assert holders[0] == 7 - seed % 2
+    terms = federation.terms()
+    assert terms.withheld == ((3,) if seed > 1 else (2, 3))
+    federation.run_round()
+    assert federation.ends["Recovered"] == 2
+    assert {each.member for each in federation.twin.survivors} == {*federation.ids} - {*terms.evicted}

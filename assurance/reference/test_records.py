@@ -1,0 +1,101 @@
+"""Both implementations choose the same rows, and turn them into the same whole numbers before noise."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import rfc8785
+
+from assurance.reference import records
+from assurance.reference.study import Study
+from client_sdk.records import Marks, Records, select
+from tests.veilsum.study.specs import spec_of, whole
+from veilsum.calibration.lattice import FeaturesLattice
+from veilsum.calibration.privacy import Mechanism
+from veilsum.study import materials
+from veilsum.study.vectors import vector
+
+NOISE = {"epsilon": 8.0, "delta": 1e-7, "unit": "record"}
+KINDS: list[dict[str, Any]] = [
+    {"kind": "ffc", "bias": False},
+    {"kind": "ffc", "bias": True},
+    {"kind": "random-features", "size": 6, "bandwidth": 0.7},
+    {"kind": "ccvr"},
+]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_both_select_the_same_rows(seed: int) -> None:
+    """Ids of many rows, unusable rows among them, records that are taken; with noise, and without ids."""
+    rng = random.Random(seed)
+    limits = {"least": 50, "most": 60, "least_per_class": 1, "rows_per_id": rng.choice([1, 3, 60])}
+    noise = {**NOISE, "recipe": "sum"} if seed % 3 == 0 else None
+    values = whole(dim=2, records=limits, noise=noise, **({"withhold": None} if noise else {}))
+    study, question = Study(rfc8785.dumps(values)), spec_of(**values["question"]).question
+    count, secret, federation = rng.choice([0, 5, 200]), rng.randbytes(32), rng.randbytes(32)
+    rows = [
+        [rng.choice([0.0, 0.0, 1.0, 5e-324, 1e300, float("nan")]), rng.gauss(0, 1) * (rng.random() < 0.8)]
+        for _ in range(count)
+    ]
+    labels = [rng.randint(-1, len(study.classes)) for _ in range(count)]
+    ids = [b"id-%d" % rng.randrange(80) for _ in range(count)] if noise or seed % 3 == 1 else None
+    taken = {records.mark(secret, "record", federation, b"id-%d" % each) for each in range(0, 80, 7)}
+    given = Records(np.array(rows).reshape(count, 2), np.array(labels, int), ids)
+    found = select(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
+    chosen = records.select(study, rows, labels, ids, secret, federation, taken)
+    assert given.features[chosen].tobytes() == found.features.tobytes()
+    assert [labels[place] for place in chosen] == found.labels.tolist()
+    assert len(chosen) <= 60 or noise
+
+
+def test_both_shorten_rows_alike() -> None:
+    """Rows that lie on the sphere, of all lengths, and between two whole numbers."""
+    rng, lattice, shortened = np.random.default_rng(0), FeaturesLattice(), 0
+    for trial in range(3_000):
+        x = rng.standard_normal(rng.integers(1, 40)) * rng.choice([1, 1e-3], p=[0.9, 0.1])
+        x /= np.linalg.norm(x) * (1 if trial % 3 else rng.uniform(1, 4))
+        x = np.round(x * 2**13) / 2**13 if trial % 4 == 0 else x
+        constant = trial % 5 == 0
+        scaled = x * records.HALF if constant else x
+        room = 4**12 - records.CONSTANT**2 * constant
+        ours = records.integers(scaled.tolist(), room) + [records.CONSTANT] * constant
+        assert ours == lattice.encode_rows(scaled[None], constant=constant)[0].tolist()
+        shortened += ours[: len(x)] != np.rint(scaled * 2**12).tolist()
+    assert shortened > 300
+
+
+@pytest.mark.parametrize("statistic", KINDS, ids=lambda each: f"{each['kind']}-{each.get('bias')}")
+@pytest.mark.parametrize("recipe", ["sum", "mean+sum", "mean+sum+refinement", "mean+gradients"])
+def test_both_make_the_same_noisy_vectors_but_for_the_noise(
+    statistic: dict[str, Any], recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last integer; a product in binary64 or a cosine may lie between two whole numbers, and then a row differs by one."""
+    monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
+    if statistic["kind"] == "ccvr" and recipe in {"mean+sum+refinement", "mean+gradients"}:
+        return
+    limits = {"least": 1, "most": 12, "least_per_class": 1, "rows_per_id": 2}
+    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c"], "statistics": [statistic], "records": limits}
+    fields |= {"noise": {**NOISE, "recipe": recipe}, "withhold": None, "ring_bits": 48}
+    after = {"ccvr": {"samples_per_class": 10, "power": 0.5} if statistic["kind"] == "ccvr" else None}
+    spec = spec_of("mean" if recipe != "sum" else "sum", after=after, **fields)
+    study = Study(rfc8785.dumps(whole(**fields) | {"after": spec.content.after.model_dump(mode="json")}))
+    rng = np.random.default_rng(len(recipe))
+    for step in ("mean", "sum", "refinement-2", "gradient-7"):
+        if step not in spec.question.steps:
+            continue
+        spec = spec_of(step, after=after, **fields)
+        for rows in (0, 1, 9, 40):
+            features, labels = rng.standard_normal((rows, 3)), rng.integers(0, 3, rows)
+            material = {name: rng.uniform(-1, 1, shape) for name, shape in materials.shapes(spec).items()}
+            if "centre" in material and rows == 9:  # one row is the centre
+                features[4], material["centre"] = (0, 2, 0), np.array([0.0, 1.0, 0.0])
+            theirs = vector(spec, features, labels, material)
+            listed = {name: array.tolist() for name, array in material.items()}
+            ours = np.array(records.noiseless(study, step, features.tolist(), labels.tolist(), listed))
+            assert len(ours) == len(theirs) == study.elements_of(step)
+            if step in {"mean", "sum"} and statistic["kind"] != "random-features":
+                assert np.array_equal(ours, theirs)
+            else:
+                assert np.abs(ours - theirs).max() <= 2**13
+                assert (ours != theirs).mean() <= 0.1

@@ -1,0 +1,256 @@
+"""Sizes, graphs, committees, covers and refusals of bytes, as either implementation has them."""
+
+import random
+from collections.abc import Sequence
+from itertools import takewhile
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import veilsum.protocol.disputes
+from assurance.reference import coordinator, reference, study
+from assurance.reference.coordinator import Coordinator
+from assurance.reference.wire import KINDS, PAGE, H, Refused, decode, encode
+from tests.support.simulator import After, Federation, simulated_content, simulated_question
+from veilsum.protocol import round_spec
+from veilsum.protocol.attempt import cohort_sizes
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Entry, Manifest, Roster, parse
+from veilsum.protocol.study import Content
+
+ADMIN = SigningKey(bytes(32))
+
+
+def content_of(a: int, loss: int) -> Content:
+    """A study of these assumptions, whatever its own rules say of them."""
+    content = simulated_content(simulated_question(12), 10**6)
+    question = content.question.model_copy(update={"a": a, "loss": loss, "members_min": 3})
+    return content.model_copy(update={"question": question})
+
+
+def sized(content: Content, **counts: Any) -> Any:
+    """`study.sizes` of the reference, for the numbers of this study."""
+    question = content.question
+    numbers: Any = SimpleNamespace(a=question.a, h=question.h_min, loss=question.loss, members=question.members_min)
+    return study.sizes(numbers, **counts)
+
+
+def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tuple[Roster, Content, Manifest]:
+    """A roster of whose members all came but every ninth, its study, and the manifest by `protocol`."""
+    rng = random.Random(seed)
+    ids = [f"m{number:05}" for number in range(n)]
+    came = tuple(each for number, each in enumerate(ids) if n < 20 or number % 9)
+    roster = Roster.make(
+        ADMIN,
+        number=1,
+        name="",
+        federation=ADMIN.public,
+        coordinator=ADMIN.public,
+        study_key=ADMIN.public,
+        members=tuple(Entry(each, rng.randbytes(32)) for each in ids),
+        decryptors=tuple(ids[number] for number in nominees),
+        readers=(),
+        revoked=(),
+    )
+    content = content_of(a, loss)
+    sizes = cohort_sizes(roster, content.question, came, repeats=False)
+    root, cohort = rng.randbytes(32), rng.randbytes(32)
+    beacon = H("cards", cohort, root)
+    quorum = sizes.quorum
+    return (
+        roster,
+        content,
+        Manifest(
+            cohort=cohort,
+            roster_hash=roster.hash,
+            counter=0,
+            study=bytes(32),
+            period="period",
+            repeats=bytes(32),
+            members=came,
+            cards_root=root,
+            decryptor_colluders=quorum.decryptor_colluders,
+            survivors_min=quorum.survivors_min,
+            threshold=quorum.threshold,
+            degree=sizes.degree,
+            window_dropped_max=sizes.window_dropped_max,
+            decryptors=sizes.decryptors(came, roster.decryptors, beacon),
+        ),
+    )
+
+
+@pytest.mark.parametrize("n", [3, 4, 7, 19, 60, 200, 226, 500, 1300])
+def test_sizes_committee_and_ring(n: int) -> None:
+    rng = random.Random(n)
+    for seed in range(2):
+        nominees = sorted(rng.sample(range(n), max(3, n // 3))) if seed else ()
+        a, loss = n // rng.randint(4, 12), rng.choice([0, 50, 100, 250])
+        try:
+            roster, content, manifest = cohort(n, a, loss, nominees, seed)
+        except PeerFault as fault:
+            assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some are meant to be
+            continue
+        m = decode(manifest.to_bytes(), "Manifest")
+        question = content.question
+        numbers: Any = SimpleNamespace(a=a, h=question.h_min, loss=loss, members=question.members_min)
+        assert m[8:] == reference.computed(decode(roster.to_bytes(), "Roster"), numbers, m)
+        graph = manifest.graph
+        for member in rng.sample(m.members, min(len(m.members), 5)):
+            assert graph.neighbours(member) == reference.secrets(m, member)[1:]
+        for lost in (0, 1, n // 12, n // 8, n // 4):
+            dropped = reference.by_draw("ring", m)[:lost] if seed % 2 else rng.sample(m.members, lost)
+            held = not graph.window_excess(dropped, m.D_max)
+            assert held == reference.windows_hold(m, [each for each in m.members if each not in dropped])
+
+
+def test_the_pages_table_of_sizes() -> None:
+    lines = PAGE.split("| n | a | decryptors |")[1].splitlines()[2:]
+    table = takewhile(lambda line: line.startswith("|"), lines)
+    rows = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in table]
+    assert len(rows) >= 7
+    for n, a, decryptors, a_d, t, q, k, d_max in rows:
+        size, how = decryptors.split()
+        nominees = int(size) if how == "nominated" else 0
+        content = content_of(int(a), 100)
+        found = sized(content, n=int(n), roster=int(n), came=nominees, nominees=nominees)
+        assert (found[0], *found[2:]) == (int(a_d), int(t), int(k), int(d_max), int(size))
+        assert int(q) == int(size) + found[0] - found[2] + 1
+
+
+def test_the_pages_table_of_small_cohorts() -> None:
+    lines = PAGE.split("| N = n | a |")[1].splitlines()[2:]
+    rows = [line.strip("|").split("|") for line in takewhile(lambda line: line.startswith("|"), lines)]
+    assert len(rows) >= 6
+    for row in rows:
+        n, a, n_min, t, q, missing = map(int, row)
+        found = sized(content_of(a, 100), n=n, roster=n)
+        assert (found[1], found[2], n + found[0] - found[2] + 1, n - found[1]) == (n_min, t, q, missing)
+
+
+@pytest.mark.parametrize(("nominated", "a"), [(2, 1), (3, 3), (3, 0), (4, 3)])
+def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int) -> None:
+    content = content_of(a, 100)
+    counts = {"n": 12, "roster": 12, "came": nominated, "nominees": nominated}
+    if nominated > 3 or a == 0:
+        assert sized(content, **counts)[0] == min(a, 1)
+        return
+    with pytest.raises(Refused, match=r"cohort-too-small"):
+        sized(content, **counts)
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: of "):
+        cohort(12, a, 100, range(nominated), seed=0)
+
+
+def dropped(
+    context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
+) -> set[str]:
+    """By a coordinator that knows nothing but the context and a."""
+    coordinator = Coordinator.__new__(Coordinator)
+    vars(coordinator).update(context=context, study=SimpleNamespace(a=colluders))
+    return coordinator.dropped(conflicts, complaints)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_is_dropped_for_disputes(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [f"m{number}" for number in range(rng.randint(2, 24))]
+    conflicts, complaints = set(), set()
+    for _ in range(rng.randint(1, 40)):
+        low, high = sorted(rng.sample(names, 2))
+        if rng.random() < 0.6:
+            conflicts.add((low, high))
+        else:
+            complaints.add((low, high) if rng.random() < 0.5 else (high, low))
+    disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *each) for each in conflicts]
+    disputes += [Dispute(Cause.BOX_REFUSED, *each) for each in complaints]
+    context, colluders = rng.randbytes(32), rng.randint(1, 6)
+    found = dropped(context, {*map(frozenset, conflicts)}, complaints, colluders)
+    assert vertex_cover(context, disputes, colluders) == found
+
+
+@pytest.mark.parametrize(("colluders", "most"), [(4, 10**6), (30, 10**6), (30, 200), (4, 200), (30, 40)])
+def test_who_is_dropped_where_liars_are_at_their_worst(
+    colluders: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Honest members dispute with more than each liar does; and triangles. Found in time, cut off, and more than may lie."""
+    monkeypatch.setattr(veilsum.protocol.disputes, "WORK_MAX", most)
+    monkeypatch.setattr(coordinator, "WORK_MAX", most)
+    wide = {(f"c{c}", f"h{w}-{c // w}") for w in range(2, 9) for c in range(8 // w * w)}
+    narrow = {(f"t{at}", f"t{at + 1}") for at in range(9)} | {(f"t{at}", f"u{at // 2}") for at in range(10)}
+    disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *each) for each in wide | narrow]
+    for byte in range(4):
+        context = bytes([byte]) * 32
+        found = dropped(context, {*map(frozenset, wide | narrow)}, set(), colluders)
+        assert vertex_cover(context, disputes, colluders) == found
+
+
+@pytest.mark.parametrize(("count", "bits", "last"), [(9, 32, 4), (16, 32, 32), (11, 48, 18), (9, 48, 6)])
+def test_a_chunk_is_as_long_as_it_is_to_be(count: int, bits: int, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 8)
+    federation, party = Federation(4), Coordinator.__new__(Coordinator)
+    federation.begin()
+    attempt = federation.phase.attempt
+    vars(attempt)["spec"] = SimpleNamespace(elements=count, chunk_elements=8, ring_bits=bits)
+    party.chunk, party.terms = 8, SimpleNamespace(step="sum")
+    vars(party)["study"] = SimpleNamespace(elements_of=lambda _: count, bits_of=lambda _: bits)
+    for data in (bytes(last), b"\xff" * last, bytes(last + 1), bytes(last - 1), b""):
+        assert party.is_chunk(1, data) == attempt.is_chunk(1, data) == (len(data) == last)
+
+
+BEYOND = {"terms-refused", "unknown-member"}
+"""Why terms, attempts and rosters are refused."""
+
+
+def messages() -> list[bytes]:
+    """One of each kind that a round speaks."""
+    seen: dict[str, bytes] = {}
+    federation = Federation(5, drop={1: After.RECEIPT, 4: After.UPLOAD})
+
+    def keep(_sender: str, message: object) -> object:
+        seen[type(message).__name__] = message.to_bytes()  # type: ignore[attr-defined]
+        return message
+
+    federation.tamper = keep  # type: ignore[assignment]
+    federation.run_round()
+    federation.run_round()
+    seen["Roster"], seen["Study"] = federation.roster.to_bytes(), federation.study.to_bytes()
+    return list(seen.values())
+
+
+def test_what_is_refused_as_bytes_is_refused_alike() -> None:
+    rng, refusals, corpus = random.Random(0), 0, messages()
+    for _ in range(2500):
+        data = bytearray(rng.choice(corpus))
+        for _ in range(rng.choice([0, 1, 1, 1, 3])):
+            data[rng.randrange(min(len(data), rng.choice([2, 100, 1000])))] = rng.choice(
+                [0, 1, 45, 255, rng.randrange(256)]
+            )
+        data = data[: rng.choice([len(data)] * 4 + [rng.randrange(len(data))])] + rng.choice([b""] * 8 + [b"\0"])
+        try:
+            theirs: str | None = None
+            parse(bytes(data))
+        except PeerFault as fault:
+            theirs = fault.cause.value
+        try:
+            ours: str | None = None
+            assert encode(decode(bytes(data), *KINDS)) == data
+        except Refused as refused:
+            ours = refused.args[0]
+        refusals += ours is not None
+        # Beyond the encoding; either side may look at it sooner.
+        assert ours == theirs or theirs in BEYOND, (ours, theirs, data.hex())
+    assert refusals > 1000
+
+
+@pytest.mark.parametrize("named", [{"withheld": (1,)}, {"evicted": ("member-1",)}])
+def test_without_an_indicator_terms_leave_nothing_out(named: dict[str, object]) -> None:
+    federation = Federation(5)
+    sound = federation.opening(federation.terms()).to_bytes()
+    terms = decode(sound, "Opening").terms
+    data = encode(decode(sound, "Opening")._replace(terms=terms._replace(**named)))
+    for read in (parse, lambda each: decode(each, "Opening")):
+        with pytest.raises((PeerFault, Refused), match=r"terms-refused"):
+            read(data)

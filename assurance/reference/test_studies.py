@@ -1,0 +1,281 @@
+"""Both implementations of the study read the same bytes alike: thousands of studies, most with one or two fields changed."""
+
+import copy
+import json
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import rfc8785
+
+from assurance.reference.study import Study, canonical, number
+from assurance.reference.wire import Refused
+from tests.veilsum.study.specs import content_of, spec_of, whole
+from veilsum.calibration import RandomFeatures
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.study import Content
+from veilsum.study import vectors
+from veilsum.study.promise import check_noise, study_mu
+
+FIELDS: list[Any] = [
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        7,
+        8,
+        11,
+        12,
+        13,
+        16,
+        32,
+        48,
+        50,
+        64,
+        100,
+        127,
+        128,
+        255,
+        256,
+        9_999,
+        10_000,
+    ),
+    *(
+        10_001,
+        20_000,
+        65_536,
+        65_537,
+        2**22,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**53 - 9,
+        -1,
+        0.1,
+        0.5,
+        1.0,
+        1.5,
+        1e-5,
+        1e-7,
+        10.0,
+    ),
+    *(
+        11.0,
+        1e3,
+        1e300,
+        "",
+        "a",
+        "gcv",
+        "sum",
+        "mean+gradients",
+        "record",
+        "member",
+        "members",
+        "anyone",
+        "lda",
+        "ä",
+        "a b",
+    ),
+    *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
+    {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
+    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+refinement"},
+    {"samples_per_class": 10, "power": 0.5},
+    [{"kind": "ccvr"}],
+    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
+    [{"kind": "random-features", "size": 64, "bandwidth": 0.1}],
+    [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}],
+]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every place in a JSON value that holds no other."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield path, value
+    for key, each in inner:
+        yield from leaves(each, (*path, key))
+
+
+def changed(rng: random.Random) -> Any:
+    values = whole()
+    if rng.random() < 0.2:
+        values["question"]["thin_classes"], values["question"]["withhold"] = True, None
+    if rng.random() < 0.2:
+        values["question"]["noise"], values["question"]["withhold"] = copy.deepcopy(FIELDS[-7 + rng.randrange(2)]), None
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        places = [path for path, _ in leaves(values)]
+        places += [path[:-1] for path in places if len(path) > 1]
+        path = rng.choice(places)
+        place = values
+        for key in path[:-1]:
+            place = place[key]
+        if rng.random() < 0.05 and isinstance(place, dict):
+            del place[path[-1]]
+        elif type(place[path[-1]]) is int and rng.random() < 0.7:
+            place[path[-1]] += rng.choice([-1, 1])
+        else:
+            place[path[-1]] = copy.deepcopy(rng.choice(FIELDS))
+    return values
+
+
+def test_both_read_the_same_studies() -> None:
+    rng, accepted = random.Random(0), 0
+    for _ in range(6_000):
+        content = rfc8785.dumps(changed(rng))
+        try:
+            ours: Content | None = Content.from_bytes(content)
+        except PeerFault:
+            ours = None
+        try:
+            theirs: Study | None = Study(content)
+        except Refused:
+            theirs = None
+        assert (ours is None) == (theirs is None), content
+        if ours is not None and theirs is not None:
+            accepted += 1
+            assert (ours.question.digest, ours.approval) == (theirs.digest, theirs.approval)
+            assert (ours.question.elements, ours.question.width) == (theirs.elements, max(theirs.widths))
+            assert ours.question.noise is not None or ours.question.scale == theirs.scale
+    assert accepted > 400
+
+
+@pytest.mark.parametrize("place", [b'"dim":16', b'"ring_bits":48', b'"least":50'])
+@pytest.mark.parametrize("form", [b"%s.0", b"%se0", b"0%s", b"+%s", b" %s"])
+def test_both_refuse_other_spellings(place: bytes, form: bytes) -> None:
+    name, _, value = place.partition(b":")
+    content = rfc8785.dumps(whole()).replace(place, name + b":" + form % value)
+    with pytest.raises(PeerFault):
+        Content.from_bytes(content)
+    with pytest.raises(Refused):
+        Study(content)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("ridge", b"9007199254740993"),
+        ("ridge", b"1000000000000000000000"),
+        ("ridge", b"1" + b"0" * 400),
+        ("ridge", b"-0"),
+        ("purpose", b'"\xed\xa0\x80"'),
+        ("purpose", '"\u202eeruc"'.encode()),
+        ("purpose", b"[" * 500 + b"]" * 500),
+        ("purpose", b"[" * 100_000 + b"]" * 100_000),
+    ],
+    ids=lambda each: str(each[:24]),
+)
+def test_both_refuse_what_is_not_canonical_or_hides_something(field: str, text: bytes) -> None:
+    values = whole()
+    values["after" if field == "ridge" else "notes"][field] = "@@"
+    content = rfc8785.dumps(values).replace(b'"@@"', text)
+    with pytest.raises(PeerFault):
+        Content.from_bytes(content)
+    with pytest.raises(Refused):
+        Study(content)
+
+
+@pytest.mark.parametrize("text", [b"9007199254740992", b"18446744073709552000", b"1e+21"])
+def test_both_read_large_numbers_as_doubles(text: bytes) -> None:
+    values = whole()
+    values["after"]["ridge"] = "@@"
+    content = rfc8785.dumps(values).replace(b'"@@"', text)
+    assert Content.from_bytes(content).approval == Study(content).approval
+
+
+def test_the_reference_writes_numbers_and_text_as_rfc_8785_has_them() -> None:
+    rng = random.Random(1)
+    drawn = [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(3_000)]
+    drawn += [float(f"{rng.randrange(1, 10**6)}e{rng.randrange(-30, 30)}") for _ in range(3_000)]
+    for value in (*drawn, 1e21, 1e20, 999999999999999900000.0, 1e-6, 1e-7, 5e-324, 0.0, -0.0, 123456.789):
+        if np.isfinite(value):
+            assert number(value).encode() == rfc8785.dumps(value), value
+    text: Any = {"\u20ac": 'é\u2028"\\/\n\x1f', "\U0001f600": [], "\ufb33": {"b": 1, "a": None}}
+    assert canonical(text) == rfc8785.dumps(text)
+    assert json.loads(canonical(text)) == text
+
+
+def test_both_draw_the_same_random_features() -> None:
+    values = whole(dim=3, statistics=[{"kind": "random-features", "size": 10, "bandwidth": 0.7}])
+    study = Study(rfc8785.dumps(values))
+    phi = RandomFeatures(3, 10, 0.7, study.digest)
+    np.testing.assert_allclose(phi.directions, study.directions(5, 0.7), rtol=1e-12)
+
+
+STATISTICS: list[list[Any]] = [
+    [{"kind": "ffc", "bias": False}],
+    [{"kind": "ffc", "bias": True}],
+    [{"kind": "random-features", "size": 6, "bandwidth": 0.5}],
+    [{"kind": "ccvr"}],
+    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 4, "bandwidth": 1.5}, {"kind": "ccvr"}],
+]
+
+
+@pytest.mark.parametrize("statistics", STATISTICS, ids=lambda each: "+".join(part["kind"] for part in each))
+@pytest.mark.parametrize("bits", [32, 48])
+def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None:
+    """To the last integer, but for numbers that lie within binary64's errors of the middle between two."""
+    ccvr = {"samples_per_class": 10, "power": 0.5} if {"kind": "ccvr"} in statistics else None
+    fields: dict[str, Any] = {"dim": 3, "classes": ["a", "b", "c", "d"], "statistics": statistics, "ring_bits": bits}
+    fields["records"] = {"least": 50, "most": 60, "least_per_class": 10, "rows_per_id": 1}
+    spec = spec_of(withheld=(2,), after={"ccvr": ccvr}, **fields)
+    study, rng = (
+        Study(rfc8785.dumps(whole(**fields) | {"after": spec.content.after.model_dump(mode="json")})),
+        np.random.default_rng(bits),
+    )
+    for rows in (0, 1, 50):
+        features = rng.standard_normal((rows, 3)) * 10.0 ** rng.integers(-200, 200, (rows, 1))
+        labels = rng.integers(0, 4, rows)
+        ours = study.vector(features.tolist(), labels.tolist(), (2,))
+        theirs = vectors.vector(spec, features, labels)
+        assert len(ours) == len(theirs) == study.elements_of("sum")
+        assert np.abs(np.array(ours) - theirs).max() <= 1
+        assert (np.array(ours) != theirs).mean() <= 0.02
+        counts = vectors.vector(spec_of("indicator", **fields), features, labels)
+        assert study.indicator(labels.tolist()) == counts.tolist()
+
+
+def test_both_know_the_same_steps() -> None:
+    noise = {"epsilon": 1.0, "delta": 1e-7, "unit": "record"}
+    for recipe in ("", "sum", "mean+sum", "mean+sum+refinement", "mean+gradients"):
+        values = whole(noise={**noise, "recipe": recipe}, withhold=None) if recipe else whole()
+        study, question = Study(rfc8785.dumps(values)), content_of(values).question
+        assert tuple(study.steps) == question.steps
+        for step in question.steps:
+            assert study.elements_of(step) == question.elements_of(step)
+            assert study.takes_material(step) == question.takes_material(step)
+
+
+@pytest.mark.parametrize("unit", ["record", "member"])
+@pytest.mark.parametrize("statistic", [STATISTICS[0], STATISTICS[1], STATISTICS[3]], ids=lambda each: each[0]["kind"])
+def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> None:
+    rng, fitting = random.Random(3), 0
+    for _ in range(40):
+        noise = {"epsilon": 10 ** rng.uniform(-4, 1), "delta": 1e-7, "unit": unit}
+        noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+gradients"] * (statistic[0]["kind"] == "ffc"))
+        records = {"least": 1, "most": 2 ** rng.randint(0, 18), "least_per_class": 1, "rows_per_id": 1}
+        classes = [f"c{number}" for number in range(rng.choice([2, 20, 21]))]
+        values = whole(noise=noise, withhold=None, statistics=statistic, records=records, classes=classes)
+        if statistic[0]["kind"] == "ccvr":
+            values["after"]["ccvr"] = {"samples_per_class": 10, "power": 0.5}
+        study, question = Study(rfc8785.dumps(values)), content_of(values).question
+        assert question.noise is not None
+        assert study.mu == study_mu(question.noise)
+        try:
+            check_noise(question, 12, 8)
+        except PeerFault as fault:
+            assert fault.cause is Cause.WEAK_PARAMETERS  # noqa: PT017 - some are meant to be
+            assert not study.noise_fits(12, 8), values
+        else:
+            assert study.noise_fits(12, 8), values
+            fitting += 1
+    assert 0 < fitting < 40

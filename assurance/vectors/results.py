@@ -1,0 +1,168 @@
+"""Signed records over the rounds of the vectors: what follows from the evidence, and what a reader must refuse (protocol §4.8)."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+from unittest.mock import patch
+
+from assurance.vectors.rounds import played
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Certificate,
+    Evictions,
+    Opening,
+    Roster,
+    Study,
+    Survivor,
+    Upload,
+)
+from veilsum.protocol.record import ResultRecord, sign_record
+from veilsum.protocol.rest import round_name
+from veilsum.protocol.transcript import Transcript
+from veilsum.study.promise import promise
+
+Json = dict[str, Any]
+OTHER = "66" * 32
+
+
+def document_of(round_: str) -> Json:
+    """The round's file."""
+    return played(round_).document
+
+
+def said(round_: str, attempt: int, form: Any, source: str = "") -> Any:
+    """The first message of this form, by this one, that is bound to an attempt."""
+    document = document_of(round_)
+    header = bytes((form.version, form.kind)).hex() + document["attempts"][attempt]["context"]
+    for by, _, index in document["attempts"][attempt]["log"]:
+        text = document["messages"][index]
+        if text.startswith(header) and source in {"", by}:
+            return form.from_bytes(bytes.fromhex(text))
+    return None
+
+
+def roster_of(round_: str) -> Roster:
+    return Roster.from_bytes(bytes.fromhex(document_of(round_)["roster"]))
+
+
+def attempt_of(round_: str, attempt: int) -> Attempt:
+    document = document_of(round_)
+    opening = Opening.from_bytes(bytes.fromhex(document["attempts"][attempt]["opening"]))
+    study = Study.from_bytes(bytes.fromhex(document["study"]))
+    return Attempt(roster_of(round_), study, played(round_).federation.manifest, opening)
+
+
+def signed(round_: str, body: Json) -> Json:
+    """The record of these fields, under the coordinator's signature."""
+    key = SigningKey(bytes.fromhex(document_of(round_)["coordinator"]))
+    record = sign_record(ResultRecord.model_validate_json(json.dumps(body)), key)
+    return record.model_dump(mode="json")
+
+
+def honest(round_: str, attempt: int) -> Json:
+    """What a coordinator publishes of an attempt that has a sum; without the signature."""
+    found = attempt_of(round_, attempt)
+    kept, terms = document_of(round_)["attempts"][attempt], found.opening.terms
+    certificate = said(round_, attempt, Certificate)
+    notes = found.content.notes
+    return {
+        "round": round_name(found.context),
+        "context": found.context.hex(),
+        "federation": found.roster.federation.hex(),
+        "study": found.study.hash.hex(),
+        "name": notes.name,
+        "version": notes.version,
+        "period": found.manifest.period,
+        "step": terms.step,
+        "cohort": found.manifest.cohort.hex(),
+        "terms": terms.hash.hex(),
+        "survivors_hash": certificate.survivors_hash.hex(),
+        "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in certificate.survivors],
+        "evicted": kept["evicted"],
+        "withheld": list(terms.withheld),
+        "holders": document_of(round_)["attempts"][attempt - 1]["sum"]
+        if terms.indicator != NO_CONTEXT
+        else [],
+        "rows": 100,
+        "noise": asdict(promise(found.spec)) if found.spec.noisy else None,
+        "head": None,
+        "sums": sha256(json.dumps(kept["sum"]).encode()).hexdigest(),
+        "error_bound": None,
+        "solution": {"chosen_by": ""},
+        "transcript": Transcript.from_json(json.dumps(kept["transcript"])).head.hex(),
+    }
+
+
+def case(name: str, round_: str, attempt: int, body: Json) -> Json:
+    """A case of `result`: a record that this body makes, shown to member-0."""
+    inputs: Json = {"round": round_, "attempt": attempt, "record": signed(round_, body)}
+    return {"name": name, "function": "result", "input": inputs}
+
+
+def cases() -> Iterator[Json]:
+    """The honest ones."""
+    for round_, attempt in (
+        ("complete", 0),
+        ("complete", 1),
+        ("evicted", 0),
+        ("indicator", 1),
+    ):
+        yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
+
+
+@dataclass(frozen=True)
+class Doctoring:
+    """A record that says what does not follow.
+
+    Attributes:
+        body: the record's, from the honest one.
+    """
+
+    name: str
+    clause: str
+    round: str
+    attempt: int
+    body: Callable[[Json], Json]
+
+    @property
+    def case(self) -> Json:
+        """As in `cases`."""
+        return case(self.name, self.round, self.attempt, self.body(honest(self.round, self.attempt)))
+
+    @property
+    def changes(self) -> Json:
+        """What is not as in the honest case: fields of its record."""
+        false, true = (
+            each["input"]
+            for each in (self.case, case("", self.round, self.attempt, honest(self.round, self.attempt)))
+        )
+        fields = {name: said for name, said in false["record"].items() if said != true["record"][name]}
+        return {"round": self.round, "attempt": self.attempt, "record": fields}
+
+
+def read(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a reader of the evidence makes of a record; PeerFault where it does not follow.
+
+    The rounds' vectors are random numbers, of which no head is made: the files are left out.
+    """
+    from client_sdk.result import Result  # noqa: PLC0415 - records are made without the SDK
+
+    with patch.object(Result, "_check_files"):
+        _verify(
+            inputs["round"], inputs["attempt"], ResultRecord.model_validate_json(json.dumps(inputs["record"]))
+        )
+    return {"holds": True}
+
+
+def _verify(round_: str, attempt: int, record: ResultRecord) -> None:
+    from client_sdk.evidence import Evidence  # noqa: PLC0415 - as above
+    from client_sdk.result import Result  # noqa: PLC0415 - as above
+
+    found, header = attempt_of(round_, attempt), said(round_, attempt, Upload, "member-0").header
+    history = found.roster, found.study, found.manifest, found.opening, said(round_, attempt, Certificate)
+    evidence = Evidence("member-0", *history, (Survivor.of(header),), header)
+    Result(evidence, record, None, said(round_, attempt, Evictions)).verify()

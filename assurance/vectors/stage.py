@@ -1,0 +1,172 @@
+"""The parties of a vector's round, brought to where its log stands: from inputs and messages alone."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from assurance.vectors.rounds import played
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Collecting, Enrolling
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.member import Enrolled, MemberPhase, Opened
+from veilsum.protocol.messages import (
+    Cards,
+    Disclosure,
+    Erased,
+    Erasure,
+    ErasureRequest,
+    Lost,
+    Message,
+    Opening,
+    Roster,
+    Study,
+    SurvivorSet,
+    parse,
+)
+
+ENROLMENT = -1
+"""Where an attempt's number stands otherwise."""
+
+
+class Script:
+    """Random bytes as a vector gives them."""
+
+    def __init__(self, *values: bytes) -> None:
+        self._values = list(values)
+
+    def __call__(self, count: int) -> bytes:
+        value = self._values.pop(0)
+        assert len(value) == count
+        return value
+
+
+def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
+    given = {name: bytes.fromhex(value) for name, value in document["members"][member].items()}
+    roster = parse(bytes.fromhex(document["roster"]))
+    cards = parse(bytes.fromhex(document["cards"]))
+    study = parse(bytes.fromhex(document["study"]))
+    assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
+    assert isinstance(cards, Cards)
+    key = SigningKey(given["identity"])
+    phase, sent = Enrolled.start(
+        member,
+        roster,
+        study,
+        key,
+        counter=cards.manifest.counter,
+        period=cards.manifest.period,
+        random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
+    )
+    return key, phase, list(sent)
+
+
+def sealed(
+    phase: Opened, key: SigningKey, given: dict[str, Any]
+) -> tuple[MemberPhase, tuple[Message, ...], list[str]]:
+    drawn = [bytes.fromhex(given[name]) for name in ("b_u", "coefficients", "salt")]
+    sealing, vector = phase.seal(Script(*drawn)), np.array(given["vector"], np.int64)
+    chunks, start = [], 0
+    for index in range(phase.attempt.chunks):
+        end = start + phase.attempt.chunk_elements(index)
+        chunks.append(bytes(sealing.chunk(vector[start:end])).hex())
+        start = end
+    upload, own = sealing.finish(key)
+    return *phase.uploaded(upload, own), chunks
+
+
+def until(phase: Any, member: str, message: Message) -> Any:
+    """The coordinator once it says this to the member: deadlines pass, and the admin closes what too few report on."""
+    context = phase.attempt.context
+    if isinstance(message, Opening | Disclosure) or getattr(message, "context", context) != context:
+        return phase  # so is a member that comes late told of an opening, or of how the last attempt ended
+    while phase.request_for(member) != message and phase.deadline_s is not None:
+        phase = phase.expire(phase.deadline_s)
+    if isinstance(message, Lost) and phase.name == "erasing":
+        phase = phase.receive(message, 0.0)
+    assert phase.request_for(member) == message
+    return phase
+
+
+def clock(document: dict[str, Any], message: Message) -> float:
+    """When a message of a round is said: what ends an attempt without votes is said after its latest end."""
+    late = isinstance(message, ErasureRequest | Erased | Erasure | Lost)
+    return float(document["late_s" if late else "now_s"])
+
+
+def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
+    """What was said, by whom, to whom."""
+    if attempt == ENROLMENT:
+        return list(document["enrolment"])
+    return list(document["attempts"][attempt]["log"])
+
+
+@cache
+def message_of(round_: str, index: int) -> Message:
+    """One message of a round."""
+    return parse(bytes.fromhex(played(round_).document["messages"][index]))
+
+
+def position(round_: str, attempt: int, source: str, to: str, form: type[Message], nth: int = 0) -> int:
+    """Where in the log this one says the nth message of this form to that one."""
+    found = [
+        at
+        for at, (by, receiver, index) in enumerate(log_of(played(round_).document, attempt))
+        if by == source and receiver == to and isinstance(message_of(round_, index), form)
+    ]
+    return found[nth]
+
+
+@cache
+def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningKey, MemberPhase]:
+    """The member as it was before that entry of the log."""
+    document = played(round_).document
+    key, phase, _ = started(document, member)
+    for number in range(ENROLMENT, attempt + 1):
+        log = log_of(document, number)
+        given = document["attempts"][number]["members"].get(member) if number >= 0 else None
+        for _, to, index in log[:at] if number == attempt else log:
+            if to == member:
+                message = message_of(round_, index)
+                phase, _ = phase.receive(message, key, clock(document, message))
+                if isinstance(phase, Opened) and given:
+                    phase, _, _ = sealed(phase, key, given)
+    return key, phase
+
+
+@cache
+def coordinator_at(round_: str, attempt: int, at: int) -> Any:
+    """The coordinator as it was before that entry of the log."""
+    document = played(round_).document
+    cards, roster = parse(bytes.fromhex(document["cards"])), parse(bytes.fromhex(document["roster"]))
+    study = parse(bytes.fromhex(document["study"]))
+    assert isinstance(cards, Cards)
+    assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
+    log = log_of(document, attempt)[:at]
+    if attempt == ENROLMENT:
+        enrolling = Enrolling(roster, study, cards.manifest.counter, cards.manifest.period)
+        for source, _, index in log:
+            if source != "coordinator":
+                enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
+        return enrolling
+    opening = parse(bytes.fromhex(document["attempts"][attempt]["opening"]))
+    assert isinstance(opening, Opening)
+    ended = (coordinator_at(round_, each, len(log_of(document, each))) for each in range(attempt))
+    earlier = tuple(
+        SurvivorSet(each.certificate.survivors)
+        for each in ended
+        if each.attempt.context == opening.terms.indicator
+    )
+    phase: Any = Collecting.begin(Attempt(roster, study, cards.manifest, opening), document["now_s"], earlier)
+    for source, to, index in log:
+        if source == "coordinator":
+            phase = until(phase, to, message_of(round_, index))
+            continue
+        message = message_of(round_, index)
+        phase = phase.receive(message, clock(document, message))
+        if isinstance(phase, Collecting) and source in phase.announced:
+            for chunk in range(phase.attempt.chunks):
+                phase = phase.chunk_stored(source, chunk, document["now_s"])
+    return phase

@@ -1,0 +1,162 @@
+"""A stranger is attacked by what `attacks.json` and `plays.json` hold: no line of `protocol` runs here, only the second implementation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from assurance.reference.coordinator import Coordinator
+from assurance.reference.reference import Member
+from assurance.reference.wire import KINDS, Refused, decode
+
+Json = dict[str, Any]
+OPENING, REFUSAL = 4, 11
+LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
+"""Kinds of what is said after the latest end."""
+MESSAGES = {"roster", "study", "manifest", "opening"}
+"""What a script begins with."""
+
+
+def heard(script: Json, messages: list[str]) -> str:
+    """Play a script to its last step; the cause of what it meets there.
+
+    Raises:
+        AssertionError: something was refused before.
+    """
+    said = {name: bytes.fromhex(messages[script[name]]) for name in MESSAGES & script.keys()}
+    party: Any = _coordinator(script, said) if script["to"] == "coordinator" else _member(script, said)
+    answer, causes = b"", list[str]()
+    for step in script["steps"]:
+        assert not causes, f"an earlier step is refused: {causes}"
+        party.now = step.get("now_s", party.now)
+        try:
+            answer = _take(party, step, messages)
+        except Refused as refused:
+            causes.append(str(refused.args[0]))
+    assert bool(causes) == (script["ends"] == "refused"), causes or "the last step is taken"
+    if script["ends"] == "refusal":
+        return str(decode(answer, "Refusal").cause)
+    return causes[0] if causes else str(decode(party.freeze(), "VoidRequest").reason)
+
+
+def shown(attack: Json, document: Json) -> str | None:
+    """Bring a member to where an attack of one message begins, in its round, and show it that; the cause of its refusal."""
+    member, place = _started(attack["to"], document), attack["attempt"]
+    for number in range(-1, place + 1):
+        attempt = (
+            document["attempts"][number] if number >= 0 else {"log": document["enrolment"], "members": {}}
+        )
+        log = [
+            index
+            for _, to, index in attempt["log"][: attack["after"] if number == place else None]
+            if to == member.name
+        ]
+        for message in (bytes.fromhex(document["messages"][index]) for index in log):
+            member.now = document["late_s" if message[1] in LATE else "now_s"]
+            with suppress(Refused):  # an opening is told to who comes late, and to others again
+                member.receive(message)
+                if message[1] == OPENING and member.name in attempt["members"]:
+                    _upload(member, attempt["members"][member.name])
+    member.now = int(attack.get("now_s") or document["now_s"])
+    try:
+        answer = member.receive(_false(attack, document))
+    except Refused as refused:
+        return str(refused.args[0])
+    return str(decode(answer, "Refusal").cause) if answer and answer[1] == REFUSAL else None
+
+
+def undecoded(attack: Json) -> str | None:
+    """Why no decoder takes an attack's bytes."""
+    try:
+        decode(bytes.fromhex(attack["message"]), *KINDS)
+    except Refused as refused:
+        return str(refused.args[0])
+    return None
+
+
+def _false(attack: Json, document: Json) -> bytes:
+    if "message" in attack:
+        return bytes.fromhex(attack["message"])
+    data = bytearray.fromhex(document["messages"][attack["honest"]])
+    for at, gone, instead in reversed(attack["cuts"]):
+        data[at : at + gone] = bytes.fromhex(instead)
+    return bytes(data)
+
+
+def _started(name: str, document: Json) -> Member:
+    manifest = decode(bytes.fromhex(document["cards"]), "Cards").manifest
+    run = {"counter": manifest.counter, "period": manifest.period, "now_s": document["now_s"]}
+    said = {kind: bytes.fromhex(document[kind]) for kind in ("roster", "study")}
+    return _member({"to": name, **run, **document["members"][name]}, said)
+
+
+def _member(script: Json, said: dict[str, bytes]) -> Member:
+    run = (said["roster"], said["study"], script["counter"], script["period"])
+    member = Member(script["to"], _key(script["identity"]), *run, now=script["now_s"])
+    drawn = _drawing(script["mask_private"], script["box_private"], script["nonce"])
+    member.enrol(member.study.expires, drawn)
+    return member
+
+
+def _coordinator(script: Json, said: dict[str, bytes]) -> Coordinator:
+    """One with a key of its own: what it signed is in the script, and nobody hears it."""
+    manifest, opening = decode(said["manifest"], "Manifest"), decode(said["opening"], "Opening")
+    run = (manifest.counter, manifest.period, manifest.repeats)
+    coordinator = Coordinator(Ed25519PrivateKey.generate(), said["roster"], said["study"], *run)
+    coordinator.settle(manifest)
+    vars(coordinator).update(next=opening[1:3], now=script["now_s"])
+    coordinator.known.links = opening.links
+    coordinator.open(opening.terms)
+    return coordinator
+
+
+def _take(party: Any, step: Json, messages: list[str]) -> bytes:
+    """One step; the coordinator asks on by itself when the next answers come."""
+    if "wait" in step:
+        party.now = step["wait"]
+    elif "chunk" in step:
+        party.store(step["member"], bytes.fromhex(step["chunk"]))
+    elif "vector" in step:
+        _upload(party, step)
+    else:
+        message = bytes.fromhex(messages[step["take"]])
+        if isinstance(party, Coordinator) and message[1] in ASKS:
+            ASKS[message[1]](party)
+        return bytes(party.receive(message) or b"")
+    return b""
+
+
+def _upload(member: Member, given: Json) -> None:
+    below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.k)).__next__
+    member.upload(given["vector"], _drawing(given["b_u"], given["salt"]), below_p)
+
+
+def _freeze(coordinator: Coordinator) -> None:
+    if not coordinator.votes:
+        coordinator.freeze()
+
+
+def _certify(coordinator: Coordinator) -> None:
+    if not coordinator.shares:
+        coordinator.certify()
+
+
+ASKS: dict[int, Callable[[Coordinator], None]] = {10: _freeze, 13: _certify}
+"""By the kind of an answer, Vote and Reveal, what was asked before the first of them."""
+
+
+def _key(seed: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed))
+
+
+def _drawing(*values: str) -> Callable[[int], bytes]:
+    drawn = iter(values)
+    return lambda _count: bytes.fromhex(next(drawn))
+
+
+def _coefficients(words: bytes, columns: int) -> Iterator[int]:
+    """Limb by limb, as §10 asks for them; the script has them degree by degree."""
+    values = [int.from_bytes(words[i : i + 4], "little") for i in range(0, len(words), 4)]
+    for column in range(columns):
+        yield from values[column::columns]

@@ -1,0 +1,79 @@
+"""Attacks meet the same causes in an implementation that shares no line with `protocol`; scripts are what the catalogue plays."""
+
+import ast
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assurance.attacks.catalogue import ATTACKS
+from assurance.vectors import generate, stranger
+
+FILE = Path(__file__).parent / "plays.json"
+DOCUMENT: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
+PLAYS: list[dict[str, Any]] = DOCUMENT["plays"]
+ATTACKS_FILE: dict[str, Any] = json.loads((FILE.parent / "attacks.json").read_text("utf-8"))
+ATTACKED = [each for each in ATTACKS_FILE["attacks"] if "message" in each or "cuts" in each]
+ROUNDS = {
+    path.stem.removeprefix("round-"): json.loads(path.read_text("utf-8"))
+    for path in FILE.parent.glob("round-*.json")
+}
+OTHERWISE = {
+    # It keeps no phases.
+    "disclosure of a round that is none of the indicator": "disclosure-invalid",
+    # An opening that it has taken is answered as before.
+    "the first round's opening again": None,
+    # It looks at the latest end first, whatever its phase.
+    **dict.fromkeys(
+        ("VOID after the report", "survivors after the report", "boxes after the report"), "terms-expired"
+    ),
+    # It checks rosters when it hears them, and decodes them before.
+    **dict.fromkeys(("a nominee whom the roster does not list", "a reader whom the roster does not list")),
+}
+"""What the second implementation finds where it differs from the first; None where it decodes."""
+
+
+def test_the_committed_file_is_what_the_generator_writes() -> None:
+    assert FILE.read_text("utf-8") == generate.text_of(generate.plays())
+    assert len(FILE.read_bytes()) < 400_000
+
+
+def test_each_is_an_attack_of_the_catalogue() -> None:
+    known = {attack.name: (attack.clause, attack.cause, list(attack.parties)) for attack in ATTACKS}
+    for play in PLAYS:
+        assert known[play["name"]] == (play["clause"], play["cause"], play["parties"])
+    assert len({play["name"] for play in PLAYS}) == len(PLAYS) >= 25
+    assert Counter(play["ends"] for play in PLAYS).keys() == {"refused", "refusal", "void"}
+    assert sum(len(play["steps"]) > 1 for play in PLAYS) >= 20
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play["name"])
+def test_a_stranger_meets_the_same_cause(play: dict[str, Any]) -> None:
+    assert stranger.heard(play, DOCUMENT["messages"]) == play["cause"]
+
+
+@pytest.mark.parametrize(
+    "attack", [each for each in ATTACKED if each.get("to") != "coordinator"], ids=lambda each: each["name"]
+)
+def test_a_stranger_refuses_one_message_for_the_same_cause(attack: dict[str, Any]) -> None:
+    met = stranger.shown(attack, ROUNDS[attack["round"]]) if "round" in attack else stranger.undecoded(attack)
+    assert met == OTHERWISE.get(attack["name"], attack["cause"])
+
+
+def test_an_attack_that_nobody_stops_is_seen() -> None:
+    """Without its last step a script ends in nothing that was foretold."""
+    play = next(each for each in PLAYS if each["cause"] == "upload-conflict")
+    with pytest.raises(AssertionError, match="is taken"):
+        stranger.heard({**play, "steps": play["steps"][:-1]}, DOCUMENT["messages"])
+
+
+def test_a_stranger_runs_no_line_of_protocol() -> None:
+    parsed = ast.parse(Path(stranger.__file__).read_text("utf-8"))
+    modules = {node.module for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
+    assert {each for each in modules if each and each.split(".")[0] in {"assurance", "veilsum"}} == {
+        "assurance.reference.coordinator",
+        "assurance.reference.reference",
+        "assurance.reference.wire",
+    }

@@ -1,0 +1,276 @@
+"""The committed vectors are what `protocol` computes, and what plain integers and hashes compute beside it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assurance.reference import wire
+from assurance.reference.study import Study
+from assurance.vectors import by_reference, generate, plain, plain_results
+from assurance.vectors.produce import run
+from assurance.vectors.rounds import SCENARIOS, played
+from assurance.vectors.stage import clock, coordinator_at, sealed, started
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.member import Opened
+from veilsum.protocol.messages import (
+    Cards,
+    Freeze,
+    Opening,
+    Upload,
+    parse,
+)
+from veilsum.protocol.replay import replay
+from veilsum.protocol.transcript import Transcript
+from veilsum.protocol.unmasking import Unmasking
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.json"))
+FILES: dict[str, Any] = {name: json.loads((HERE / f"{name}.json").read_text("utf-8")) for name in NAMES}
+CASED = [name for name in NAMES if "cases" in FILES[name]]
+ROUNDS = [name for name in NAMES if name.startswith("round-")]
+CASES = [(name, each) for name in CASED for each in FILES[name]["cases"]]
+
+
+def labelled(value: object) -> str:
+    return value["name"] if isinstance(value, Mapping) else str(value)
+
+
+def test_the_committed_files_are_what_the_generator_writes() -> None:
+    made = {
+        name: generate.text_of(document)
+        for name, document in {**generate.documents(), **generate.told()}.items()
+    }
+    kept = {name: (HERE / f"{name}.json").read_text("utf-8") for name in made}
+    assert [name for name in made if made[name] != kept[name]] == []
+    assert sum(len((HERE / f"{name}.json").read_bytes()) for name in NAMES) < 2_200_000
+
+
+def test_every_file_says_what_it_is() -> None:
+    for name, document in FILES.items():
+        assert document["veilsum-vectors"] == 1, name
+        assert document["protocol"] == 3, name
+        assert document["clauses"].startswith("§"), name
+    assert [f"round-{name}" for name in sorted(SCENARIOS)] == ROUNDS
+
+
+def test_every_case_stands_once_and_ends_one_way() -> None:
+    for name in CASED:
+        cases = FILES[name]["cases"]
+        assert len({(each["function"], each["name"]) for each in cases}) == len(cases), name
+        for each in cases:
+            assert ("output" in each) != ("refused" in each), each["name"]
+            assert each.get("refused", "malformed") in set(Cause), each["name"]
+    refused = [each for _, each in CASES if "refused" in each]
+    assert len(refused) > 50
+    assert len(CASES) > 300
+
+
+@pytest.mark.parametrize(("name", "case"), CASES, ids=labelled)
+def test_protocol_computes_what_the_vector_says(name: str, case: dict[str, Any]) -> None:
+    assert run(case["function"], case["input"]) == {k: case[k] for k in ("output", "refused") if k in case}
+
+
+PLAIN = {**plain.FUNCTIONS, **by_reference.FUNCTIONS, "result": plain_results.result}
+
+
+@pytest.mark.parametrize(("name", "case"), [(n, c) for n, c in CASES if c["function"] in PLAIN], ids=labelled)
+def test_so_do_integers_and_hashes(name: str, case: dict[str, Any]) -> None:
+    try:
+        made = {"output": PLAIN[case["function"]](case["input"])}
+    except (plain.Refused, by_reference.Refused) as refused:
+        made = {"refused": refused.args[0]}
+    assert made == {k: case[k] for k in ("output", "refused") if k in case}
+
+
+@pytest.mark.parametrize("case", FILES["covers"]["cases"], ids=labelled)
+def test_covers_are_least(case: dict[str, Any]) -> None:
+    found = plain.cover(case["input"])
+    assert case["output"]["dropped"] in found["covers"]
+
+
+# Whole rounds
+
+CHEATS = {("round-evicted", "member-4")}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_each_member_says_in_a_round_what_the_vector_says(name: str) -> None:
+    document = FILES[name]
+    messages = [bytes.fromhex(text) for text in document["messages"]]
+    for member in document["members"]:
+        if (name, member) in CHEATS:
+            continue
+        key, phase, pending = started(document, member)
+        for attempt in ({"log": document["enrolment"], "members": {}}, *document["attempts"]):
+            for source, to, index in attempt["log"]:
+                if source == member:
+                    # what was lost on its way stands before it
+                    while pending.pop(0).to_bytes() != messages[index]:
+                        pass
+                elif to == member:
+                    message = parse(messages[index])
+                    phase, answers = phase.receive(message, key, clock(document, message))
+                    if isinstance(phase, Opened) and member in attempt["members"]:
+                        given = attempt["members"][member]
+                        phase, answers, chunks = sealed(phase, key, given)
+                        assert chunks == given["chunks"]
+                    pending.extend(answers)
+            pending.clear()
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_rounds_values_follow_from_its_inputs_by_integers_and_hashes(name: str) -> None:
+    document = FILES[name]
+    cards = parse(bytes.fromhex(document["cards"]))
+    assert isinstance(cards, Cards)
+    shared = {"cohort": cards.manifest.cohort.hex(), "manifest_hash": cards.manifest.hash.hex()}
+    for attempt in document["attempts"]:
+        opening = parse(bytes.fromhex(attempt["opening"]))
+        assert isinstance(opening, Opening)
+        ends = {"context": attempt["context"]}
+        for member, given in attempt["members"].items():
+            private = document["members"][member]
+            for peer, key in given["mask_keys"].items():
+                pair = {"low": min(member, peer), "high": max(member, peer), **shared}
+                ours = {"purpose": "pair-mask", "private": private["mask_private"], **pair}
+                assert ratcheted({**ours, "public": cards.by_member[peer].mask_key.hex()}, opening) == key
+                assert plain.mask_seed({"key": key, **pair, **ends})["seed"] == given["r_uv"][peer]
+            for peer, key in given["box_keys"].items():
+                pair = {"low": min(member, peer), "high": max(member, peer), **shared}
+                ours = {"purpose": "pair-box", "private": private["box_private"], **pair}
+                assert ratcheted({**ours, "public": cards.by_member[peer].box_key.hex()}, opening) == key
+            for peer, key in given["sealing_keys"].items():
+                inputs = {"dealer": member, "decryptor": peer, "salt": given["salt"], **ends}
+                assert plain.box_key({"key": given["box_keys"][peer], **inputs})["key"] == key
+            check_upload(bits_of(document, opening), member, given)
+            if (name, member) not in CHEATS:
+                check_boxes(document["messages"], member, given, ends)
+        if "sum" in attempt:
+            check_sum(bits_of(document, opening), attempt)
+
+
+def bits_of(document: dict[str, Any], opening: Opening) -> int:
+    """The ring of an attempt, by the second implementation of the study."""
+    study = wire.decode(bytes.fromhex(document["study"]), "Study")
+    return Study(study.content).bits_of(opening.terms.step)
+
+
+def ratcheted(pair: dict[str, Any], opening: Opening) -> str:
+    """K_s from the two ends' keys."""
+    key: str = plain.pair_key(pair)["key"]
+    for sequence in range(1, opening.sequence + 1):
+        key = plain.ratchet({"key": key, "cohort": pair["cohort"], "sequence": sequence})["key"]
+    return key
+
+
+def check_boxes(messages: list[str], member: str, given: dict[str, Any], ends: dict[str, str]) -> None:
+    """Each box is in the member's upload, if that was not lost on its way."""
+    begins = (
+        bytes([2, Upload.kind]).hex() + ends["context"] + bytes([len(member)]).hex() + member.encode().hex()
+    )
+    for upload in (text for text in messages if text.startswith(begins)):
+        for peer, key in given["sealing_keys"].items():
+            assert plain.box({"key": key, "shares": given["shares"][peer], **ends})["box"] in upload
+
+
+def check_upload(bits: int, member: str, given: dict[str, Any]) -> None:
+    """The one chunk and the shares, from vector, seeds and coefficients."""
+    for chunk in given["chunks"]:
+        seeds = {True: [given["b_u"]], False: []}
+        for peer, seed in given["r_uv"].items():
+            seeds[peer > member].append(seed)
+        inputs = {
+            "bits": bits,
+            "offset": 0,
+            "elements": given["vector"],
+            "added": seeds[True],
+            "subtracted": seeds[False],
+        }
+        assert plain.masked(inputs)["packed"] == chunk
+    secrets = [given["b_u"], *given["r_uv"].values()]
+    width, words = 4 * 9 * len(secrets), bytes.fromhex(given["coefficients"])
+    rows = [words[i : i + width] for i in range(0, len(words), width)]
+    coefficients = [[int.from_bytes(row[i : i + 4], "little") for i in range(0, width, 4)] for row in rows]
+    dealt = plain.deal({"secrets": secrets, "holders": len(given["shares"]), "coefficients": coefficients})
+    assert ["".join(each) for each in dealt["shares"]] == list(given["shares"].values())
+
+
+def check_sum(bits: int, attempt: dict[str, Any]) -> None:
+    """The seeds recovered are those that were dealt; the sum is that of the vectors."""
+    summed = [member for member in attempt["survivors"] if member not in attempt["evicted"]]
+    assert attempt["self_seeds"] == {member: attempt["members"][member]["b_u"] for member in summed}
+    for edge, seed in attempt["edge_seeds"].items():
+        member, gone = edge.split()
+        assert gone not in summed
+        assert attempt["members"][member]["r_uv"][gone] == seed
+    columns = zip(*(attempt["members"][member]["vector"] for member in summed), strict=True)
+    half = 1 << (bits - 1)
+    assert attempt["sum"] == [(sum(column) + half) % (2 * half) - half for column in columns]
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_the_coordinator_makes_of_a_round_what_the_vector_says(name: str) -> None:
+    """What members sent, in their order, leads it through the same requests to the same end."""
+    round_ = name.removeprefix("round-")
+    assert json.loads(json.dumps(played(round_).document)).items() <= FILES[name].items()
+    for number, attempt in enumerate(FILES[name]["attempts"]):
+        phase = coordinator_at(round_, number, len(attempt["log"]))
+        assert phase.attempt.context.hex() == attempt["context"]
+        assert phase.name == attempt["ending"]
+        assert phase.link.encode_fields().hex() == attempt["link"]
+        if "sum" in attempt:
+            seeds = {tuple(edge.split()): bytes.fromhex(seed) for edge, seed in attempt["edge_seeds"].items()}
+            assert seeds == phase.edge_seeds
+            unmasking: Unmasking = phase.unmasking()
+            sums = [
+                unmasking.chunk(
+                    i, ((m, bytes.fromhex(attempt["members"][m]["chunks"][i])) for m in phase.summed)
+                )
+                for i in range(phase.attempt.chunks)
+            ]
+            assert np.concatenate(sums).tolist() == attempt["sum"]
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_rounds_transcripts_name_whom_they_should(name: str) -> None:
+    for attempt in FILES[name]["attempts"]:
+        transcript = Transcript.from_json(json.dumps(attempt["transcript"]))
+        head = bytes(32)
+        for entry in transcript.entries:
+            head = plain.h("transcript", head, entry)
+        assert head == transcript.head
+        found = replay(transcript)
+        named = [(list(finding.parties), finding.cause.value) for finding in found.findings]
+        cheats = [(["member-4"], "dealer-inconsistent")] if name == "round-evicted" else []
+        assert named == cheats
+        survivors = attempt.get("survivors", [])
+        for member in attempt["members"]:
+            counted = member in survivors and member not in attempt["evicted"]
+            assert found.counted(member) == counted
+
+
+def test_the_rounds_hold_what_they_are_for() -> None:
+    endings = {name: [attempt["ending"] for attempt in FILES[name]["attempts"]] for name in ROUNDS}
+    assert endings == {
+        "round-complete": ["recovered", "recovered"],
+        "round-evicted": ["recovered"],
+        "round-indicator": ["recovered", "recovered"],
+        "round-erased": ["erased"],
+        "round-lost": ["lost"],
+        "round-nominated": ["recovered"],
+        "round-voided": ["voided", "recovered"],
+    }
+    first, second = FILES["round-complete"]["attempts"]
+    assert "member-4" not in first["survivors"]
+    assert first["edge_seeds"]
+    opening = parse(bytes.fromhex(second["opening"]))
+    assert isinstance(opening, Opening)
+    assert opening.links
+    assert FILES["round-evicted"]["attempts"][0]["evicted"] == ["member-4"]
+    kinds = {type(parse(bytes.fromhex(text))) for name in ROUNDS for text in FILES[name]["messages"]}
+    assert len(kinds) >= 13
+    assert Freeze in kinds

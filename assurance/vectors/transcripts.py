@@ -1,0 +1,191 @@
+"""Transcripts that were doctored, or in which somebody lies: whom a verifier must name, and for what."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from assurance.vectors.rounds import Recorder, played
+from tests.protocol.doctoring import BEGINNINGS, DOCTORED
+from tests.protocol.forging import again
+from tests.protocol.transcripts import Entries, find
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    BadRun,
+    Cards,
+    Certificate,
+    Erased,
+    Evictions,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    RevealSummary,
+    Upload,
+    UploadSummary,
+    Vote,
+    parse,
+)
+from veilsum.protocol.replay import replay
+from veilsum.protocol.shamir import PRIME
+from veilsum.protocol.shelf import Trees
+from veilsum.protocol.transcript import Transcript
+
+Case = dict[str, Any]
+Edit = Callable[[Entries, Recorder], object]
+
+
+def entries_of(round_: str, attempt: int) -> Entries:
+    """The transcript's entries as the round's file has them."""
+    kept = played(round_).document["attempts"][attempt]["transcript"]
+    return [bytes.fromhex(entry) for entry in kept["entries"]]
+
+
+def context_of(round_: str, attempt: int) -> bytes:
+    return bytes.fromhex(played(round_).document["attempts"][attempt]["context"])
+
+
+def replayed(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a verifier finds in these entries."""
+    base = entries_of(case["round"], case["attempt"])
+    entries = tuple(base[each] if isinstance(each, int) else bytes.fromhex(each) for each in case["entries"])
+    found = replay(Transcript(entries, bytes.fromhex(case["signature"])), bytes.fromhex(case["federation"]))
+    return {
+        "findings": [
+            {"entry": each.entry, "parties": list(each.parties), "cause": each.cause.value}
+            for each in found.findings
+        ],
+        "refusals": [[each.member, each.cause] for each in found.refusals],
+        "signed": found.signed,
+        "evicted": list(found.evicted),
+        "counted": [member for member in found.attempt.members if found.counted(member)],
+    }
+
+
+def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Case:
+    """A case of these edited entries, signed as they are now by the coordinator."""
+    base, entries = entries_of(round_, attempt), entries_of(round_, attempt)
+    federation = played(round_).federation
+    edit(entries, federation)
+    signed = Transcript(tuple(entries)).signed(federation.coordinator, context_of(round_, attempt))
+    inputs: Case = {
+        "round": round_,
+        "attempt": attempt,
+        "federation": federation.admin.public.hex(),
+        "entries": [base.index(entry) if entry in base else entry.hex() for entry in entries],
+        "signature": signed.signature.hex(),
+    }
+    return {"name": name, "function": "transcript", "input": inputs | changes}
+
+
+def cases() -> Iterator[Case]:
+    """Honest transcripts, then each lie."""
+    for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "indicator"):
+        for attempt in range(len(played(round_).document["attempts"])):
+            yield case(f"the attempt {attempt} of {round_} as it is", round_, attempt, lambda *_: None)
+    unsigned = bytes(64).hex()
+    yield case("nobody signed it", "complete", 0, lambda *_: None, signature=unsigned)
+    other = played("evicted").federation.coordinator.public.hex()
+    yield case("another admin is pinned", "complete", 0, lambda *_: None, federation=other)
+    for name, (index, change, _) in BEGINNINGS.items():
+        yield case(name, "nominated", 0, beginning(index, change))
+    for name, (doctor, _) in DOCTORED.items():
+        yield case(name, "complete", 0, alone(doctor))
+    for name, round_, edit in (
+        ("two uploads", "complete", twice(UploadSummary, salted)),
+        ("two receipts", "complete", twice(Receipt, lambda m, f: again(m, f.keys[m.member], dealers=()))),
+        ("two votes", "complete", twice(Vote, elsewhere)),
+        ("a reveal for another outcome", "complete", twice(RevealSummary, elsewhere)),
+        (
+            "two reports",
+            "erased",
+            twice(Erased, lambda m, f: again(m, f.keys[m.member], revealed=b"\x66" * 32)),
+        ),
+        ("a bad run", "complete", bad_run),
+        ("a bad run of shares that are right", "complete", lambda e, f: bad_run(e, f, wrong=0)),
+        ("an eviction whose shares are others", "evicted", other_proof),
+        ("a refusal that the proposal does not bear out", "complete", refusing("survivors-too-few")),
+        ("a refusal that nobody can judge", "complete", refusing("policy-refused")),
+    ):
+        yield case(name, round_, 0, edit)
+
+
+def alone(doctor: Callable[[Entries], object]) -> Edit:
+    return lambda entries, _: doctor(entries)
+
+
+def beginning(index: int, change: Callable[[Any, Any], Message]) -> Edit:
+    def edit(entries: Entries, federation: Recorder) -> None:
+        entries[index] = change(federation, parse(entries[index])).to_bytes()
+
+    return edit
+
+
+def twice(form: type[Message], other: Callable[[Any, Recorder], Message]) -> Edit:
+    """The first of its form is followed by another that the same member signed."""
+
+    def edit(entries: Entries, federation: Recorder) -> None:
+        at = find(entries, form)
+        entries.insert(at + 1, other(parse(entries[at]), federation).to_bytes())
+
+    return edit
+
+
+def salted(summary: UploadSummary, federation: Recorder) -> Message:
+    key = federation.keys[summary.header.member]
+    return replace(summary, header=again(summary.header, key, salt=bytes(32)))
+
+
+def elsewhere(message: Any, federation: Recorder) -> Message:
+    changed: Message = again(message, federation.keys[message.member], outcome=bytes(32))
+    return changed
+
+
+def refusing(cause: str) -> Edit:
+    def edit(entries: Entries, federation: Recorder) -> None:
+        at = find(entries, Vote)
+        vote: Any = parse(entries[at])
+        refusal = Refusal.make(
+            federation.keys["member-5"],
+            context=vote.context,
+            member="member-5",
+            cause=cause,
+        )
+        entries.insert(at, refusal.to_bytes())
+
+    return edit
+
+
+def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
+    """The last decryptor that revealed had revealed another share at first."""
+    noted: Any = parse(entries[-1])
+    member = noted.member
+    said = [parse(bytes.fromhex(text)) for text in played("complete").document["messages"]]
+    [reveal] = [m for m in said if isinstance(m, Reveal) and (m.member, m.context) == (member, noted.context)]
+    certificate: Any = parse(entries[find(entries, Certificate)])
+    dealer = certificate.survivors[0]
+    [upload] = [m for m in said if isinstance(m, Upload) and m.header.digest == dealer.digest]
+    run = reveal.runs[0]
+    word = (int.from_bytes(run[:4], "little") + wrong) % PRIME
+    runs = (word.to_bytes(4, "little") + run[4:], *reveal.runs[1:])
+    signed = again(reveal, federation.keys[member], runs=runs)
+    shown = Cards.from_bytes(entries[2])
+    delivery = Trees.of(upload).delivery(upload, shown.manifest.decryptors.index(member))
+    evidence = BadRun(
+        reveal=signed.summary,
+        header=upload.header,
+        place=0,
+        count=len(runs),
+        run=runs[0],
+        run_path=tuple(Tree.of(runs).path(0)),
+        row=delivery.row,
+        row_path=delivery.row_path,
+    )
+    entries.insert(len(entries) - 1, evidence.to_bytes())
+
+
+def other_proof(entries: Entries, _federation: Recorder) -> None:
+    at = find(entries, Evictions)
+    shown = Evictions.from_bytes(entries[at])
+    [proof] = shown.proofs
+    first = replace(proof.holders[0], share=bytes(36))
+    entries[at] = replace(shown, proofs=(replace(proof, holders=(first, *proof.holders[1:])),)).to_bytes()

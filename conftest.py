@@ -1,0 +1,72 @@
+"""End a run whose teardown hangs, and choose the tests that run untraced: tracing doubles their time, and quicker tests reach the same code."""
+
+import faulthandler
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from coverage import Coverage
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+
+UNMEASURED = (
+    "assurance",
+    "tests/client_sdk/test_contribution.py",
+    "tests/client_sdk/test_crash.py",
+    "tests/service/test_app.py",
+    "tests/service/test_combining.py",
+    "tests/service/test_ends.py",
+    "tests/service/test_forgetting.py",
+    "tests/service/test_late.py",
+    "tests/service/test_noise.py",
+    "tests/service/test_rare.py",
+    "tests/service/test_replicas.py",
+    "tests/service/test_restart.py",
+    "tests/service/test_summing.py",
+    "tests/service/test_transcripts.py",
+)
+
+TEARDOWN_S = 240.0
+STDERR = pytest.StashKey[int]()
+
+# The same examples every time, no failure by the clock of a busy machine: to search is for the slow targets.
+settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+settings.load_profile("suite")
+
+
+def is_unmeasured(item: pytest.Item) -> bool:
+    """Whether the test is of a folder or a file of `UNMEASURED`."""
+    place = item.path.relative_to(HERE)
+    return not {place.as_posix(), place.parts[0]}.isdisjoint(UNMEASURED)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the real standard error for what a hanging teardown prints."""
+    config.stash[STDERR] = os.dup(2)  # before pytest captures it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Say where a teardown hangs and end the process: `timeout` interrupts a test once, and its teardown no more."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Stop tracing for the time of an unmeasured test and what it sets up; not where it is asked which test reaches a line."""
+    stopped: list[Coverage] = []  # in a worker what traces tests, and what traces any process
+    by_test = item.config.getoption("cov_context", None) == "test"
+    while not by_test and is_unmeasured(item) and (tracing := Coverage.current()) is not None:
+        tracing.stop()
+        stopped.append(tracing)
+    try:
+        return (yield)
+    finally:
+        for tracing in reversed(stopped):
+            tracing.start()

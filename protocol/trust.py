@@ -1,6 +1,0 @@
-"""What a sum promises, in words for whoever reads a result (protocol §1)."""
-
-TRUST = (
-    "the members take the masks off together: only the sum can be computed against the coordinator and up to `a` members, "
-    "together; no two organisations are trusted more than others"
-)

@@ -1,0 +1,1 @@
+"""Reproductions of the papers: experiment files, tables, analyses and reports. Not installed."""

@@ -1,0 +1,97 @@
+"""Operators' tokens, the audit log, and what probes ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from service.access.guards import ADMIN, ANYBODY, AUDIT, MACHINES
+from service.access.tokens import Tokens
+from service.audit import Audit
+from service.routes.common import Here, Made, Routes, TheCaller
+from service.telemetry import metrics
+from service.telemetry.readiness import Readiness
+from veilsum.protocol import rest
+from veilsum.protocol.access import NewToken, TokenList, TokenRequest, TokenView
+from veilsum.protocol.audit import PAGE_MAX, AuditPage
+from veilsum.protocol.causes import Cause
+
+tokens, log, health = Routes("tokens"), Routes("audit"), Routes("health")
+
+
+async def tokens_of(request: Request) -> Tokens:
+    found: Tokens = request.app.state.tokens
+    return found
+
+
+TheTokens = Annotated[Tokens, Depends(tokens_of)]
+
+
+@tokens("POST", rest.TOKENS, ADMIN, status_code=201)
+async def create(request: TokenRequest, tokens: TheTokens, made: Made) -> NewToken:
+    """Make a token (operator, admin): its secret is in this answer, and nowhere else."""
+    token = await tokens.create(request)
+    made.append(f"token={token.token}")
+    return token
+
+
+@tokens("GET", rest.TOKENS, ADMIN)
+async def every(tokens: TheTokens) -> TokenList:
+    """All tokens that were ever made, without their secrets (operator, admin)."""
+    return TokenList(tokens=await tokens.views())
+
+
+@tokens("POST", rest.REVOKE, ADMIN, Cause.NOT_FOUND, Cause.CONFLICT)
+async def revoke(
+    token: Annotated[str, Path(pattern=rest.SHORT_ID_PATTERN)], tokens: TheTokens, caller: TheCaller
+) -> TokenView:
+    """End a token now (operator, admin)."""
+    return await tokens.revoke(token, caller)
+
+
+@log("GET", rest.AUDIT, AUDIT)
+async def audit(
+    request: Request,
+    after: Annotated[int, Query(ge=0, le=1 << 53, description="the number of the last entry known")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+) -> AuditPage:
+    """Who did what, in order, with the signed head of the whole log (operator, audit)."""
+    found: Audit = request.app.state.audit
+    return await found.page(after, limit)
+
+
+@health("GET", rest.HEALTH, MACHINES, name="health")
+async def alive() -> dict[str, str]:
+    """Whether the process answers."""
+    return {"status": "ok"}
+
+
+@health("GET", rest.READY, MACHINES, Cause.UNAVAILABLE)
+async def ready(request: Request) -> dict[str, str | list[str]]:
+    """Whether it can work: what was looked at; 503 with every reason where it can't."""
+    readiness: Readiness = request.app.state.readiness
+    return {"status": "ready", "checks": list(await readiness.check())}
+
+
+@health("GET", "/openapi.json", ANYBODY, include_in_schema=False)
+async def document(request: Request) -> Response:
+    """The API's document."""
+    return JSONResponse(request.app.openapi())
+
+
+@health(
+    "GET",
+    rest.METRICS,
+    MACHINES,
+    response_class=Response,
+    answers={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}},
+)
+async def exposition(here: Here, request: Request) -> Response:
+    """This process's metrics, and the rounds of all."""
+    readiness: Readiness = request.app.state.readiness
+    await readiness.missing()  # which sets a metric: nobody else may ask
+    await here.catalogue.look()
+    metrics.count_rounds(here.catalogue.states())
+    text: metrics.Exposition = request.app.state.exposition
+    return Response(await text.text(), media_type=CONTENT_TYPE_LATEST)

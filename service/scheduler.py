@@ -1,0 +1,134 @@
+"""Background work: runs each job when it is due, and again later where it failed."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import structlog
+
+from service.storage.leases import Leases
+from service.telemetry.logs import LOGGER, where
+from service.telemetry.metrics import JOB_FAILURES
+
+log = structlog.get_logger(LOGGER)
+
+LOOK_S = 15.0
+"""Longest pause between two looks at the clock, which may be set while the machine sleeps."""
+ELSEWHERE_S = 1.0
+"""Pause before a job that another process has is tried again."""
+HEAVY_AT_ONCE = 2
+"""Heavy jobs that one process runs at once: its threads are few, and requests wait for them."""
+PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
+"""Pause after a first failure, doubled with every further one up to the maximum."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work for one cohort or round, whose id is the key; one job at a time for each key.
+
+    Attributes:
+        due_s: Unix time in seconds.
+        heavy: it keeps a thread busy, and there are many of its kind; at most `HEAVY_AT_ONCE` run or wait for a lease.
+    """
+
+    key: str
+    due_s: float
+    work: Callable[[], Awaitable[None]]
+    heavy: bool = False
+
+
+class Scheduler:
+    """Runs jobs side by side, so that a failing or slow one delays no other.
+
+    Args:
+        jobs: lists the jobs, due now or later; called again after every `wake`.
+        now: Unix time in seconds.
+        pause_s: pause after a job's first failure.
+        leases: decide which of several processes runs a job; None for one process.
+    """
+
+    def __init__(
+        self,
+        jobs: Callable[[], Iterable[Job]],
+        now: Callable[[], float] = time.time,
+        pause_s: float = PAUSE_S,
+        leases: Leases | None = None,
+    ) -> None:
+        self._jobs, self._now, self._pause_s, self._leases = jobs, now, pause_s, leases
+        self._wakeup, self._heavy = asyncio.Event(), asyncio.Semaphore(HEAVY_AT_ONCE)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    def wake(self) -> None:
+        """List the jobs again: something changed."""
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Run jobs until cancelled."""
+        try:
+            while True:
+                self._wakeup.clear()
+                wait_s = self._look()
+                try:
+                    async with asyncio.timeout(min(wait_s, LOOK_S)):
+                        await self._wakeup.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            tasks = tuple(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _look(self) -> float:
+        """Begin the jobs that are due; seconds until the next look."""
+        try:
+            jobs = list(self._jobs())
+            known = self._running.keys() | {job.key for job in jobs}
+            # A job that another process has done is not listed any more.
+            self._failures = {key: each for key, each in self._failures.items() if key in known}
+            return min(map(self._begin, jobs), default=LOOK_S)
+        except Exception as error:  # noqa: BLE001 - there is a next look
+            self._count(error, "looking", self._pause_s)
+            return self._pause_s
+
+    def _begin(self, job: Job) -> float:
+        """Begin a job if it is due; seconds until the next look at it."""
+        if job.key in self._running:
+            return LOOK_S
+        _, not_before = self._failures.get(job.key, (0, 0.0))
+        wait_s = max(job.due_s - self._now(), not_before - time.monotonic())
+        if wait_s > 0:
+            return wait_s
+        self._running[job.key] = asyncio.create_task(self._do(job))
+        return LOOK_S
+
+    async def _do(self, job: Job) -> None:
+        try:
+            async with (
+                self._heavy if job.heavy else nullcontext(),
+                self._leases.held(job.key) if self._leases else nullcontext(True) as mine,
+            ):
+                if not mine:
+                    self._failures[job.key] = 0, time.monotonic() + ELSEWHERE_S
+                    return
+                await job.work()
+        except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
+            self._failed(job, error)
+        else:
+            self._failures.pop(job.key, None)
+        finally:
+            del self._running[job.key]
+            self.wake()
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        times, _ = self._failures.get(job.key, (0, 0.0))
+        pause_s = min(PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
+        self._failures[job.key] = times + 1, time.monotonic() + pause_s
+        self._count(error, job.key, pause_s)
+
+    def _count(self, error: Exception, of: str, pause_s: float) -> None:
+        JOB_FAILURES.inc()
+        log.error("job failed", of=of, again_in_s=pause_s, **where(error))

@@ -1,0 +1,142 @@
+import pytest
+
+from research.papers import row_of
+from research.report import cells, paper_rows
+
+from .conftest import Make
+
+
+def test_a_gain_is_taken_seed_by_seed(make: Make) -> None:
+    [cell] = cells([make(accuracy=0.5, ccvr=0.55), make(seed=1, accuracy=0.6, ccvr=0.67)])
+    gain = cell.gain("ccvr")
+    assert gain.mean == pytest.approx(6)
+    assert gain.spread == pytest.approx(2**0.5)
+
+
+def test_data_and_deal_in_words(make: Make) -> None:
+    deal = make().deal
+    [dirichlet] = cells([make(deal=deal.model_copy(update={"options": {"members": 10, "alpha": 0.05}}))])
+    [shards] = cells(
+        [make(deal=deal.model_copy(update={"kind": "shards", "options": {"members": 100, "classes": 2}}))]
+    )
+    assert dirichlet.where == "CIFAR-10, 50,000 records, Dir(0.05) over 10 members"
+    assert shards.where == "CIFAR-10, 50,000 records, shards over 100 members (classes 2)"
+
+
+def test_runs_that_differ_in_the_seed_are_one_cell(make: Make) -> None:
+    runs = [
+        make(seed=1, accuracy=0.60),
+        make(seed=0, accuracy=0.56),
+        make(experiment="ccvr-moon", method="MOON"),
+    ]
+    fedavg, moon = cells(runs)
+    assert [run.seed for run in fedavg.runs] == [0, 1]
+    measured = fedavg.measured("none")
+    assert measured.mean == pytest.approx(58)
+    assert measured.spread == pytest.approx(2 * 2**0.5)
+    assert str(measured) == "58.00 ± 2.83"
+    assert str(moon.measured("ffc")) == "63.00"
+    assert len(cells([make(), make(accuracy=0.1)])[0].runs) == 1
+
+
+def test_runs_at_other_settings_are_another_cell_and_what_is_null_is_as_absent(make: Make) -> None:
+    earlier = make(recipe={"lr": 0.01, "seed": 0})
+    later = make(seed=1, recipe={"lr": 0.01, "seed": 1, "calibrate_every": None})
+    changed = make(seed=2, recipe={"lr": 0.1, "seed": 2}, scale="with training.lr=0.1")
+    found = cells([changed, later, earlier])
+    assert [[run.seed for run in cell.runs] for cell in found] == [[0, 1], [2]]
+    assert [cell.first.experiment for cell in found] == ["ccvr-fedavg", "ccvr-fedavg"]
+
+
+def test_each_head_stands_beside_the_papers(make: Make) -> None:
+    [cell] = cells([make()])
+    trained, ccvr = cell.comparisons
+    assert (trained.head, trained.paper, trained.paper_spread, trained.gain) == ("none", 58.55, 0.98, None)
+    assert trained.difference == pytest.approx(58 - 58.55)
+    assert (ccvr.head, ccvr.paper) == ("ccvr", 62.68)
+    assert ccvr.gain == pytest.approx(4)
+    assert ccvr.paper_gain == pytest.approx(62.68 - 58.55)
+    assert cell.heads == ("none", "ffc", "ccvr")
+
+
+def test_a_head_that_one_seed_lacks_is_no_column(make: Make) -> None:
+    one = make(seed=1)
+    [cell] = cells([make(), one.model_copy(update={"calibrations": one.calibrations[:1]})])
+    assert cell.heads == ("none", "ccvr")
+
+
+def test_of_another_task_no_difference_is_stated_and_the_reasons_are(make: Make) -> None:
+    small = make()
+    data = small.data.model_copy(
+        update={"name": "Fashion-MNIST", "stands_in_for": "CIFAR-10", "note": "10,000 of 60,000"}
+    )
+    [cell] = cells(
+        [small.model_copy(update={"data": data, "scale": "20 rounds", "experiment": "ccvr-fedavg/small"})]
+    )
+    assert cell.differs == ("Fashion-MNIST stands in for CIFAR-10", "10,000 of 60,000", "20 rounds")
+    assert {each.difference for each in cell.comparisons} == {None}
+    assert cell.comparisons[1].gain == pytest.approx(4)
+    other = small.data.model_copy(update={"name": "MNIST"})
+    assert cells([small.model_copy(update={"data": other})])[0].differs == ("MNIST, the paper CIFAR-10",)
+
+
+def test_a_paper_that_averages_its_last_rounds_is_met_by_the_same_mean(make: Make) -> None:
+    line = make().history[0]
+    rounds = [line.model_copy(update={"round": i + 1, "accuracy": i / 1000}) for i in range(1000)]
+    [cell] = cells([make(experiment="fedetf-fedavg", history=rounds)])
+    assert cell.row is not None
+    assert (cell.row.average_last, cell.row.rounds, cell.averaged) == (50, 1000, 50)
+    assert cell.comparisons[0].ours.mean == pytest.approx(100 * (0.95 + 0.999) / 2)
+    assert cell.differs == ()
+
+
+def test_fewer_rounds_are_averaged_over_the_papers_share_of_them(make: Make) -> None:
+    line = make().history[0]
+    rounds = [line.model_copy(update={"round": i + 1, "accuracy": i / 100}) for i in range(100)]
+    [cell] = cells([make(experiment="fedetf-etf-gmv", history=rounds)])
+    assert cell.comparisons[0].ours.mean == pytest.approx(
+        97
+    )  # of 95 … 99 %, all after the warm-up in round 90
+    assert cell.differs == ("mean of the last 5 of 100 rounds, the paper's of 50 of 1,000",)
+    [short] = cells([make(experiment="fedetf-etf-gmv", accuracy=0.6)])
+    assert short.averaged == 1
+    assert all(row.rounds > row.average_last for row in paper_rows().values() if row.average_last > 1)
+
+
+def test_a_run_without_a_row_has_nothing_to_compare(make: Make) -> None:
+    [cell] = cells([make(experiment="my-own")])
+    assert cell.row is None
+    assert cell.comparisons == ()
+    assert cells([make(experiment="my-own", paper_row="ccvr-moon")])[0].row is not None
+
+
+def test_the_papers_rows_are_those_that_their_tables_print() -> None:
+    rows = paper_rows()
+    assert len(rows) > 150
+    assert rows["spherefed-fedavg-mobilenetv2-ours/alpha-05"].accuracy == {"ffc": 71.85}
+    assert rows["spherefed-fedopt-senet18-ours"].accuracy["all-data"] == 62.64
+    assert rows["feduv-stl10-feduv"].spread == {"none": 1.4}
+    assert rows["fedetf-etf-gmv"].accuracy == {"none": 79.8}
+    assert [rows[f"fedetf-etf/scale-{scale}"].accuracy["none"] for scale in ("05", "15")] == [68.6, 71.0]
+    oracles = [rows[f"ccvr-{base}/alpha-05"].accuracy["all-data"] for base in ("fedavg", "fedavgm", "moon")]
+    assert oracles == [72.51, 73.3, 72.05]
+    assert all(0 < value < 100 for row in rows.values() for value in row.accuracy.values())
+    assert {row.paper for row in rows.values()} == {"SphereFed", "CCVR", "FedUV", "FedETF + GMV"}
+    assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
+
+
+def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
+    small = row_of("ccvr-fedavg/small", None, smaller=True)
+    exact = row_of("ccvr-fedavg/alpha-05", None, smaller=True)
+    assert small is not None
+    assert exact is not None
+    assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
+    assert row_of("nothing", "nowhere", smaller=True) is None
+    assert row_of("ccvr-fedavg/jpeg", None) is None  # the paper's, but another task than any row's
+
+
+def test_an_experiment_beside_a_row_of_another_name() -> None:
+    small = row_of("reproduce-small/cifar-10-jpeg-0.05-moon", None)
+    assert small is not None
+    assert small.id == "ccvr-moon/alpha-005"
+    assert row_of("reproduce-small/cifar-10-jpeg-0.05-feddyn", None) is None

@@ -1,0 +1,133 @@
+from typing import Any
+
+import pytest
+import torch
+
+from research.papers import EXPERIMENTS, paper_experiment, row_of
+from training.algorithms import (
+    ClassVariance,
+    ControlVariates,
+    FedAvg,
+    FedNova,
+    Proximal,
+    RestrictedSoftmax,
+)
+from training.data import Dataset
+from training.experiments import ConfigError
+from training.heads import NormalisedHead, Simplex, orthonormal_head
+from training.recipe import MultiStep, mean_squared_error, positive_hinge
+
+
+def data(side: int = 32, channels: int = 3, classes: int = 100) -> Dataset:
+    return Dataset(torch.zeros(1, channels, side, side), torch.zeros(1, dtype=torch.int64), classes, "data")
+
+
+EVERY = [(name, variant) for name, others in EXPERIMENTS.items() for variant in (None, *others)]
+
+
+@pytest.mark.parametrize(("name", "variant"), EVERY)
+def test_every_shipped_experiment_holds_choices_that_there_are(name: str, variant: str | None) -> None:
+    experiment = paper_experiment(name, variant)
+    assert experiment.method
+    assert experiment.calibrate
+    assert experiment.name == (name if variant is None else f"{name}/{variant}")
+    if variant == "small":
+        assert experiment.scale
+        assert experiment.data.stands_in_for
+        assert experiment.data.name in {"cifar-10-jpeg", "tinyimagenet-100", "pacs-32", "spoken-digits"}
+        assert experiment.model.architecture in {"moon_cnn", "mlp"}
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_row_of_the_papers_has_a_small_variant(name: str) -> None:
+    small = paper_experiment(name, "small")
+    recipe = small.recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
+    assert recipe.rounds <= 100
+    assert "small" in EXPERIMENTS[name]
+
+
+OTHERS = [
+    (name, each) for name, own in EXPERIMENTS.items() if "small" in own for each in own if each != "small"
+]
+
+
+def named(choice: Any) -> Any:
+    return choice if isinstance(choice, str) else choice["name"]
+
+
+@pytest.mark.parametrize(("name", "variant"), OTHERS)
+def test_every_variant_can_be_small(name: str, variant: str) -> None:
+    alone, small = paper_experiment(name, variant), paper_experiment(name, "small")
+    on_top, below = (paper_experiment(name, both) for both in (("small", variant), (variant, "small")))
+    assert on_top.name == f"{name}/small+{variant}"
+    assert on_top.method == alone.method
+    for choice in ("head", "loss", "normalise"):
+        assert getattr(on_top.training, choice) == getattr(alone.training, choice), choice
+    assert named(on_top.training.algorithm) == named(alone.training.algorithm)  # a warm-up may be shorter
+    assert below.scale == small.scale
+    assert (below.training.rounds, below.model, below.data) == (
+        small.training.rounds,
+        small.model,
+        small.data,
+    )
+    if alone.data.name == paper_experiment(name).data.name:
+        assert on_top.data == small.data
+    else:  # nothing of the smaller run's records holds of those that the variant names
+        assert on_top.data == alone.data
+    assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, but for what {variant} may change"
+    row = row_of(alone.name, alone.paper_row)
+    assert row_of(on_top.name, on_top.paper_row, smaller=True) == row
+    # A variant that the smaller run may have undone is held against nothing that it would have been.
+    assert row is None or row_of(below.name, below.paper_row, smaller=True) is None
+
+
+def test_of_two_variants_the_last_has_its_way() -> None:
+    first, last = "alpha-05", "multi-step"
+    both = paper_experiment("spherefed-fedavg-mobilenetv2-ours", ("small", "k-100", last))
+    assert both.name == "spherefed-fedavg-mobilenetv2-ours/small+k-100+multi-step"
+    assert both.deal == {"name": "dirichlet", "members": 10, "alpha": 0.5}
+    assert (both.training.rounds, both.training.participation) == (500, 0.1)
+    assert both.scale.endswith(", but for what k-100 and multi-step may change")
+    assert row_of(both.name, None, smaller=True) is None  # no row has both
+    assert row_of(f"spherefed-fedavg-mobilenetv2-ours/{first}+{last}", None) is None
+    twice = paper_experiment("spherefed-fedavg-mobilenetv2-ours", (first, first))
+    assert twice == paper_experiment("spherefed-fedavg-mobilenetv2-ours", first)
+    with pytest.raises(ConfigError, match="has no variant 'x'"):
+        paper_experiment("ccvr-fedavg", ("small", "x"))
+
+
+def test_methods_are_composed_as_their_files_say() -> None:
+    ours = paper_experiment(
+        "spherefed-fednova-vgg13-ours", "alpha-05", {"model": {"architecture": "moon_cnn"}}
+    )
+    recipe = ours.recipe(data(), 7)
+    assert (recipe.head, recipe.loss, recipe.normalise) == (orthonormal_head, mean_squared_error, True)
+    assert recipe.algorithm.aggregation == FedNova()
+    assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.1, 100, 10, 7)
+    etf = paper_experiment("fedetf-etf-gmv", "small").recipe(data(classes=10), 0)
+    assert etf.head == Simplex()
+    assert [vars(term) for term in etf.algorithm.terms] == [{"alpha": 1.0, "warmup": 90}]
+    uv = paper_experiment("feduv-stl10-feduv", "variance-only").training.algorithm
+    assert uv == {"name": "feduv", "uniformity": 0.0}
+    both = paper_experiment("fedetf-scaffold-fedrs", "small").recipe(data(classes=10), 0)
+    assert both.algorithm.terms == (ControlVariates(), RestrictedSoftmax())
+    assert both.algorithm.aggregation == FedAvg(uniform=True)
+    aws = paper_experiment("fedetf-fedaws", "small").recipe(data(classes=10), 0)
+    assert (aws.head, aws.loss) == (NormalisedHead, positive_hinge)
+    steps = paper_experiment(
+        "spherefed-fedavg-mobilenetv2", "multi-step", {"model": {"architecture": "moon_cnn"}}
+    )
+    assert steps.recipe(data(), 0).schedule == MultiStep(milestones=(25, 50, 75), gamma=0.1)
+    with_uv = paper_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).recipe(
+        data(classes=10), 0
+    )
+    assert with_uv.algorithm.terms[:2] == (Proximal(0.001), ClassVariance())
+
+
+def test_false_takes_a_method_away_that_is_extended() -> None:
+    kept = paper_experiment("spherefed-personal", "lg-fedavg")
+    assert kept.personal is not None
+    assert kept.personal.methods == {"as-trained": {}}
+    without = paper_experiment("ccvr-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
+    assert "ccvr" not in without.calibrate
+    assert without.calibrate["ffc"] == {"ridge": 1}

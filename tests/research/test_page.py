@@ -1,0 +1,200 @@
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from research.papers import paper_rows
+from research.report import cells, markdown, page
+from research.report.coverage import coverage
+from training.results import Diverged
+
+from .conftest import Make
+
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.images = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href"}:
+                self.links.append(value or "")
+        if tag == "img":
+            self.images += 1
+            assert dict(attrs)["alt"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without a group's pictures, which take seconds: for tests of what the tables say."""
+    monkeypatch.setattr(sys.modules[page.__module__], "pictures", lambda _: ())
+
+
+def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
+    runs = [make(seed=0), make(seed=1), make(experiment="ccvr-moon", method="MOON <1>", ccvr=0.7)]
+    text = page(cells(runs), title="A & B")
+    checker = checked(text)
+    assert all(link.startswith("data:image/") for link in checker.links)
+    assert checker.images == 10
+    assert "<h1>A &amp; B</h1>" in text
+    assert "MOON &lt;1&gt;" in text
+    assert "a &lt;fast&gt; one" in text
+    assert "58.55 ± 0.98" in text
+    assert "3 runs of 2 experiments on CIFAR-10." in text
+    assert "$" not in re.sub(r"data:image/[^\"]+", "", text)
+
+
+def test_what_is_not_there_is_not_drawn(make: Make) -> None:
+    bare = make(experiment="own", calibrations=(), sweeps=(), analyses={}, per_class=())
+    text = page(
+        cells(
+            [
+                bare.model_copy(
+                    update={"cost": bare.cost.model_copy(update={"cpu_s": None, "upload_bytes": None})}
+                )
+            ]
+        )
+    )
+    assert checked(text).images == 2
+    assert "None of these runs repeats a row" in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
+    run = make()
+    data = run.data.model_copy(update={"name": "TinyImageNet-100", "stands_in_for": "CIFAR-10"})
+    found = cells([run.model_copy(update={"data": data})])
+    text = page(found)
+    assert "1 of them on data that stand in for the paper's" in text
+    assert text.count("TinyImageNet-100 stands in for CIFAR-10") == 3
+    assert "within a point of the paper" not in text
+    assert "TinyImageNet-100 stands in for CIFAR-10" in markdown(found)
+
+
+def test_a_report_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one result"):
+        page([])
+
+
+def test_the_markdown_has_the_same_numbers(make: Make) -> None:
+    text = markdown(
+        cells([make(), make(seed=1, accuracy=0.62), make(experiment="own", method="a|b", calibrations=())])
+    )
+    assert (
+        "| FedAvg | trained | 60.00 ± 2.83 | 58.55 ± 0.98 (Table 2 and Table 5) | +1.45 | – | – | 2 | nothing (paper: MOON CNN, K = 10, Dir(0.1), R = 100, E = 10) |"
+        in text
+    )
+    assert (
+        "| FedAvg | CCVR | 62.00 ± 0.00 | 62.68 ± 0.54 (Table 2 and Table 5) | −0.68 | +2.00 | +4.13 | 2 | ″ |"
+        in text
+    )
+    assert "| a\\|b | 58.00 | – | – | 100 | 1 |  |" in text
+    assert "## CIFAR-10, 50,000 records, Dir(0.1)\n" in text
+    assert "unequal seeds or partitions" in text
+    assert "There are no result files yet." in markdown([])
+
+
+def test_the_markdown_says_first_what_was_not_run(make: Make) -> None:
+    rows = paper_rows().values()
+    moon = {"model": {"architecture": "moon_cnn", "options": {}}}
+    smaller = make(experiment="ccvr-fedprox", scale="5 rounds", recipe=moon)
+    found = cells([make(recipe=moon), smaller])
+    ccvr = next(each for each in coverage(found) if each.paper == "CCVR")
+    assert (ccvr.as_printed, ccvr.otherwise, ccvr.missing) == (1, 1, ccvr.rows - 2)
+    assert ccvr.models == ()
+    spherefed = next(each for each in coverage(found) if each.paper == "SphereFed")
+    assert {"mobilenetv2", "resnet18", "senet18", "vgg13"} <= set(spherefed.models)
+    assert sum(each.rows for each in coverage(found)) == len(rows)
+    text = markdown(found)
+    assert f"Of the {len(rows)} rows" in text
+    assert "1 has a run on the paper's records and at its size, 1 has one on fewer" in text
+    assert f"and {len(rows) - 2} have none" in text
+    assert "No run is of feduv_cnn, mlp, mobilenetv2, resnet18, senet18, vgg11 or vgg13." in text
+    assert text.index("What was not run") < text.index("| method |")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
+    sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
+    found = cells([make(), sphere])
+    text, html = markdown(found), page(found)
+    first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
+    assert f"{first} +6.00 (+5.00 … +7.00) | +5.00 (+4.00 … +6.00) |" in text
+    assert "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | 100 | 1 |" in text
+    assert f"| CIFAR-10, 50,000 records, Dir(0.1) | 0 | `{0:064d}` | 0 | 2 |" in text
+    assert "unequal" not in text
+    assert "other seeds" not in text
+    assert '<td class="number best">67.00<small>+7.00</small></td>' in html
+    assert html.count(f"{0:064d}") == 1
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_unequal_seeds_are_no_ranking_in_either_form(make: Make) -> None:
+    found = cells([make(), make(seed=1, experiment="own", method="SphereFed", accuracy=0.6)])
+    text, html = markdown(found), page(found)
+    checked(html)
+    assert "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 0 | – | – | +4.00 (+3.00 … +5.00) |" in text
+    assert "none is called the best" in text
+    assert "**" not in text
+    assert "2 methods, 0 ranked</small></th><td>–</td><td>–</td>" in html
+
+    assert 'number best"' not in html
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_cells_of_one_experiment_at_other_settings_are_told_apart(make: Make) -> None:
+    html = page(cells([make(), make(seed=1, scale="with training.lr=0.1", recipe={"lr": 0.1})]))
+    checked(html)
+    assert html.count('<th scope="row">FedAvg</th>') == 2
+    assert "with training.lr=0.1" in html
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
+    run = make(method="Fed|X")
+    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
+    left = [Diverged(**shared, seed=2, round=16, lr=0.01)]
+    text, html = markdown(cells([run]), left), page(cells([run]), left)
+    checked(html)
+    assert "| CIFAR-10, 50,000 records, Dir(0.1) | Fed\\|X | 2 | 16 | 0.01 |" in text
+    assert "<h2>Diverged</h2>" in html
+    assert '<td class="number">2</td><td class="number">16</td><td class="number">0.01</td>' in html
+    assert "Diverged" not in markdown(cells([run])) + page(cells([run]))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_members_own_records_are_shown_where_a_method_has_them(make: Make) -> None:
+    found = cells(
+        [
+            make(personal={"ffc": (0.5, 0.7)}),
+            make(seed=1, personal={"ffc": (0.7, 0.9)}),
+            make(experiment="own", method="SphereFed", personal={"sgd": (0.5, 0.5)}),
+            make(experiment="all", method="on all of their records"),
+        ]
+    )
+    text, html = markdown(found), page(found)
+    checked(html)
+    assert "Dir(0.1), a part of each kept back\n" in text
+    assert "| FedAvg | 70.00 ± 14.14 | – |\n| SphereFed | – | 50.00 |" in text
+    assert (
+        '<tr><th scope="row">FedAvg</th><td class="number">70.00 ± 14.14</td><td class="number">–</td></tr>'
+        in html
+    )

@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from research.results import (
+    AnalysedResult,
+    Analyses,
+    ResultError,
+    read_diverged,
+    read_result,
+    read_results,
+    read_run,
+    task,
+)
+from tests.training import test_results
+from training.results import Diverged, Line, write_result
+
+
+def result() -> AnalysedResult:
+    return AnalysedResult(**test_results.result().model_dump())
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    written = result()
+    write_result(written, tmp_path / "deep" / "run.json")
+    assert read_result(tmp_path / "deep" / "run.json") == written
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run.json"]
+
+
+def test_a_loss_that_diverged_and_a_similarity_of_constants_are_null(tmp_path: Path) -> None:
+    one = result()
+    diverged = Line(**(one.history[0].model_dump() | {"local_loss": float("nan"), "test_loss": float("inf")}))
+    analyses = Analyses(cka={"head": ((1.0, float("nan")), (float("nan"), 1.0))})
+    written = one.model_copy(update={"history": (diverged,), "analyses": analyses})
+    write_result(written, tmp_path / "run.json")
+    read = read_result(tmp_path / "run.json")
+    assert (read.history[0].local_loss, read.history[0].test_loss) == (None, None)
+    assert read.analyses.cka["head"] == ((1.0, None), (None, 1.0))
+    assert read == written
+
+
+def test_runs_share_a_task_where_nothing_but_the_seed_differs() -> None:
+    one = result()
+    other = one.model_copy(
+        update={
+            "seed": 1,
+            "recipe": one.recipe | {"seed": 1, "of_a_later_version": None},
+            "deal": one.deal.model_copy(update={"digest": "f" * 64, "moved": 3}),
+            "data": one.data.model_copy(update={"train_records": 100}),
+        }
+    )
+    assert task(one) == task(other)
+    changes: list[dict[str, Any]] = [
+        {"experiment": "other"},
+        {"scale": "with training.lr=0.05"},
+        {"recipe": one.recipe | {"lr": 0.05}},
+        {"deal": one.deal.model_copy(update={"options": {"members": 4}})},
+        {"data": one.data.model_copy(update={"note": "JPEG"})},
+        {"data": one.data.model_copy(update={"available": 100})},
+    ]
+    assert len({task(one.model_copy(update=change)) for change in changes} | {task(one)}) == 7
+
+
+def test_a_folder_is_read_by_experiment_and_seed_whatever_lies_beside(tmp_path: Path) -> None:
+    one = result()
+    each: dict[str, dict[str, Any]] = {"c": {"seed": 1}, "a": {"experiment": "z"}, "b/b": {"seed": 0}}
+    for name, changes in each.items():
+        write_result(one.model_copy(update=changes), tmp_path / f"{name}.json")
+    (tmp_path / "other.json").write_text('{"format": "else"}')
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "broken.json").write_text("{")
+    read = read_results([tmp_path])
+    assert [(run.experiment, run.seed) for run in read] == [("digits", 0), ("digits", 1), ("z", 0)]
+    assert read_results([tmp_path / "a.json"])[0].experiment == "z"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "Invalid JSON"),
+        (b"\xff\xfe", "it is no text"),
+        (b'{"format": "veilsum/result/2"}', "format: Input should be 'veilsum/result/1'"),
+        (b'{"experiment": 3}', "experiment: Input should be a valid string"),
+    ],
+)
+def test_a_file_without_a_result_is_refused_with_the_reason(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    with pytest.raises(ResultError, match=rf"run\.json holds no result: {reason}"):
+        read_results([path])
+
+
+def test_a_number_out_of_range_or_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    whole = json.loads(result().model_dump_json())
+    for changes in ({"accuracy": 71.85}, {"acuracy": 0.7}):
+        path.write_text(json.dumps(whole | changes))
+        with pytest.raises(ResultError, match=r"holds no result: (accuracy|acuracy): "):
+            read_result(path)
+
+
+def test_an_empty_folder_and_a_missing_file_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="holds no results; `veilsum train` writes them"):
+        read_results([tmp_path])
+    with pytest.raises(FileNotFoundError):
+        read_results([tmp_path / "nowhere.json"])
+
+
+def test_runs_that_diverged_are_read_by_themselves(tmp_path: Path) -> None:
+    one = result()
+    shared = one.model_dump(include={"experiment", "method", "seed", "recipe", "data", "deal", "environment"})
+    left = Diverged(**shared, round=16, lr=0.01)
+    write_result(one, tmp_path / "good" / "seed-0.json")
+    write_result(left, tmp_path / "bad" / "seed-0.json")
+    assert read_results([tmp_path, tmp_path / "bad" / "seed-0.json"]) == [one]
+    assert read_diverged([tmp_path]) == read_diverged([tmp_path / "bad" / "seed-0.json"]) == [left]
+    assert read_run(tmp_path / "good" / "seed-0.json") == one
+    assert read_results([tmp_path / "good", tmp_path / "bad"]) == [one]
+    assert read_results([tmp_path / "bad"]) == []
+    damaged = tmp_path / "bad" / "seed-0.json"
+    damaged.write_text(damaged.read_text().replace('"round": 16', '"round": "x"'))
+    with pytest.raises(ResultError, match=r"holds no diverged run: round: "):
+        read_diverged([tmp_path])

@@ -1,0 +1,24 @@
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from service.telemetry import logs
+
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """What the coordinator logs."""
+    kept = io.StringIO()
+    logs.configure(kept)
+    yield kept
+    logs.configure()
+
+
+@pytest.fixture
+def lines(stream: io.StringIO) -> Lines:
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]

@@ -1,0 +1,233 @@
+"""No damaged byte of a chunk or a range is in a signed sum: it is sent or made again, or the attempt ends and says why."""
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import summing
+from service.coordinator import Coordinator
+from service.rounds import Round
+from service.summing import Summing
+from service.telemetry.metrics import DAMAGED
+from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
+from tests.service.serving import Server, running
+from tests.service.test_ends import complaining
+from veilsum.protocol.coordinator import Collecting
+
+FLIPS = 12
+"""In each of the random campaigns, whose seeds are the parameter."""
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of two chunks, written at every second upload."""
+    monkeypatch.setattr(summing, "RANGE_ELEMENTS", 16)
+    monkeypatch.setattr(summing, "BATCH", 2)
+
+
+def count(what: str) -> float:
+    return float(DAMAGED.labels(what)._value.get())
+
+
+def flip(path: Path, at: int | None = None, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def lying(server: Server, folder: str, round_id: str) -> list[Path]:
+    """The blobs of a round."""
+    return sorted(path for path in (server.folder / "blobs" / folder / round_id).rglob("*") if path.is_file())
+
+
+def chunk(server: Server, round_id: str, member: str, index: int) -> Path:
+    return server.folder / "blobs" / "uploads" / round_id / member / str(index)
+
+
+def before(monkeypatch: pytest.MonkeyPatch, method: str, do: Any) -> None:
+    """Damage something once, just before the coordinator goes on with a round."""
+    true, left = getattr(Coordinator, method), [do]
+
+    async def first(self: Coordinator, round_: Round, *arguments: Any) -> None:
+        if left:
+            left.pop()(round_)
+        await true(self, round_, *arguments)
+
+    monkeypatch.setattr(Coordinator, method, first)
+
+
+def says_whose(view: dict[str, Any], member: str, index: int) -> None:
+    fault = view["fault"]
+    assert (fault["cause"], fault["parties"]) == ("storage-damaged", ["coordinator"])
+    assert f"chunk {index} as {member} sent it" in fault["detail"]
+    assert "no member is at fault" in fault["detail"]
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+async def test_a_chunk_damaged_while_uploads_come_in_is_asked_for_again(
+    server: Server, formed: Party, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id, damaged = await formed.open_round(server), count("chunk")
+    path = chunk(server, round_id, "m-1", 2)
+    before(monkeypatch, "_add", lambda _: flip(path) if how == "flipped" else path.unlink())
+    for member in formed.ids[:2]:
+        await formed.serve(server, round_id, member)
+    asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-1", params={"after": 1, "wait_s": 10})
+    assert asked.status_code == 200
+    shown = (await server.client.get(f"/v1/rounds/{round_id}/uploads/m-1")).json()
+    assert shown["missing"] == [2]
+    assert count("chunk") == damaged + 1
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+async def test_a_chunk_damaged_later_ends_the_attempt_in_words(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    flip(chunk(server, round_id, "m-3", 1))
+    view = await formed.play(server, round_id)
+    assert view["state"] == "failed"
+    says_whose(view, "m-3", 1)
+
+
+@pytest.mark.usefixtures("_small")
+async def test_an_attempt_that_nobody_has_certified_is_void(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are not spent, and it is tried again."""
+    true, round_id = Round.to_add, await formed.open_round(server)
+    monkeypatch.setattr(
+        Round, "to_add", lambda self: ([], {}) if isinstance(self.phase, Collecting) else true(self)
+    )
+    before(monkeypatch, "_add", lambda _: flip(chunk(server, round_id, "m-3", 0)))
+    view = await formed.play(server, round_id)
+    assert view["state"] == "voided"
+    says_whose(view, "m-3", 0)
+    monkeypatch.setattr(Round, "to_add", true)
+    again = await formed.open_round(server)
+    assert (await formed.play(server, again))["state"] == "done"
+    await formed.check_result(server, again)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("how", ["flipped", "missing", "another's"])
+async def test_a_damaged_range_is_made_again(
+    server: Server, formed: Party, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(round_: Round) -> None:
+        first, second, *_ = lying(server, "sums", round_.id)
+        if how == "another's":
+            first.write_bytes(second.read_bytes())
+        else:
+            flip(first, -1) if how == "flipped" else first.unlink()
+
+    found = count("range")
+    for method in ("_unmask", "_solve"):  # masked, and then not
+        before(monkeypatch, method, damage)
+    round_id = await formed.open_round(server)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+    assert count("range") == found + 2
+
+
+@pytest.mark.usefixtures("_small")
+async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kept sums hold the chunks of a member that is dropped, and they cannot be taken off."""
+    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
+    round_id = await formed.open_round(server)
+    before(monkeypatch, "_unmask", lambda _: flip(chunk(server, round_id, "m-1", 0)))
+    view = await formed.play(server, round_id)
+    assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
+    await formed.check_result(server, round_id)
+
+
+async def test_an_indicator_discloses_no_damaged_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        before(monkeypatch, "_solve", lambda _: flip(chunk(server, round_id, "m-2", 0)))
+        view = await party.play(server, round_id)
+        assert view["state"] == "failed"
+        says_whose(view, "m-2", 0)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_flip_is_in_a_signed_sum(
+    server: Server, formed: Party, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bits flip anywhere in either kind of blob, at any moment of a round."""
+    rng, flipped, ends = random.Random(seed), list[str](), set[str]()
+    true = Summing._replace
+
+    def strike(round_id: str) -> None:
+        files = [path for folder in ("uploads", "sums") for path in lying(server, folder, round_id)]
+        if files and len(flipped) < FLIPS:
+            folder = rng.choice(["uploads", "sums"])
+            path = rng.choice([each for each in files if folder in each.parts] or files)
+            flip(path, rng.randrange(path.stat().st_size), rng.randrange(8))
+            flipped.append(folder)
+
+    async def replaced(self: Summing, *arguments: Any) -> None:
+        await true(self, *arguments)
+        if rng.random() < 0.3:
+            strike(self._round)
+
+    monkeypatch.setattr(Summing, "_replace", replaced)
+    while len(flipped) < FLIPS:
+        round_id = await formed.open_round(server)
+
+        async def acknowledged(_label: str, name: str = round_id) -> None:
+            if rng.random() < 0.05:
+                strike(name)
+
+        formed.on_ack = acknowledged
+        view = await formed.play(server, round_id)
+        ends.add(view["state"])
+        if view["state"] == "done":
+            await formed.check_result(server, round_id)
+        else:
+            assert view["fault"]["cause"] == "storage-damaged"
+    assert "done" in ends
+
+
+@pytest.mark.parametrize("column", ["opening", "events"])
+async def test_a_damaged_row_stops_its_own_federation_alone(tmp_path: Path, column: str) -> None:
+    one, other = Party(SIX), Party(SIX, admin_seed=b"b" * 32)
+    async with running(tmp_path) as server:
+        for party in (one, other):
+            await party.begin(server)
+        broken = await one.open_round(server)
+        await one.serve(server, broken, "m-0")
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite3")) as file, file:
+        statement = {
+            "opening": "UPDATE rounds SET opening = X'00' WHERE id = ?",
+            "events": "UPDATE events SET body = X'00' WHERE round = ?",
+        }
+        assert file.execute(statement[column], (broken,)).rowcount
+    found = count("row")
+    async with running(tmp_path) as server:
+        assert count("row") > found
+        round_id = await other.open_round(server)
+        assert (await other.play(server, round_id))["state"] == "done"
+        await other.check_result(server, round_id)
+
+
+async def test_a_coordinator_whose_audit_log_takes_nothing_is_not_ready(server: Server) -> None:
+    async with server.coordinator.database.transaction() as connection:
+        await connection.exec_driver_sql("DROP TABLE audit")
+    answer = await server.anonymous().get("/readyz")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "database: OperationalError: the log says where",
+    )

@@ -1,0 +1,193 @@
+import hashlib
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.partition import (
+    Partition,
+    dirichlet_partition,
+    iid_partition,
+    natural_partition,
+    quantity_partition,
+    shard_partition,
+)
+
+
+def is_partition(partition: Partition, records: int) -> bool:
+    return bool(np.array_equal(np.sort(np.concatenate(partition.members)), np.arange(records)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    members=st.integers(1, 12),
+    alpha=st.sampled_from([0.001, 0.01, 0.1, 1.0, 100.0]),
+    classes=st.integers(1, 7),
+    min_size=st.integers(0, 8),
+)
+def test_dirichlet_deals_every_record_once_and_no_member_too_few(
+    seed: int, members: int, alpha: float, classes: int, min_size: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=members * max(min_size, 1) + int(rng.integers(100)))
+    partition = dirichlet_partition(labels, members, alpha, rng, min_size=min_size, max_retries=3)
+    assert len(partition) == members
+    assert is_partition(partition, len(labels))
+    assert partition.sizes.min() >= min_size
+    assert np.array_equal(partition.sizes, partition.label_counts.sum(axis=1))
+    assert np.array_equal(partition.label_counts.sum(axis=0), np.bincount(labels))
+
+
+def test_a_concentration_that_no_draw_can_satisfy_is_repaired_and_says_so() -> None:
+    # Ten classes go to ten members at most, so two of twelve always start with nothing.
+    labels = np.repeat(np.arange(10), 100)
+    partition = dirichlet_partition(labels, 12, 0.001, np.random.default_rng(0), min_size=10, max_retries=2)
+    assert partition.sizes.min() == 10
+    assert partition.moved >= 20
+
+
+def test_an_even_draw_needs_no_repair() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    partition = dirichlet_partition(labels, 4, 100.0, np.random.default_rng(0), min_size=10)
+    assert partition.moved == 0
+
+
+def test_a_retry_takes_the_place_of_a_draw_with_too_few() -> None:
+    labels = np.repeat(np.arange(2), 20)
+    # With this seed the first draw starves a member and a later one does not.
+    retried = dirichlet_partition(labels, 3, 0.5, np.random.default_rng(2), min_size=5)
+    repaired = dirichlet_partition(labels, 3, 0.5, np.random.default_rng(2), min_size=5, max_retries=0)
+    assert retried.moved == 0
+    assert repaired.moved > 0
+
+
+def test_lower_concentration_means_fewer_classes_a_member() -> None:
+    labels = np.repeat(np.arange(10), 100)
+
+    def classes_held(alpha: float) -> float:
+        counts = dirichlet_partition(labels, 10, alpha, np.random.default_rng(0)).label_counts
+        return float((counts > 0).sum(axis=1).mean())
+
+    assert classes_held(0.05) < classes_held(0.5) < classes_held(50.0) == 10
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
+def test_a_concentration_must_be_positive(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha must be positive"):
+        dirichlet_partition(np.zeros(9, dtype=np.int64), 3, alpha, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("members", [0, 4])
+def test_there_must_be_records_for_everybody(members: int) -> None:
+    labels = np.zeros(3, dtype=np.int64)
+    with pytest.raises(ValueError, match="3 records can't give"):
+        iid_partition(labels, members, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="3 records can't give"):
+        dirichlet_partition(labels, members, 1.0, np.random.default_rng(0))
+
+
+def test_iid_parts_differ_by_one_record_at_most() -> None:
+    labels = np.arange(23) % 4
+    partition = iid_partition(labels, 5, np.random.default_rng(0))
+    assert is_partition(partition, 23)
+    assert sorted(partition.sizes.tolist()) == [4, 4, 5, 5, 5]
+
+
+def test_the_digest_is_of_who_holds_what() -> None:
+    labels = np.array([0, 1, 0, 1])
+
+    def digest(*members: list[int]) -> str:
+        return Partition.of([np.array(m, dtype=np.int64) for m in members], labels).digest
+
+    assert digest([0, 1], [2, 3]) == digest([1, 0], [3, 2])
+    deals = [([0, 1], [2, 3]), ([2, 3], [0, 1]), ([0], [1, 2, 3]), ([0, 1, 2, 3], [])]
+    assert len({digest(*deal) for deal in deals}) == 4
+    # Pinned: a hash that moved between versions would orphan every stored result.
+    assert digest([0, 1], [2, 3]) == "5c5548f964793d7c14c0df87e86a30b10f228eaa3a33780433ded11b781ab977"
+
+
+def test_c10_100_2_gives_every_member_a_hundred_records_of_each_of_two_classes() -> None:
+    labels = np.repeat(np.arange(10), 5000)
+    partition = shard_partition(labels, 100, 2, np.random.default_rng(0), per_class=100)
+    assert partition.sizes.tolist() == [200] * 100
+    assert set(np.sort(partition.label_counts, axis=1)[:, -3:].ravel().tolist()) == {0, 100}
+    assert (partition.label_counts > 0).sum(axis=0).tolist() == [20] * 10
+    held = np.concatenate(partition.members)
+    assert all(len(set(member.tolist())) == 200 for member in partition.members)
+    assert len(np.unique(held)) < len(held)  # shards overlap
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), members=st.integers(1, 30), classes=st.integers(1, 8), held=st.integers(1, 8)
+)
+def test_disjoint_shards_deal_a_class_to_as_many_members_as_any_other(
+    seed: int, members: int, classes: int, held: int
+) -> None:
+    labels = np.repeat(np.arange(classes), 40)
+    if held > classes:
+        with pytest.raises(ValueError, match=f"a member can hold 1 to {classes} classes"):
+            shard_partition(labels, members, held, np.random.default_rng(seed))
+        return
+    partition = shard_partition(labels, members, held, np.random.default_rng(seed))
+    holders = (partition.label_counts > 0).sum(axis=0)
+    assert holders.max() - holders.min() <= 1
+    assert ((partition.label_counts > 0).sum(axis=1) == held).all()
+    dealt = np.concatenate(partition.members)
+    assert len(np.unique(dealt)) == len(dealt) == 40 * np.count_nonzero(holders)
+
+
+def test_shards_need_enough_records_of_a_class() -> None:
+    labels = np.array([0] * 50 + [1] * 2)
+    with pytest.raises(ValueError, match="class 1 has 2 records, too few for 10"):
+        shard_partition(labels, 10, 2, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="class 1 has 2 records, too few for 3"):
+        shard_partition(labels, 2, 2, np.random.default_rng(0), per_class=3)
+
+
+def test_quantities_differ_and_classes_do_not() -> None:
+    labels = np.arange(20_000) % 4
+    partition = quantity_partition(labels, 5, 0.3, np.random.default_rng(1), min_size=100)
+    assert is_partition(partition, 20_000)
+    assert partition.sizes.min() >= 100
+    assert partition.sizes.max() > 3 * partition.sizes.min()
+    largest = partition.label_counts[partition.sizes.argmax()] / partition.sizes.max()
+    assert np.abs(largest - 0.25).max() < 0.02
+    with pytest.raises(ValueError, match="beta must be positive"):
+        quantity_partition(labels, 5, 0, np.random.default_rng(0))
+
+
+LABELS = np.array([0, 1, 0, 1, 2, 2])
+
+
+def test_each_group_is_a_member() -> None:
+    partition = natural_partition(LABELS, np.array([7, 3, 7, 3, 3, 9]))
+    assert [member.tolist() for member in partition.members] == [[1, 3, 4], [0, 2], [5]]
+    assert partition.label_counts.tolist() == [[0, 2, 1], [2, 0, 0], [0, 0, 1]]
+
+
+def test_small_groups_may_be_left_out() -> None:
+    groups = np.array([7, 3, 7, 3, 3, 9])
+    assert natural_partition(LABELS, groups, min_size=2).sizes.tolist() == [3, 2]
+    with pytest.raises(ValueError, match="no group has 4 records; the largest has 3"):
+        natural_partition(LABELS, groups, min_size=4)
+
+
+def test_data_without_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match="no natural members; deal it by class, shards or quantity"):
+        natural_partition(LABELS, None)
+
+
+def test_the_digest_covers_who_holds_which_records() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    members = [np.array([3, 1]), np.array([2])]
+    expected = b"veilsum/partition/1"
+    for rows in ([1, 3], [2]):
+        expected += struct.pack("<Q", len(rows)) + struct.pack(f"<{len(rows)}q", *rows)
+    one = Partition.of(members, labels)
+    assert one.digest == hashlib.sha256(expected).hexdigest()
+    assert Partition.of(members, labels, moved=3).digest == one.digest
+    assert Partition.of(members[::-1], labels).digest != one.digest

@@ -1,0 +1,176 @@
+"""Checks of sums and of solutions, from nothing but the sums and the solutions.
+
+A sum of honest members passes, in this order (docs/protocol.md; later checks rest on earlier ones):
+
+1. counts: whole and not negative,
+2. range: no entry beyond what N records can reach, so nothing below can overflow,
+3. class mass: |U_jc| ≤ n_c,
+4. bias: the constant column repeats what U and the counts say,
+5. trace: tr V = N for features of length 1,
+6. semidefinite: [[V, U], [Uᵀ, diag n]] is a sum of outer products.
+
+No check sees a member that sends well-formed statistics of invented records.
+"""
+
+import math
+
+import numpy as np
+
+from veilsum.calibration.errors import NonFinite, ShapeMismatch, SolutionCheckFailed, SumCheckFailed
+from veilsum.calibration.lattice import SumsLattice, require_int64
+from veilsum.calibration.layout import Layout, ffc_dimensions
+from veilsum.calibration.rows import Floats, Integers
+from veilsum.calibration.spectrum import EPS, is_definite
+
+_ROWS = 256
+
+
+def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, members: int, bias: bool) -> None:
+    """Check a noiseless sum of FFC statistics.
+
+    Args:
+        layout: as `ffc_layout` gives it.
+        lattice: of the vectors.
+        vector: (elements,) int64, the centred sum.
+        members: how many vectors were added.
+        bias: whether the last column is the constant.
+
+    Raises:
+        SumCheckFailed: `identity` names the violated identity.
+    """
+    if members < 1:
+        raise ShapeMismatch(f"a sum of {members} members can't be checked: pass how many were added")
+    ffc_dimensions(layout, bias=bias)
+    require_int64(vector)
+    blocks = layout.unflatten(vector)
+    V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
+    counts = counts_of(encoded, lattice)
+    records = sum(counts.tolist())
+    largest, bound = max(int(vector.max()), -int(vector.min())), lattice.bound(records, members)
+    if largest > bound or bound.bit_length() > 62:
+        raise SumCheckFailed(
+            f"an entry reaches {largest} steps; the counts allow {bound} and int64 2^62", identity="range"
+        )
+    # In steps: each member rounded by at most ½.
+    rounding, unit = members / 2, lattice.unit()
+    slack = summation_error(records, len(V)) * unit
+    beyond = np.abs(U).max(axis=0) - counts * unit
+    _expect("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
+    if bias:
+        half = math.sqrt(0.5)
+        by_class = np.abs(U[-1] - half * (unit * counts)).max()
+        by_column = np.abs(V[-1] - half * U.sum(axis=1)).max()
+        _expect("bias", "max |U[constant, c] − n_c/√2|", by_class, rounding + slack)
+        _expect("bias", "max |V[constant, j] − ΣU_j/√2|", by_column, rounding * (len(counts) + 1) + 2 * slack)
+    off = abs(sum(np.diagonal(V).tolist()) - records * unit)
+    _expect("trace", "|tr V − N|", off, rounding * len(V) + slack)
+    # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
+    # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
+    tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit
+    reals = lattice.decode(V, in_place=True)
+    check_semidefinite(reals, lattice.decode(U), counts, tolerance, in_place=True)
+
+
+def counts_of(integers: Integers, lattice: SumsLattice) -> Integers:
+    """Decode class counts from their sums. Raises SumCheckFailed if a count is a fraction or negative."""
+    unit = lattice.unit()
+    counts, rest = np.divmod(integers, unit)
+    wrong = np.flatnonzero((rest != 0) | (counts < 0))
+    if wrong.size:
+        c = wrong[0]
+        raise SumCheckFailed(
+            f"class {c} has {integers[c] / unit:g} records; {wrong.size} such classes", identity="counts"
+        )
+    return counts
+
+
+def summation_error(records: int, dim: int) -> float:
+    """Bound what float64 adds to a sum of N products below 1, and to a norm over dim terms, at 1 eps each."""
+    return records * (records + dim) * EPS
+
+
+def check_semidefinite(
+    V: Floats, U: Floats, counts: Integers, rounding: float, *, in_place: bool = False
+) -> None:
+    """Check that A = [[V, U], [Uᵀ, diag n]] is a sum of outer products, as far as rounding lets it be told.
+
+    A + τI has no negative eigenvalue exactly if its Schur complement V + τI − U(diag n + τI)⁻¹Uᵀ has none. So memory is that of V,
+    however many classes there are.
+
+    Args:
+        V: (l, l).
+        U: (l, C).
+        counts: (C,), none below 0.
+        rounding: a bound on the spectral norm of what rounding and long sums did to A.
+        in_place: overwrite V.
+    """
+    size, largest = len(V) + len(counts), max(np.diagonal(V).max(initial=0), np.max(counts, initial=0))
+    # Cholesky of an n × n matrix succeeds if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and costs a third
+    # of the eigenvalues; its first C steps turn A into the complement.
+    tolerance = rounding + size * (size + 1) * EPS * float(largest) + EPS
+    scaled = U / np.sqrt(counts + tolerance)
+    complement = V if in_place else V.copy()
+    # Both read the lower triangle only.
+    for start in range(0, len(V), _ROWS):
+        rows = slice(start, start + _ROWS)
+        complement[rows, : rows.stop] -= scaled[rows] @ scaled[: rows.stop].T
+    complement[np.diag_indices(len(V))] += tolerance
+    if not is_definite(complement):
+        raise SumCheckFailed(
+            f"V − U·diag(n)⁻¹·Uᵀ has an eigenvalue below −{tolerance:g}, which rounding does not explain",
+            identity="semidefinite",
+        )
+
+
+def check_solution(
+    V: Floats,
+    U: Floats,
+    ridge: float,
+    W: Floats,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 3,
+    tolerance: float = 1e-10,
+) -> None:
+    """Check (V + λI)W = U by Freivalds' method, for a small part of what solving costs.
+
+    A round draws x ~ N(0, I_C) and compares (V + λI)(Wx) with Ux in O(l² + lC). Normal x show an error in any set of columns; ±1 would miss
+    two errors that cancel half of the time. The check bounds the residual: if V + λI is ill-conditioned, weights can be further off.
+
+    Args:
+        V: (l, l).
+        U: (l, C).
+        ridge: λ.
+        W: (l, C) claimed weights, as `Solution.raw_weights`.
+        rng: the verifier's own randomness; false weights can be made to pass if it is known in advance.
+        rounds: independent repetitions.
+        tolerance: residual allowed, relative to ‖V‖_F‖Wx‖ + λ‖Wx‖ + ‖Ux‖.
+
+    Raises:
+        SolutionCheckFailed: the equations do not hold.
+        ShapeMismatch: shapes that do not belong together.
+        NonFinite: NaN or infinity in V, U, λ or W.
+    """
+    dim = len(V)
+    if V.shape != (dim, dim) or U.shape != W.shape or len(U) != dim or U.ndim != 2 or rounds < 1:
+        raise ShapeMismatch(
+            f"V {V.shape}, U {U.shape}, W {W.shape}, {rounds} rounds: pass (l, l), (l, C), (l, C), at least 1"
+        )
+    X = rng.standard_normal((U.shape[1], rounds))
+    WX, UX = W @ X, U @ X
+    residuals = np.linalg.norm(V @ WX + ridge * WX - UX, axis=0)
+    scales = (np.linalg.norm(V) + ridge) * np.linalg.norm(WX, axis=0) + np.linalg.norm(UX, axis=0)
+    if not np.isfinite(residuals).all() or not np.isfinite(scales).all():
+        raise NonFinite("V, U, the ridge or the weights hold NaN or infinity")
+    if float((residuals - tolerance * scales).max()) > 0:
+        raise SolutionCheckFailed(
+            f"the weights miss the equations by {(residuals / scales).max():.3g} of their size, "
+            f"{tolerance:g} is tolerated: do not use them"
+        )
+
+
+def _expect(identity: str, what: str, value: float, tolerance: float) -> None:
+    if not value <= tolerance:
+        raise SumCheckFailed(
+            f"{what} is {value:g} steps, at most {tolerance:g} is possible", identity=identity
+        )

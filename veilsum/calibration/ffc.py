@@ -1,0 +1,223 @@
+"""FFC statistics: the sufficient statistics of a ridge head (SphereFed: Dong et al. 2022, eq. 9).
+
+V = Σ zzᵀ and U = Σ z·one_hot(y)ᵀ over a member's records, z on the unit sphere. They add over records, batches and members; `solve_ffc`
+turns any total into weights.
+"""
+
+import copy
+import math
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilsum.calibration.checks import counts_of
+from veilsum.calibration.errors import ConfigMismatch, ShapeMismatch
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.layout import Layout, ffc_dimensions, ffc_layout
+from veilsum.calibration.rows import (
+    Array,
+    Floats,
+    Integers,
+    as_features,
+    as_labels,
+    check_rows,
+    row_blocks,
+    unit_rows,
+    with_constant,
+)
+from veilsum.calibration.spectrum import Spectrum
+
+_SQRT_HALF = math.sqrt(0.5)
+
+
+class FFCStatistics:
+    """Streaming V, U and class counts of labelled features.
+
+    Every row is scaled to length 1 in float64, even if it is within `UNIT_TOLERANCE` already: then |V_ij| ≤ N and tr V = N hold to the last
+    digits. The ring's headroom and the checks rest on that.
+
+    Args:
+        dim: features per record.
+        classes: C.
+        bias: fit a bias by z' = (z, 1)/√2, again of length 1. The constant is the last column.
+        normalise: accept rows of any length. By default a norm other than 1 is refused, as a sign of features from the wrong layer.
+    """
+
+    def __init__(self, dim: int, classes: int, *, bias: bool = False, normalise: bool = False) -> None:
+        self.layout = ffc_layout(dim, classes, bias=bias)
+        self.dim, self.classes = ffc_dimensions(self.layout, bias=bias)
+        self.bias, self.normalise = bool(bias), normalise
+        self.rounding_deviation = 0.0
+        """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
+        rows = self.dim + self.bias
+        self._V: Floats = np.zeros((rows, rows))
+        # Column by column, so that adding to a class touches one run of memory.
+        self._U: Floats = np.zeros((rows, self.classes), order="F")
+        self._counts = np.zeros(self.classes, np.int64)
+
+    @property
+    def V(self) -> Floats:  # noqa: N802 - the paper's name
+        """Σ zzᵀ, (l, l) float64, a read-only view: copy it to keep it over the next update."""
+        return _read_only(self._V)
+
+    @property
+    def U(self) -> Floats:  # noqa: N802 - the paper's name
+        """Σ z·one_hot(y)ᵀ, (l, C) float64, a read-only view."""
+        return _read_only(self._U)
+
+    @property
+    def counts(self) -> Integers:
+        """Records of each class, (C,) int64, a read-only view."""
+        return _read_only(self._counts)
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return int(self._counts.sum())
+
+    @property
+    def constant(self) -> float:
+        """The value of the constant column of a fit with a bias, 1/√2."""
+        return _SQRT_HALF
+
+    def spectrum(self, *, in_place: bool = False) -> Spectrum:
+        """Decompose V; `in_place` works in the memory of a large V, which must not be read meanwhile."""
+        return Spectrum.of(self._V, self.rounding_deviation, in_place=in_place)
+
+    def update(self, features: Array, labels: Array) -> None:
+        """Add a batch of records. A batch that is refused adds nothing.
+
+        Args:
+            features: (n, dim) float16, float32 or float64, numpy or torch, n ≥ 0.
+            labels: (n,) integers, 0 ≤ label < classes.
+
+        Raises:
+            WrongDtype, ShapeMismatch: features or labels of another type or shape.
+            LabelOutOfRange: a label is no class.
+            NonFinite, ZeroRow: NaN, infinity or all zeros in a row.
+            NotUnitNorm: a row of another length than 1, unless `normalise`.
+        """
+        matrix = as_features(features, self.dim)
+        indices = as_labels(labels, len(matrix), self.classes)
+        check_rows(matrix, normalise=self.normalise)
+        for block in row_blocks(len(matrix), self.dim):
+            rows, _ = unit_rows(matrix[block], first=block.start)
+            self._add(with_constant(rows, _SQRT_HALF) if self.bias else rows, indices[block])
+
+    def _add(self, rows: Floats, labels: Integers) -> None:
+        # numpy sends A.T @ A to BLAS syrk: half the work, exactly symmetric, as fast as scipy's dsyrk.
+        self._V += rows.T @ rows
+        present, sizes = np.unique(labels, return_counts=True)
+        grouped = rows[np.argsort(labels, kind="stable")]
+        stop = 0
+        for label, size in zip(present.tolist(), sizes.tolist(), strict=True):
+            start, stop = stop, stop + size
+            self._U[:, label] += grouped[start:stop].sum(axis=0)
+            self._counts[label] += size
+
+    def merge(self, other: Self) -> None:
+        """Add the records of `other`. Raises ConfigMismatch for another dim, number of classes or bias."""
+        self.check_settings(other)
+        self._V += other._V
+        self._U += other._U
+        self._counts += other._counts
+        self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
+
+    def __add__(self, other: Self) -> Self:
+        total = copy.deepcopy(self)
+        total.merge(other)
+        return total
+
+    def check_settings(self, other: Self) -> None:
+        """Raise ConfigMismatch unless `other` has the same dim, classes and bias."""
+        for setting in ("dim", "classes", "bias"):
+            ours, theirs = getattr(self, setting), getattr(other, setting)
+            if ours != theirs:
+                raise ConfigMismatch(
+                    f"{setting} is {ours!r} here and {theirs!r} there: accumulate both under the same settings"
+                )
+
+    def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
+        """Encode the (layout.elements,) int64 vector for the secure sum, into `out` if given. Raises HeadroomExceeded for too many records."""
+        flat = self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts.astype(np.float64)})
+        # No entry of N unit rows exceeds N; the last digits of a long float64 sum may.
+        np.clip(flat, -self.records, self.records, out=flat)
+        return lattice.encode(flat, out)
+
+    def leading(self, size: int) -> "FFCStatistics":
+        """Statistics of the first `size` features alone, if these have length √(size/dim) in every row.
+
+        Random features do, since all their pairs have one length: one upload holds the sums of every smaller number. The rows count as
+        scaled to length 1 again. Raises ShapeMismatch for a size outside 1…dim, ConfigMismatch for statistics with a constant column.
+        """
+        if not 1 <= size <= self.dim:
+            raise ShapeMismatch(f"{size} features of {self.dim}: pass 1 to {self.dim}")
+        if self.bias:
+            raise ConfigMismatch("leading features are those of sums without a constant column")
+        part = FFCStatistics(size, self.classes)
+        scale = self.dim / size
+        part._V, part._U = self._V[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
+        part._counts = self._counts.copy()
+        part.rounding_deviation = self.rounding_deviation * scale
+        return part
+
+    @classmethod
+    def from_sums(
+        cls, layout: Layout, lattice: SumsLattice, vector: Integers, *, bias: bool, members: int | None = None
+    ) -> Self:
+        """Pooled statistics from the centred sum of members' vectors.
+
+        Args:
+            layout: as `ffc_layout` gives it.
+            lattice: of the vectors.
+            vector: (elements,) int64 sum.
+            bias: whether the last column is the constant.
+            members: how many vectors were added, for the size of the rounding error; by default as many as there are records.
+
+        Raises:
+            LayoutMismatch: not a layout of FFC statistics, or a vector of another length.
+            WrongDtype: not int64.
+            SumCheckFailed: a count that is a fraction or negative.
+        """
+        dim, classes = ffc_dimensions(layout, bias=bias)
+        pooled = cls(dim, classes, bias=bias)
+        blocks = layout.unflatten(vector)
+        pooled._counts = counts_of(blocks["n"], lattice)
+        pooled._V = lattice.decode(blocks["V"], in_place=True)
+        pooled._U = lattice.decode(blocks["U"])
+        rounded = pooled.records if members is None else members
+        pooled.rounding_deviation = math.sqrt(rounded / 12) / lattice.unit()
+        return pooled
+
+    @classmethod
+    def from_blocks(cls, V: Floats, U: Floats, counts: Integers, *, bias: bool) -> Self:
+        """Pooled statistics from the blocks that a round publishes to its members.
+
+        Args:
+            V: (l, l) float64, l = dim + bias. It is made symmetric to the last digit.
+            U: (l, C) float64.
+            counts: (C,) int64.
+            bias: whether the last column is the constant.
+        """
+        rows = len(V) - bool(bias)
+        square = V.ndim == U.ndim == 2 and V.shape == (len(U), len(U))
+        if not square or counts.shape != U.shape[1:] or rows < 1:
+            raise ShapeMismatch(
+                f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}: pass (l, l), (l, C), (C,)"
+            )
+        pooled = cls(rows, len(counts), bias=bias)
+        pooled._V[...], pooled._U[...], pooled._counts[...] = (V + V.T) / 2, U, counts
+        return pooled
+
+    def __repr__(self) -> str:
+        return f"<FFCStatistics {self.records} records, dim {self.dim}, classes {self.classes}, bias {self.bias}>"
+
+
+_Kept = TypeVar("_Kept", bound=NDArray[Any])
+
+
+def _read_only(array: _Kept) -> _Kept:
+    view = array.view()
+    view.flags.writeable = False
+    return view

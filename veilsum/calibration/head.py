@@ -1,0 +1,165 @@
+"""A linear classifier's head: what every method of this package ends in."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilsum.calibration.errors import CalibrationError, ShapeMismatch
+from veilsum.calibration.rows import (
+    Array,
+    Floats,
+    Integers,
+    as_array,
+    as_features,
+    check_rows,
+    directions,
+    row_sums,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A linear classifier: it predicts the class whose score, z @ weights + bias, is highest.
+
+    z are features scaled to length 1, unless a subclass maps features otherwise.
+
+    Attributes:
+        weights: (dim, C).
+        bias: (C,), or None.
+        empty_classes: classes that `predict` never answers, because they have no records.
+        centre: (dim,) m, subtracted from z before it is scaled to length 1 again; or None.
+    """
+
+    weights: Floats
+    bias: Floats | None
+    empty_classes: tuple[int, ...]
+    centre: Floats | None = field(default=None, kw_only=True)
+
+    @property
+    def scales(self) -> bool:
+        """Whether the length of features makes no difference, because rows are scaled to length 1."""
+        return True
+
+    @property
+    def dim(self) -> int:
+        """Features per record."""
+        return len(self.weights)
+
+    @property
+    def classes(self) -> int:
+        return int(self.weights.shape[1])
+
+    @property
+    def tensors(self) -> dict[str, Floats]:
+        """`weights` and, unless None, `bias` and `centre`, contiguous: the arrays of a head's file."""
+        named = {"weights": self.weights, "bias": self.bias, "centre": self.centre}
+        return {name: np.ascontiguousarray(tensor) for name, tensor in named.items() if tensor is not None}
+
+    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+        """Map (n, dim) features to the float64 rows that the weights are applied to.
+
+        With `normalise`, rows of any length are accepted. Raises as `FFCStatistics.update` for features, and for a row that equals the centre.
+        """
+        return directions(self._checked(features, normalise=normalise), self.centre)
+
+    def _checked(self, features: Array, *, normalise: bool) -> NDArray[np.floating]:
+        matrix = as_features(features, self.dim)
+        check_rows(matrix, normalise=normalise)
+        return matrix
+
+    def scores(self, features: Array, *, normalise: bool = False) -> Floats:
+        """Scores of each class, (n, C) float64; they are not probabilities. Arguments and errors as `rows`."""
+        scores: Floats = self.rows(features, normalise=normalise) @ self.weights
+        if self.bias is not None:
+            scores += self.bias
+        return scores
+
+    def predict(self, features: Array, *, normalise: bool = False) -> Integers:
+        """The class with the highest score, (n,) int64; the lowest index among equals. Arguments and errors as `rows`."""
+        scores = self.scores(features, normalise=normalise)
+        # A column of zeros would beat every negative score.
+        scores[:, list(self.empty_classes)] = -np.inf
+        best: Integers = scores.argmax(axis=1).astype(np.int64, copy=False)
+        return best
+
+    def probabilities(self, features: Array, *, temperature: float = 1.0, normalise: bool = False) -> Floats:
+        """softmax(scores/τ), (n, C); 0 for classes without records.
+
+        LDA and logistic heads are calibrated at τ = 1. Ridge scores need a temperature from a hold-out set (`Reliability`; Guo et al. 2017).
+
+        Raises:
+            CalibrationError: as `rows`; a temperature that is not above 0.
+        """
+        _check_temperature(temperature)
+        scores = self.scores(features, normalise=normalise) / temperature
+        scores[:, list(self.empty_classes)] = -np.inf
+        return np.exp(log_softmax(scores))
+
+    def with_unit_columns(self) -> "Head":
+        """The head with w_c/‖w_c‖ in place of w_c, the bias divided alike (Fed3R: Fanì et al. 2024).
+
+        Classes with many records have long columns; this takes that advantage from them without another round.
+        """
+        columns = self.weights if self.bias is None else np.vstack([self.weights, self.bias])
+        norms = np.linalg.norm(columns, axis=0)
+        norms[norms == 0] = 1
+        return self.replaced(self.weights / norms, None if self.bias is None else self.bias / norms)
+
+    def with_prior(self, counts: Array, prior: Array, *, temperature: float = 1.0) -> "Head":
+        """The head for records whose classes have other shares than where the head was fitted.
+
+        A posterior p(c|z) becomes proportional to p(c|z)·π'_c/π_c (Saerens, Latinne, Decaestecker 2002), so a score s with
+        p = softmax(s/τ) gains τ·log(π'_c/π_c). Classes without records stay as they are.
+
+        Args:
+            counts: (C,) records of each class that the head was fitted on; π_c = n_c/n.
+            prior: (C,) of π'_c, above 0 where a class has records, in any unit.
+            temperature: τ: 1 for LDA and logistic heads; for a ridge head `Reliability.temperature`.
+
+        Raises:
+            CalibrationError: as `parse_prior`; a temperature that is not above 0.
+        """
+        _check_temperature(temperature)
+        present = as_array(counts).astype(np.float64)
+        ratio = np.ones(len(present))
+        np.divide(parse_prior(prior, present) * present.sum(), present, out=ratio, where=present > 0)
+        gain: Floats = temperature * np.log(ratio)
+        return self.replaced(self.weights, gain if self.bias is None else self.bias + gain)
+
+    def replaced(self, weights: Floats, bias: Floats | None) -> "Head":
+        """A head with other weights that maps features the same way."""
+        return Head(weights, bias, self.empty_classes, centre=self.centre)
+
+
+def log_softmax(scores: Floats) -> Floats:
+    """Logarithms of softmax over the last axis of (…, C) scores; −∞ stays."""
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    logs: Floats = shifted - np.log(row_sums(np.exp(shifted)))[..., None]
+    return logs
+
+
+def parse_prior(prior: Array | None, counts: Array) -> Floats:
+    """Shares of the classes from a prior in any unit, (C,) float64 that add up to 1; 0 for classes without records.
+
+    None stands for the shares in `counts`, (C,). Raises CalibrationError if a number is negative or not finite, or 0 for a class with records.
+    """
+    present = as_array(counts).astype(np.float64)
+    shares = present if prior is None else as_array(prior).astype(np.float64)
+    if shares.shape != present.shape:
+        raise ShapeMismatch(
+            f"a prior has shape {shares.shape}, expected one number per class, {present.shape}"
+        )
+    if not np.isfinite(shares).all() or (shares < 0).any() or (shares[present > 0] == 0).any():
+        raise CalibrationError(
+            "a prior is finite, not negative, and above 0 for every class that has records"
+        )
+    held = np.where(present > 0, shares, 0.0)
+    normalised: Floats = held / held.sum()
+    return normalised
+
+
+def _check_temperature(temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise CalibrationError(f"a temperature is above 0 and finite, not {temperature!r}")

@@ -1,0 +1,173 @@
+"""Layouts: where each number of a statistic stands in the flat vector that is summed."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilsum.calibration.errors import LayoutMismatch
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ELEMENTS_MAX = 2**40
+_TILE = 64  # stays in cache while its transpose is written: three times faster than rows
+
+
+@dataclass(frozen=True)
+class SymmetricBlock:
+    """A symmetric (dim, dim) matrix, sent as its upper triangle with the diagonal, row by row."""
+
+    name: str
+    dim: int
+
+    def __post_init__(self) -> None:
+        _check_block(self.name, (self.dim,))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.dim, self.dim)
+
+    @property
+    def elements(self) -> int:
+        """Numbers sent: dim·(dim + 1)/2."""
+        return self.dim * (self.dim + 1) // 2
+
+    def _rows(self) -> list[slice]:
+        """Where each row of the upper triangle stands in the vector."""
+        ends = [row * self.dim - row * (row - 1) // 2 for row in range(self.dim + 1)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
+
+    def pack(self, matrix: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write the upper triangle of `matrix` to `out`; elements below the diagonal are not read."""
+        for row, place in enumerate(self._rows()):
+            out[place] = matrix[row, row:]
+
+    def unpack(self, vector: NDArray[Any]) -> NDArray[Any]:
+        matrix = np.zeros(self.shape, vector.dtype)
+        for row, place in enumerate(self._rows()):
+            matrix[row, row:] = vector[place]
+        mirror(matrix)
+        return matrix
+
+
+@dataclass(frozen=True)
+class DenseBlock:
+    """An array of any shape, sent in C order."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        _check_block(self.name, self.shape)
+
+    @property
+    def elements(self) -> int:
+        """Numbers sent: the product of the shape."""
+        return math.prod(self.shape)
+
+    def pack(self, array: NDArray[Any], out: NDArray[Any]) -> None:
+        out.reshape(self.shape)[...] = array
+
+    def unpack(self, vector: NDArray[Any]) -> NDArray[Any]:
+        return vector.reshape(self.shape).copy()
+
+
+Block = SymmetricBlock | DenseBlock
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Blocks of different names, one after the other, in one flat vector."""
+
+    blocks: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        names = [block.name for block in self.blocks]
+        if not names or len(set(names)) != len(names):
+            raise LayoutMismatch(f"a layout needs blocks of different names, not {names}")
+        if self.elements > _ELEMENTS_MAX:
+            raise LayoutMismatch(f"{self.elements} elements are more than {_ELEMENTS_MAX}: split the layout")
+
+    @property
+    def elements(self) -> int:
+        return sum(block.elements for block in self.blocks)
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where each block stands in the flat vector."""
+        found, start = {}, 0
+        for block in self.blocks:
+            found[block.name] = slice(start, start + block.elements)
+            start += block.elements
+        return found
+
+    def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Write the blocks' arrays, all float64 or all int64, into one flat vector, (elements,). Raises LayoutMismatch if they do not fit."""
+        if set(arrays) != set(self.slices):
+            raise LayoutMismatch(f"the layout has blocks {sorted(self.slices)}, not {sorted(arrays)}")
+        types = {array.dtype for array in arrays.values()}
+        if len(types) != 1 or not types <= {np.dtype(np.float64), np.dtype(np.int64)}:
+            raise LayoutMismatch(f"blocks are {sorted(map(str, types))}: make all float64 or all int64")
+        out = np.empty(self.elements, types.pop())
+        for block in self.blocks:
+            array = arrays[block.name]
+            if array.shape != block.shape:
+                raise LayoutMismatch(f"block {block.name} has shape {array.shape}, expected {block.shape}")
+            block.pack(array, out[self.slices[block.name]])
+        return out
+
+    def unflatten(self, vector: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return new arrays of the blocks' full shapes, by name. Raises LayoutMismatch for a vector of another length."""
+        if vector.shape != (self.elements,):
+            raise LayoutMismatch(f"the vector has shape {vector.shape}; this layout needs ({self.elements},)")
+        return {block.name: block.unpack(vector[self.slices[block.name]]) for block in self.blocks}
+
+
+def ffc_layout(dim: int, classes: int, *, bias: bool = False) -> Layout:
+    """FFC's layout: V (l, l) symmetric, U (l, C), n (C,), with l = dim + bias."""
+    # numpy's integers are welcome: labels.max() + 1 is one.
+    sizes: tuple[Any, ...] = (dim, classes)
+    dim, classes = (size.item() if isinstance(size, np.integer) else size for size in sizes)
+    DenseBlock("z", (dim,))  # checked by itself: 0 features and a bias would make a column
+    rows = dim + bool(bias)
+    return Layout((SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)), DenseBlock("n", (classes,))))
+
+
+def ffc_dimensions(layout: Layout, *, bias: bool) -> tuple[int, int]:
+    """Read `dim` and `classes` from a layout. Raises LayoutMismatch unless `ffc_layout` made it."""
+    match layout.blocks:
+        case (SymmetricBlock("V", rows), DenseBlock("U", (_, classes)), DenseBlock("n", _)) if rows > bias:
+            if layout == ffc_layout(rows - bool(bias), classes, bias=bias):
+                return rows - bool(bias), classes
+    raise LayoutMismatch("not a layout of FFC statistics: make it with ffc_layout(dim, classes, bias=…)")
+
+
+def ccvr_layout(dim: int, classes: int) -> Layout:
+    """CCVR's layout: n (C,), S (C, l), and for each class c the symmetric (l, l) second moment M.c."""
+    blocks = (DenseBlock("n", (classes,)), DenseBlock("S", (classes, dim)))
+    return Layout((*blocks, *(SymmetricBlock(f"M.{label}", dim) for label in range(classes))))
+
+
+def mirror(matrix: NDArray[Any]) -> None:
+    """Copy the upper triangle of a square matrix to the lower one."""
+    for row in range(0, len(matrix), _TILE):
+        stop = row + _TILE
+        tile = matrix[row:stop, row:stop]
+        tile[...] = np.triu(tile) + np.triu(tile, 1).T
+        matrix[stop:, row:stop] = matrix[row:stop, stop:].T
+
+
+def _check_block(name: object, shape: tuple[object, ...]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise LayoutMismatch(f"block name {name!r}: use 1 to 64 of A-Z a-z 0-9 _ . -")
+    for size in shape:
+        # type() and not isinstance: True is an int, and would be written as one.
+        if type(size) is not int or not 1 <= size <= _ELEMENTS_MAX:
+            raise LayoutMismatch(f"block {name}: dimensions are whole numbers from 1, not {shape}")

@@ -1,0 +1,107 @@
+"""Heads from class means and the covariance that classes share, from FFC's sums.
+
+With μ_c = U_c/n_c, the covariance within classes is Σ = (V − Σ_c n_c μ_cμ_cᵀ)/(n − C') over the C' classes that have records. That is CCVR
+(Luo et al. 2021) with one covariance for all classes, in closed form instead of by sampling.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilsum.calibration.errors import CalibrationError, NoRecords
+from veilsum.calibration.ffc import FFCStatistics
+from veilsum.calibration.head import Head, parse_prior
+from veilsum.calibration.rows import Array, Floats
+from veilsum.calibration.spectrum import Spectrum
+
+
+@dataclass(frozen=True, eq=False)
+class LDA(Head):
+    """Linear discriminant analysis. A record's scores are log posteriors up to a constant.
+
+    Attributes:
+        means: (C, dim), μ_c; 0 for classes without records.
+        covariance: (dim, dim), Σ after shrinkage.
+        shrinkage: γ of (1 − γ)Σ + γ·(tr Σ/l)·I.
+        prior: (C,), π_c.
+    """
+
+    means: Floats
+    covariance: Floats
+    shrinkage: float
+    prior: Floats
+
+
+def solve_lda(
+    statistics: FFCStatistics, *, shrinkage: float | None = None, prior: Array | None = None
+) -> LDA:
+    """LDA from V, U and counts: w_c = Σ⁻¹μ_c, b_c = log π_c − ½μ_cᵀΣ⁻¹μ_c (Hastie, Tibshirani, Friedman 2009, eq. 4.10).
+
+    Args:
+        statistics: pooled. A constant column is left out.
+        shrinkage: γ from 0 to 1; None for `oracle_shrinkage`, which these sums determine.
+        prior: (C,) of π_c in any unit; None for n_c/n.
+
+    Raises:
+        NoRecords: no more records than classes that have any.
+        SingularSystem: Σ can't be inverted: features that are always 0, as after a ReLU, need γ > 0.
+        CalibrationError: a shrinkage outside 0…1; as `parse_prior`.
+    """
+    V, sums, counts = _moments(statistics)
+    shares = parse_prior(prior, counts)
+    held = np.flatnonzero(counts)
+    freedom = int(counts.sum()) - len(held)
+    if freedom < 1:
+        raise NoRecords(f"{counts.sum()} records of {len(held)} classes leave no covariance: add records")
+    means = sums.T / np.maximum(counts, 1)[:, None]
+    within = (V - (means[held].T * counts[held]) @ means[held]) / freedom
+    gamma = oracle_shrinkage(within, freedom) if shrinkage is None else shrinkage
+    if not 0 <= gamma <= 1:
+        raise CalibrationError(f"a shrinkage lies from 0 to 1, not {shrinkage!r}")
+    covariance = (1 - gamma) * within
+    covariance[np.diag_indices(len(V))] += gamma * np.trace(within) / len(V)
+
+    scale = np.sqrt(0.5) if statistics.bias else 1.0
+    spectrum = Spectrum.of(covariance, statistics.rounding_deviation / (scale**2 * freedom))
+    spectrum.check_invertible(0.0)
+    weights = spectrum.vectors @ ((spectrum.vectors.T @ means.T) / spectrum.values[:, None])
+    bias = np.zeros(len(counts))
+    bias[held] = np.log(shares[held]) - 0.5 * np.einsum("cl,lc->c", means[held], weights[:, held])
+    empty = tuple(np.flatnonzero(counts == 0).tolist())
+    return LDA(weights, bias, empty, means, covariance, float(gamma), shares)
+
+
+def oracle_shrinkage(covariance: Floats, freedom: int) -> float:
+    """The oracle approximating shrinkage γ (Chen, Wiesel, Eldar and Hero 2010, eq. 23).
+
+    It needs only tr S and tr S² of the (l, l) sample covariance S, and how many independent records S is worth, `freedom`. (Ledoit and Wolf's
+    needs Σ‖z‖⁴ as well, which no sum here holds.)
+    """
+    dim, trace, square = len(covariance), float(np.trace(covariance)), float((covariance**2).sum())
+    excess = (freedom + 1 - 2 / dim) * (square - trace**2 / dim)
+    if excess <= 0:
+        return 1.0  # a multiple of I already
+    return min(1.0, ((1 - 2 / dim) * square + trace**2) / excess)
+
+
+def nearest_class_mean(statistics: FFCStatistics, *, cosine: bool = False) -> Head:
+    """The head that predicts the class with the nearest mean, from U and counts alone.
+
+    argmin ‖z − μ_c‖ = argmax zᵀμ_c − ½‖μ_c‖²; with `cosine`, argmax zᵀμ_c/‖μ_c‖ (Mensink et al. 2013). Raises NoRecords if empty.
+    """
+    _, sums, counts = _moments(statistics)
+    if not counts.any():
+        raise NoRecords("the statistics hold no records: update or merge before asking for means")
+    means = sums.T / np.maximum(counts, 1)[:, None]
+    empty = tuple(np.flatnonzero(counts == 0).tolist())
+    if cosine:
+        return Head(means.T, None, empty).with_unit_columns()
+    return Head(means.T, -0.5 * (means**2).sum(axis=1), empty)
+
+
+def _moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
+    """V (dim, dim), U (dim, C) and counts of unit features, without a constant column."""
+    V, U = statistics.V, statistics.U
+    if statistics.bias:
+        V, U = 2 * V[:-1, :-1], np.sqrt(2) * U[:-1]
+    return V, U, statistics.counts.astype(np.float64)

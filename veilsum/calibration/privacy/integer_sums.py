@@ -1,0 +1,110 @@
+"""Integer sums: the accumulators of noisy studies (docs/protocol.md §9).
+
+Each takes rows no longer than 1, maps them to integers row by row, and adds whole numbers: one row more changes nothing that another adds.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from veilsum.calibration.head import log_softmax
+from veilsum.calibration.lattice import FeaturesLattice, exact_products
+from veilsum.calibration.privacy.release import Release
+from veilsum.calibration.rows import Floats, Integers, row_blocks, row_sums
+
+_SQRT_HALF = math.sqrt(0.5)
+
+
+class IntegerSums(ABC):
+    """An accumulator of one flat array of whole numbers, `flat`.
+
+    Args:
+        release: its blocks.
+        constant: whether rows become (x, 1)/√2.
+    """
+
+    lattice = FeaturesLattice()
+
+    def __init__(self, release: Release, *, constant: bool = False) -> None:
+        self.layout, self.constant = release.layout, constant
+        self.flat = np.zeros(self.layout.elements, np.int64)
+
+    def update(self, rows: Floats, labels: Integers) -> None:
+        """Add (n, l) float64 rows no longer than 1, and their (n,) classes."""
+        widest = max(max(block.shape) for block in self.layout.blocks)
+        for block in row_blocks(len(rows), widest, self.lattice.exact_rows):
+            scaled = rows[block] * _SQRT_HALF if self.constant else rows[block]
+            whole = self.lattice.encode_rows(scaled, constant=self.constant)
+            self._add(rows[block], whole, labels[block])
+
+    @abstractmethod
+    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+        """Add a block of rows x and of their integer rows q."""
+
+    def _part(self, block: str) -> Integers:
+        """A block's elements, a view to add to."""
+        return self.flat[self.layout.slices[block]]
+
+    def _add_product(self, block: str, whole: Integers) -> None:
+        """Add qᵀq to a symmetric block. In float64 it is exact for as many rows as `exact_rows` allows."""
+        reals = whole.astype(np.float64)
+        self._part(block)[:] += (reals.T @ reals).astype(np.int64)[np.triu_indices(reals.shape[1])]
+
+
+class IntegerMean(IntegerSums):
+    """z = Σ q, of rows that end in the constant."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__(release, constant=True)
+
+    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+        del rows, labels
+        self._part("z")[:] += whole.sum(axis=0)
+
+
+class IntegerMoments(IntegerSums):
+    """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ."""
+
+    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+        del rows
+        self._add_product("V", whole)
+        U = self._part("U").reshape(whole.shape[1], -1)
+        for label in np.unique(labels).tolist():
+            U[:, label] += whole[labels == label].sum(axis=0)
+
+
+class ClassMoments(IntegerSums):
+    """CCVR's N, S and M.c: counts, sums and second moments of each class."""
+
+    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+        del rows
+        counts, sums = self._part("N"), self._part("S").reshape(-1, whole.shape[1])
+        for label in np.unique(labels).tolist():
+            own = whole[labels == label]
+            counts[label] += len(own) * self.lattice.unit(2)
+            sums[label] += own.sum(axis=0)
+            self._add_product(f"M.{label}", own)
+
+
+class GradientSums(IntegerSums):
+    """G = Σ q·ρᵀ, (l, C), with ρ the integers of r/max(1, ‖r‖) and r = softmax(Wᵀx + b) − one_hot(y).
+
+    Args:
+        release: G.
+        weights: (l, C) W, without the row of a constant.
+        bias: (C,) b; None without a constant.
+    """
+
+    def __init__(self, release: Release, weights: Floats, bias: Floats | None) -> None:
+        super().__init__(release, constant=bias is not None)
+        self._weights, self._bias = weights, bias
+
+    def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
+        scores = exact_products(rows, self._weights)
+        scores += 0.0 if self._bias is None else self._bias
+        residuals = np.exp(log_softmax(scores))
+        residuals[np.arange(len(labels)), labels] -= 1
+        residuals /= np.maximum(np.sqrt(row_sums(residuals * residuals)), 1)[:, None]
+        gradient = whole.astype(np.float64).T @ self.lattice.encode_rows(residuals)
+        self._part("G")[:] += gradient.astype(np.int64).ravel()

@@ -1,0 +1,205 @@
+"""The mechanism: noise on a sum of statistics, which its members draw in shares.
+
+The sum should carry noise of deviation σ = Δ/μ on every weighted coordinate: s = σ·unit/weight in grid steps, and √½ of it off the diagonal
+of a symmetric block, where each element counts twice. At least `survivors_min` vectors are in any sum that is opened, and the noise of
+`colluders` of them may be missing or known. So each member draws the integer variance
+
+    v = ⌈(s² + 4)/(n_min − a)⌉ ≥ 16,
+
+and a sum of m ≥ n_min − a such shares protects like Gaussian noise of variance Σv − 4 or more. That sentence is this project's own proof
+(docs/privacy.md); `Mechanism.published_epsilon` is what published theorems give without it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from veilsum.calibration.errors import CalibrationError, LayoutMismatch, NoiseTooSmall
+from veilsum.calibration.lattice import FeaturesLattice, require_int64
+from veilsum.calibration.layout import SymmetricBlock
+from veilsum.calibration.privacy.accountant import gdp_epsilon, sum_defect, zcdp_epsilon
+from veilsum.calibration.privacy.release import Release, WeightedBlock
+from veilsum.calibration.privacy.sampler import VARIANCE_MAX, ByteSource, DiscreteGaussian
+from veilsum.calibration.rows import Integers
+
+VARIANCE_MIN = 16
+"""A share's deviation is then at least 4 steps, and its grid differs from a continuum by less than 10⁻⁶⁷."""
+DEFECT = 4
+"""Subtracted from the variance of a sum of shares before it is compared with a Gaussian's."""
+TAIL_DEVIATIONS = 12
+"""An element's noise exceeds T with probability below 2·e^−72."""
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Share:
+    """Variances of one member's noise on one block, in squared grid steps.
+
+    Attributes:
+        variance: off the diagonal of a symmetric block; of all elements of another block.
+        diagonal: on the diagonal.
+    """
+
+    variance: int
+    diagonal: int
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The distributed discrete Gaussian for one step of one cohort.
+
+    Args:
+        release: what is summed.
+        rows: the most rows that a unit has, so that Δ = rows · Δ₁.
+        mu: μ that the sum promises.
+        members: n, the cohort.
+        survivors_min: n_min; a sum of fewer is never opened.
+        colluders: a, of them.
+        lattice: of the rows.
+
+    Raises:
+        CalibrationError: a number outside its domain, or a variance that the sampler can't draw.
+        NoiseTooSmall: a variance below 16 steps².
+    """
+
+    release: Release
+    rows: int
+    mu: float
+    members: int
+    survivors_min: int
+    colluders: int
+    lattice: FeaturesLattice = field(default=FeaturesLattice())
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.colluders < self.survivors_min <= self.members:
+            raise CalibrationError(
+                f"noise needs 0 ≤ a < n_min ≤ n; got a = {self.colluders}, n_min = {self.survivors_min}, n = {self.members}"
+            )
+        if self.rows < 1 or not (math.isfinite(self.mu) and self.mu > 0):
+            raise CalibrationError(
+                f"noise needs at least one row and a positive, finite μ; got {self.rows}, {self.mu!r}"
+            )
+        smallest = min(share.variance for share in self.shares)
+        if smallest < VARIANCE_MIN:
+            raise NoiseTooSmall(
+                f"a member's noise would have a variance of {smallest} steps², below {VARIANCE_MIN}: take a smaller ε",
+                variance=smallest,
+            )
+        if self.largest >= VARIANCE_MAX:
+            raise CalibrationError(
+                f"a member's noise would have a variance of {float(self.largest):.3g} steps², more than can be drawn "
+                f"({VARIANCE_MAX:.3g}): take a larger ε, fewer rows per unit, or more members"
+            )
+
+    @property
+    def honest(self) -> int:
+        """n_min − a, the members whose noise can be relied on."""
+        return self.survivors_min - self.colluders
+
+    @property
+    def sensitivity(self) -> float:
+        """Δ, how far one unit moves the weighted vector."""
+        return self.rows * self.release.row_sensitivity
+
+    @property
+    def sigma(self) -> float:
+        """σ = Δ/μ, the deviation on the weighted sum, in units of features of length 1."""
+        return self.sensitivity / self.mu
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """The noise of one member, block by block."""
+        return tuple(self._share(part) for part in self.release.parts)
+
+    def _share(self, part: WeightedBlock) -> Share:
+        square = (self.sigma * self.lattice.unit(part.degree) / part.weight) ** 2
+        whole = math.ceil((square + DEFECT) / self.honest)
+        if not isinstance(part.block, SymmetricBlock):
+            return Share(whole, whole)
+        return Share(math.ceil((square / 2 + DEFECT) / self.honest), whole)
+
+    @property
+    def largest(self) -> int:
+        """The largest variance of a share."""
+        return max(share.diagonal for share in self.shares)
+
+    @property
+    def noise_tail(self) -> int:
+        """T, twelve deviations of the noisiest element with all n members present, in steps."""
+        return TAIL_DEVIATIONS * (math.isqrt(self.members * self.largest) + 1)
+
+    def deviation(self, block: str, survivors: int) -> float:
+        """Deviation of the noise on a block in a sum of `survivors` members, in statistics of unit features.
+
+        For a symmetric block, it is the diagonal's; off the diagonal it is √½ of that.
+        """
+        part = self.release.part(block)
+        share = self.shares[self.release.parts.index(part)]
+        return math.sqrt(survivors * share.diagonal) / self.lattice.unit(part.degree)
+
+    def add_noise(self, vector: Integers, source: ByteSource) -> None:
+        """Add one member's noise to its (elements,) int64 vector, in place. `source` gives fresh random bytes, for this upload only."""
+        require_int64(vector)
+        if vector.shape != (self.release.layout.elements,):
+            raise LayoutMismatch(
+                f"the vector has shape {vector.shape}, the step {self.release.layout.elements} elements"
+            )
+        samplers = {
+            variance: DiscreteGaussian(variance, source)
+            for share in self.shares
+            for variance in (share.variance, share.diagonal)
+        }
+        places = self.release.layout.slices.values()
+        for part, place, share in zip(self.release.parts, places, self.shares, strict=True):
+            block = vector[place]
+            kept = block[part.diagonal] if share.diagonal != share.variance else None
+            noise = np.empty(min(_PIECE, block.size), np.int64)
+            for start in range(0, block.size, _PIECE):
+                piece = block[start : start + _PIECE]
+                samplers[share.variance].fill(noise[: piece.size])
+                piece += noise[: piece.size]
+            if kept is not None:
+                drawn = np.empty(kept.size, np.int64)
+                samplers[share.diagonal].fill(drawn)
+                block[part.diagonal] = kept + drawn
+
+    @property
+    def mu_round(self) -> float:
+        """μ of the shares as they are, rounded up to integers; at most μ. Own proof.
+
+        Δ over the smallest effective deviation, of variance Σv − 4, of any weighted coordinate. It bounds √(Σ Δ_i²/(Σv_i − 4)) over all
+        neighbours.
+        """
+        return self.sensitivity / math.sqrt(min(self._effective(DEFECT)))
+
+    def epsilon(self, delta: float) -> float:
+        """ε at δ from `mu_round`. Own proof."""
+        return gdp_epsilon(self.mu_round, delta)
+
+    def published_epsilon(self, delta: float) -> float:
+        """ε at δ from published theorems alone.
+
+        Each coordinate has D_α ≤ αΔ_i²/(2mv) + τ_i (Kairouz, Liu, Steinke 2021, proposition 14), independent coordinates add, and
+        `zcdp_epsilon` converts.
+        """
+        rho = self.sensitivity**2 / min(self._effective(0)) / 2
+        offset = 0.0
+        for part, share in zip(self.release.parts, self.shares, strict=True):
+            on = part.block.shape[0] if isinstance(part.block, SymmetricBlock) else 0
+            offset += (part.block.elements - on) * sum_defect(share.variance, self.honest)
+            offset += on * sum_defect(share.diagonal, self.honest)
+        return zcdp_epsilon(rho, delta, offset=offset)
+
+    def _effective(self, defect: int) -> list[float]:
+        """Variances of the weighted coordinates of a sum of n_min − a shares, less `defect`, in squared units of features."""
+        found = []
+        for part, share in zip(self.release.parts, self.shares, strict=True):
+            step = part.weight / self.lattice.unit(part.degree)
+            off = 2 if isinstance(part.block, SymmetricBlock) else 1
+            found += [
+                off * step**2 * (self.honest * share.variance - defect),
+                step**2 * (self.honest * share.diagonal - defect),
+            ]
+        return found

@@ -1,0 +1,314 @@
+"""Noisy sums, decoded, and what follows from them: heads from V̂ = V + E and Û = U + F, means, and the classes' Gaussians.
+
+E is symmetric, with deviation σ_V on the diagonal and σ_V/√2 off it, so its eigenvalues fill a semicircle of radius `edge` = σ_V·√(2l) (Wigner).
+What V̂ shows below the edge is noise, so plain ridge regression, which inverts it, is useless here. Û_c/n̂_c has noise of deviation σ_U/n̂_c on
+each feature, which adds l·σ_U²/n̂_c² to a mean's squared length. All of this is post-processing, which costs no privacy.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, ShapeMismatch
+from veilsum.calibration.head import Head
+from veilsum.calibration.rows import Floats, Integers
+from veilsum.calibration.spectrum import EPS, eigh
+
+_SQRT_HALF = math.sqrt(0.5)
+_SEEN = 2.0
+"""A class counts as empty unless its count is more deviations above 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """A noisy symmetric matrix with the noise removed from its spectrum.
+
+    Attributes:
+        eigenvalues: (l,) in the order of `observed`; none is negative.
+        observed: (l,) the matrix's own, ascending.
+        vectors: (l, l), a column for each.
+        edge: σ·√(2l), the largest eigenvalue that noise alone reaches.
+        above: how many observed eigenvalues lie above the edge: directions in which something was learnt.
+    """
+
+    eigenvalues: Floats
+    observed: Floats
+    vectors: Floats
+    edge: float
+    above: int
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySolution(Head):
+    """A head solved from noisy sums.
+
+    Attributes:
+        eigenvalues: (l,) of the matrix that was inverted, in the order of `spectrum.observed`.
+        spectrum: of V̂.
+    """
+
+    eigenvalues: Floats
+    spectrum: Shrunk
+
+    @property
+    def records(self) -> float:
+        """The noisy number of records, tr V̂."""
+        return float(self.spectrum.observed.sum())
+
+    @property
+    def inverse(self) -> Floats:
+        """(l, l), the matrix that Û was multiplied by."""
+        inverse: Floats = (self.spectrum.vectors / self.eigenvalues) @ self.spectrum.vectors.T
+        return inverse
+
+
+def noise_edge(deviation: float, dim: int) -> float:
+    """σ_V·√(2l), where the eigenvalues of the noise alone end."""
+    return deviation * math.sqrt(2 * dim)
+
+
+def shrunk(matrix: Floats, deviation: float) -> Shrunk:
+    """Shrink each eigenvalue d above the edge to (d + √(d² − edge²))/2, its value before the noise; all others to one value that keeps the trace."""
+    d, Q = eigh(matrix)
+    edge = noise_edge(deviation, len(d))
+    above = int(np.count_nonzero(d > edge))
+    first = len(d) - above
+    kept = (d[first:] + np.sqrt(d[first:] ** 2 - edge**2)) / 2
+    bulk = max(0.0, float(d.sum() - kept.sum()) / first) if first else 0.0
+    return Shrunk(np.concatenate([np.full(first, bulk), kept]), d, Q, edge, above)
+
+
+def solve_noisy(
+    V: Floats, U: Floats, deviation: float, *, bias: bool = False, ridge: float | None = None
+) -> NoisySolution:
+    """Solve for the head by shrinkage: V̂'s eigenvalues are shrunk, a ridge is added, and Û is multiplied by the inverse.
+
+    Args:
+        V: (l, l) noisy V̂, symmetric; the constant column is the last.
+        U: (l, C) noisy Û.
+        deviation: σ_V of the noise in V̂, `Mechanism.deviation("V", survivors)`.
+        bias: whether the last column is the constant 1/√2.
+        ridge: λ; None for ½·edge.
+
+    Raises:
+        CalibrationError: V or U of another shape or not finite; a deviation that is not positive and finite.
+    """
+    if V.ndim != 2 or V.shape[0] != V.shape[1] or U.ndim != 2 or len(U) != len(V):
+        raise ShapeMismatch(f"V is (l, l) and U (l, C), not {V.shape} and {U.shape}")
+    if not (np.isfinite(V).all() and np.isfinite(U).all()):
+        raise NonFinite("V or U hold NaN or infinity; noisy sums of integers do not")
+    if not (math.isfinite(deviation) and deviation > 0):
+        raise CalibrationError(
+            f"the noise has a positive deviation, not {deviation!r}: use solve_ffc for exact sums"
+        )
+    found = shrunk(V, deviation)
+    eigenvalues = found.eigenvalues + (found.edge / 2 if ridge is None else ridge)
+    # Without a ridge an eigenvalue may be 0.
+    safe = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
+    W = found.vectors @ (found.vectors.T @ U / safe[:, None])
+    weights, constant = (W[:-1] * _SQRT_HALF, W[-1] * _SQRT_HALF) if bias else (W, None)
+    return NoisySolution(weights, constant, (), eigenvalues=eigenvalues, spectrum=found)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyMean:
+    """Σ(z, 1)/√2.
+
+    Attributes:
+        sums: (dim + 1,).
+        constant: the last number of a record: 1/√2, rounded.
+    """
+
+    sums: Floats
+    constant: float
+
+    @property
+    def records(self) -> int:
+        """N, an estimate; 0 where noise made it negative."""
+        return max(0, round(float(self.sums[-1]) / self.constant))
+
+    @property
+    def mean(self) -> Floats:
+        """m, (dim,), shortened to length 1 where noise made it longer; zeros where noise drowned the records."""
+        if self.records < 1:
+            return np.zeros(len(self.sums) - 1)
+        mean: Floats = self.sums[:-1] / math.sqrt(0.5) / (float(self.sums[-1]) / self.constant)
+        return mean / max(1.0, float(np.linalg.norm(mean)))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """V̂ and Û.
+
+    Attributes:
+        V: (l, l).
+        U: (l, C).
+        deviation: σ_V.
+        column_deviation: σ_U.
+        bias: whether the last column is the constant. Class counts, and what needs them, follow only then.
+        ridge: λ that the study gives; None for ½·edge.
+    """
+
+    V: Floats
+    U: Floats
+    deviation: float
+    column_deviation: float
+    bias: bool
+    ridge: float | None
+
+    @cached_property
+    def solution(self) -> NoisySolution:
+        """The head, by shrinkage."""
+        return solve_noisy(self.V, self.U, self.deviation, bias=self.bias, ridge=self.ridge)
+
+    @property
+    def records(self) -> int:
+        """N as tr V̂ has it; 0 where noise made it negative."""
+        return max(0, round(self.solution.records))
+
+    @property
+    def counts(self) -> Floats:
+        """(C,) noisy records of each class, from the constant column of Û. Raises CalibrationError without one."""
+        if not self.bias:
+            raise CalibrationError(
+                "a noisy sum counts classes only in a column of constants: ffc with a bias"
+            )
+        counts: Floats = self.U[-1] / math.sqrt(0.5)
+        return counts
+
+    @property
+    def _held(self) -> Floats:
+        """(C,) counts: 0 for a class that noise alone explains, else at least 1. If noise explains all classes, all are held."""
+        counts = self.counts
+        seen = counts > _SEEN * math.sqrt(2) * self.column_deviation
+        held: Floats = np.where(seen | ~seen.any(), np.maximum(counts, 1), 0)
+        return held
+
+    def _means(self) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
+        """Held counts (C,), means of unit features (C, dim), the noise's variance on each feature of a mean (C,), and empty classes."""
+        held = self._held
+        divisors = np.maximum(held, 1)
+        means: Floats = (math.sqrt(2) * self.U[:-1]).T / divisors[:, None] * (held > 0)[:, None]
+        variances = (math.sqrt(2) * self.column_deviation / divisors) ** 2
+        return held, means, variances, tuple(np.flatnonzero(held == 0).tolist())
+
+    def nearest_mean(self) -> Head:
+        """As `nearest_class_mean`."""
+        _, means, variances, empty = self._means()
+        squares = (means**2).sum(axis=1) - means.shape[1] * variances
+        return Head(means.T, -0.5 * np.maximum(squares, 0), empty)
+
+    def lda(self) -> Head:
+        """As `solve_lda` with the shares of the counts; Σ is what is left of V̂ − Σn̂μμᵀ, plus ½·edge, over N̂."""
+        held, means, variances, empty = self._means()
+        found = shrunk(2 * self.V[:-1, :-1] - (means.T * held) @ means, 2 * self.deviation)
+        values = (found.eigenvalues + found.edge / 2) / held.sum()
+        weights = found.vectors @ ((found.vectors.T @ means.T) / values[:, None])
+        squares = np.einsum("cl,lc->c", means, weights) - variances * (1 / values).sum()
+        shares = np.where(held > 0, held, 1) / held.sum()
+        bias = np.where(held > 0, np.log(shares) - 0.5 * np.maximum(squares, 0), 0.0)
+        return Head(weights, bias, empty)
+
+    @property
+    def posterior(self) -> tuple[Floats, Floats]:
+        """Whitening (l, l), for which zᵀA⁻¹z = ‖whitening·z‖², and variances (C,) of the head, as `ridge_posterior` has them.
+
+        RSS_c = n̂_c − 2wᵀÛ_c + wᵀV_sw + 2σ_U²·tr A⁻¹, V_s the spectrum before λ was added. w follows Û's noise, and the last term takes
+        back what that seems to explain.
+        """
+        counts = self.counts
+        ridge = noise_edge(self.deviation, len(self.V)) / 2 if self.ridge is None else self.ridge
+        values, vectors = self.solution.eigenvalues, self.solution.spectrum.vectors
+        projections = vectors.T @ self.U
+        scores = projections / values[:, None]
+        own = values - ridge
+        rss = counts - 2 * (scores * projections).sum(axis=0) + (scores**2 * own[:, None]).sum(axis=0)
+        rss += 2 * self.column_deviation**2 * float((1 / values).sum())
+        freedom = max(1.0, float(counts.sum()) - float((own / values).sum()))
+        whitening: Floats = vectors.T / np.sqrt(values)[:, None]
+        return whitening, np.maximum(rss, 0) / freedom
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyGaussians:
+    """The classes' Gaussians, for `solve_ccvr`.
+
+    With E of deviation σ on a diagonal and σ/√2 off it, E‖E‖² = σ²·l(l + 1)/2. A class's covariance is drawn to the one that classes share by as
+    much as noise explains of their difference, and what is left of its noise is shrunk away.
+
+    Attributes:
+        noisy_counts: (C,) N̂.
+        sums: (C, l) Σz of each class.
+        moments: (C, l, l) Σzzᵀ of each class.
+        count_deviation: of the noise on N̂.
+        deviation: σ on the diagonal of a moment.
+    """
+
+    noisy_counts: Floats
+    sums: Floats
+    moments: Floats
+    count_deviation: float
+    deviation: float
+
+    @property
+    def dim(self) -> int:
+        return int(self.sums.shape[1])
+
+    @property
+    def classes(self) -> int:
+        return len(self.sums)
+
+    @cached_property
+    def counts(self) -> Integers:
+        """(C,) whole: 0 for a class that noise alone explains, else at least 2."""
+        seen = self.noisy_counts > _SEEN * self.count_deviation
+        return np.where(seen, np.maximum(2, np.rint(self.noisy_counts)), 0).astype(np.int64)
+
+    @property
+    def records(self) -> int:
+        """N as the counts have it; 0 where noise made it negative."""
+        return max(0, round(float(self.noisy_counts.sum())))
+
+    def mean(self, label: int) -> Floats:
+        """μ_c, (l,), no longer than 1."""
+        mean: Floats = self.sums[label] / self.counts[label]
+        return mean / max(1.0, float(np.linalg.norm(mean)))
+
+    def covariance(self, label: int) -> Floats:
+        """Σ_c, (l, l), drawn to the shared one and semidefinite."""
+        count, shared = int(self.counts[label]), self.shared_covariance()
+        own = self._scatter(label) / count
+        noise = (self.deviation / count) ** 2 * self.dim * (self.dim + 1) / 2
+        apart = float(((own - shared) ** 2).sum())
+        kept = max(0.0, 1 - noise / apart) if apart else 0.0
+        if kept == 0:
+            return shared
+        mixed = kept * own + (1 - kept) * shared
+        return _without_noise(mixed, kept * self.deviation / count)
+
+    def shared_covariance(self) -> Floats:
+        """Σ of all classes that are not empty, (l, l). Raises NoRecords if noise drowned them all."""
+        return self._shared
+
+    @cached_property
+    def _shared(self) -> Floats:
+        held = np.flatnonzero(self.counts)
+        if not len(held):
+            raise NoRecords("the noise drowned the records of every class: take a larger ε or more records")
+        scatter = sum(self._scatter(label) for label in held.tolist())
+        records = int(self.counts.sum())
+        deviation = self.deviation * math.sqrt(len(held))
+        return _without_noise(np.asarray(scatter) / records, deviation / records)
+
+    def _scatter(self, label: int) -> Floats:
+        mean = self.mean(label)
+        scatter: Floats = self.moments[label] - self.counts[label] * np.outer(mean, mean)
+        return scatter
+
+
+def _without_noise(matrix: Floats, deviation: float) -> Floats:
+    found = shrunk(matrix, deviation)
+    covariance: Floats = (found.vectors * found.eigenvalues) @ found.vectors.T
+    return covariance

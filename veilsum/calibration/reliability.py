@@ -1,0 +1,127 @@
+"""Reliability: how often a head is right when it says how sure it is, on a hold-out set of this machine.
+
+For every temperature τ of a grid: the mean loss −log softmax(s/τ)_y and, in bins of the confidence max softmax, the confidences and the hits
+(Guo et al. 2017, sections 2 and 4.2). τ, the expected calibration error and a reliability diagram follow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from veilsum.calibration.head import Head, log_softmax
+from veilsum.calibration.rows import Array, Floats, Integers, as_array, as_labels, row_blocks
+
+LOSS_MAX = 32.0
+"""The most nats that a record's loss counts: a class that the head calls e^−32 likely costs as much as one that it never answers."""
+BINS = 15
+"""B, equal parts of the confidences from 0 to 1."""
+
+
+def default_temperatures() -> Floats:
+    """33 temperatures from 0.01 to 100, eight per decade: ridge scores need small ones, logits about 1."""
+    return np.logspace(-2, 2, 33)
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A head's losses, confidences, hits and confusion over N records that it was not fitted on.
+
+    Attributes:
+        records: N.
+        temperatures: (T,) τ compared.
+        losses: (T,) mean negative log likelihood in nats; 0 without records.
+        confidences: (T, B) sums of the confidences in each bin.
+        hits: (T, B) records of each bin that were predicted correctly.
+        binned: (T, B) records of each bin.
+        confusion: (C, C) records of class (row) that were predicted as class (column).
+    """
+
+    records: int
+    temperatures: Floats
+    losses: Floats
+    confidences: Floats
+    hits: Integers
+    binned: Integers
+    confusion: Integers
+
+    @classmethod
+    def of(
+        cls,
+        head: Head,
+        features: Array,
+        labels: Array,
+        *,
+        normalise: bool = False,
+        temperatures: Sequence[float] | None = None,
+    ) -> Self:
+        """Judge a head.
+
+        Args:
+            head: any kind.
+            features: (n, dim) as `Head.rows`.
+            labels: (n,) integers.
+            normalise: accept rows of any length.
+            temperatures: τ, each above 0; None for `default_temperatures`.
+
+        Raises:
+            CalibrationError: as `Head.rows`.
+        """
+        scores = head.scores(as_array(features), normalise=normalise)
+        indices = as_labels(labels, len(scores), scores.shape[1])
+        scores[:, list(head.empty_classes)] = -np.inf
+        grid = default_temperatures() if temperatures is None else np.asarray(temperatures, np.float64)
+        T, C = len(grid), scores.shape[1]
+        hits, binned, confusion = (np.zeros(shape, np.int64) for shape in ((T, BINS), (T, BINS), (C, C)))
+        found = cls(len(scores), grid, np.zeros(T), np.zeros((T, BINS)), hits, binned, confusion)
+        for block in row_blocks(len(scores), C):
+            found._add(scores[block], indices[block])
+        return found
+
+    def _add(self, scores: Floats, labels: Integers) -> None:
+        own, predicted = np.arange(len(labels)), scores.argmax(axis=1)
+        hits = predicted == labels
+        for index, temperature in enumerate(self.temperatures):
+            logs = log_softmax(scores / temperature)
+            confidences = np.exp(logs[own, predicted])
+            bin_of = np.minimum((confidences * BINS).astype(np.int64), BINS - 1)
+            self.losses[index] += np.minimum(-logs[own, labels], LOSS_MAX).sum() / max(self.records, 1)
+            self.confidences[index] += np.bincount(bin_of, confidences, BINS)
+            self.hits[index] += np.bincount(bin_of[hits], minlength=BINS)
+            self.binned[index] += np.bincount(bin_of, minlength=BINS)
+        np.add.at(self.confusion, (labels, predicted), 1)
+
+    @property
+    def best(self) -> int:
+        """Index of the temperature with the smallest loss."""
+        return int(self.losses.argmin())
+
+    @property
+    def temperature(self) -> float:
+        """The τ with the smallest loss, for `Head.probabilities`."""
+        return float(self.temperatures[self.best])
+
+    @property
+    def calibration_errors(self) -> Floats:
+        """(T,) expected calibration error, Σ_b |hits_b − confidences_b|/N (Guo et al. 2017, eq. 3)."""
+        apart: Floats = np.abs(self.hits - self.confidences).sum(axis=1) / max(self.records, 1)
+        return apart
+
+    @property
+    def diagram(self) -> tuple[Floats, Floats, Integers]:
+        """Mean confidence, accuracy and records of each bin at `temperature`, (B,) each; 0 where a bin is empty."""
+        binned = self.binned[self.best]
+        held = np.maximum(binned, 1)
+        return self.confidences[self.best] / held, self.hits[self.best] / held, binned
+
+    @property
+    def accuracy(self) -> float:
+        """Share of records that were predicted correctly."""
+        return float(np.trace(self.confusion) / max(self.records, 1))
+
+    @property
+    def recalls(self) -> Floats:
+        """(C,) share of each class's records that were predicted as that class; 0 without records."""
+        recalls: Floats = np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
+        return recalls

@@ -1,0 +1,294 @@
+"""Ridge heads from sums: the pooled one, with λ by generalised cross-validation, its posterior, and a member's personal one.
+
+(V + λI)W = U (SphereFed, eq. 10, with a ridge: V of ReLU features is often singular). One eigendecomposition V = QDQᵀ gives W, degrees of
+freedom and residuals for every λ at once: with P = QᵀU and p_i = Σ_c P_ic², W = Q(D + λ)⁻¹P, dof = Σ d/(d + λ),
+RSS = N − Σ p(d + 2λ)/(d + λ)², GCV = N·RSS/(N − dof)² (Golub, Heath, Wahba 1979).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilsum.calibration.errors import CalibrationError, ConfigMismatch, NoRecords, SingularSystem
+from veilsum.calibration.ffc import FFCStatistics
+from veilsum.calibration.head import Head
+from veilsum.calibration.rows import Array, Floats, as_labels, with_constant
+from veilsum.calibration.spectrum import Spectrum
+
+OWN_WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""β that `personalise` tries."""
+_SQRT_HALF = math.sqrt(0.5)
+# GCV errors within this of the smallest count as equal, and the largest λ of them is taken. On the flat part of a curve
+# rounding would decide the plain minimum, and masked sums would choose another λ.
+_TIE = 1e-4
+# In units of N, what must not steer the choice of λ because rounding at 2^−31 shows in it: eigenvalues and residuals below
+# these (a fit that explains 99.99 % can't be told from a perfect one), and a GCV error whose denominator all but vanishes.
+_NEGLIGIBLE, _RESIDUAL, _FREEDOM = 1e-9, 1e-4, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Head):
+    """The head that solves (V + λI)W = U, with diagnostics. The column of a class without records is 0.
+
+    Attributes:
+        raw_weights: (l, C), W in the space that was solved, l = dim + 1 with a bias.
+        ridge: λ.
+        grid: (G,) the ridges compared, ascending.
+        gcv: (G,) generalised cross-validation error at each; infinite where undefined.
+        dof: effective degrees of freedom, tr((V + λI)⁻¹V).
+        residual: ‖(V + λI)W − U‖_F / ‖U‖_F, the error of floating point.
+        condition: condition number of V + λI.
+        smallest_eigenvalue: of V, before clipping; only rounding makes it negative.
+        rank: eigenvalues of V above its rounding.
+        records: N.
+    """
+
+    raw_weights: Floats
+    ridge: float
+    grid: Floats
+    gcv: Floats
+    dof: float
+    residual: float
+    condition: float
+    smallest_eigenvalue: float
+    rank: int
+    records: int
+
+
+def default_grid(records: float, dim: int) -> Floats:
+    """49 ridges from 1e-4 to 1e2 times N/l, the mean eigenvalue of V, eight per decade.
+
+    They follow from N and l alone, so masked and plain sums have the same grid.
+    """
+    return records / dim * np.logspace(-4, 2, 49)
+
+
+def solve_ffc(
+    statistics: FFCStatistics,
+    ridge: float | Sequence[float] | NDArray[np.floating] | None = None,
+    *,
+    in_place: bool = False,
+) -> Solution:
+    """Solve for the calibrated head of a member, or of a pool of members.
+
+    Equal sums give equal bits on one machine. The rounded sum of a 48-bit ring chooses the same λ as the plain one, unless the curve meets
+    the tie tolerance within the rounding.
+
+    Args:
+        statistics: with at least one record.
+        ridge: λ; a grid from which GCV chooses; or None for GCV on `default_grid`.
+        in_place: as `FFCStatistics.spectrum`. A large V then takes its own size of memory beside it, instead of twice that (with scipy;
+            four times without).
+
+    Raises:
+        NoRecords: the statistics are empty.
+        SingularSystem: V + λI can't be inverted for the smallest λ.
+        CalibrationError: an invalid ridge or an empty grid.
+    """
+    N = statistics.records
+    if N == 0:
+        raise NoRecords("the statistics hold no records: update or merge before solving")
+    U = statistics.U
+    grid = default_grid(N, len(U)) if ridge is None else _parse_grid(ridge)
+    spectrum = statistics.spectrum(in_place=in_place)
+    spectrum.check_invertible(float(grid[0]))
+    d, Q = spectrum.values, spectrum.vectors
+
+    P = Q.T @ U
+    dofs, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N)
+    best = int(np.flatnonzero(gcv <= gcv.min() * (1 + _TIE))[-1])
+    chosen = float(grid[best])
+    V, shrunk = statistics.V, (d + chosen)[:, None]
+    W = Q @ (P / shrunk)
+    # Eigenvectors of a large V are orthogonal to fewer digits, which shows in the equations if λ is small: one step mends
+    # that. It leaves out clipped directions, along which W is not to solve the equations.
+    W += Q @ (np.where(d[:, None] > 0, Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
+    left = np.linalg.norm(V @ W + chosen * W - U)
+
+    weights, bias = _exported(W, statistics)
+    return Solution(
+        weights,
+        bias,
+        _empty(statistics),
+        raw_weights=W,
+        ridge=chosen,
+        grid=grid,
+        gcv=gcv,
+        dof=float(dofs[best]),
+        residual=float(left / max(np.linalg.norm(U), np.finfo(np.float64).tiny)),
+        condition=spectrum.condition(chosen),
+        smallest_eigenvalue=spectrum.smallest,
+        rank=spectrum.rank,
+        records=N,
+    )
+
+
+def _parse_grid(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats:
+    """Ridges in ascending order, each once, (G,)."""
+    try:
+        grid = np.unique(np.atleast_1d(np.asarray(ridge, dtype=np.float64)))
+    except (TypeError, ValueError) as error:
+        raise CalibrationError(f"ridge is a number, a sequence of numbers or None, not {ridge!r}") from error
+    if not grid.size or not np.isfinite(grid).all() or grid[0] < 0 or np.ndim(ridge) > 1:
+        raise CalibrationError(f"a ridge is finite and not negative, a grid is not empty; got {ridge!r}")
+    return grid
+
+
+def _curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tuple[Floats, Floats]:
+    """Degrees of freedom and GCV error at each λ, (G,) each."""
+    # Only directions above rounding may steer the choice of λ.
+    real = spectrum.values > max(spectrum.noise, _NEGLIGIBLE * records)
+    d, p = spectrum.values[real, None], p[real, None]
+    kept = d / (d + grid)  # (l, G): how much of each direction the ridge leaves
+    dofs = kept.sum(axis=0)
+    rss = np.maximum(records - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
+    freedom = records - dofs
+    gcv = np.full(len(grid), np.inf)
+    felt = np.maximum(rss, _RESIDUAL * records)
+    np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
+    return dofs, gcv
+
+
+def _exported(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
+    """Weights and bias for features of length 1, from W in the space that was solved."""
+    return (W[:-1] * _SQRT_HALF, W[-1] * statistics.constant) if statistics.bias else (W, None)
+
+
+def _empty(*statistics: FFCStatistics) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(sum(each.counts for each in statistics) == 0).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class RidgePosterior:
+    """The posterior over a solution's weights, which tells how sure the head can be of a record.
+
+    Ridge is the posterior mean of a Gaussian linear model with noise s² and a prior of variance s²/λ. A new record's scores have the
+    variance s²(1 + zᵀ(V + λI)⁻¹z), s² = RSS/(n − dof) (Bishop 2006, eq. 3.58 and 3.59).
+
+    Attributes:
+        solution: the mean.
+        whitening: (l, l), L⁻¹ of V + λI = LLᵀ.
+        variances: (C,), s_c² of each class's column; their sum is RSS/(n − dof).
+        constant: the value of the constant column; None without one.
+    """
+
+    solution: Solution
+    whitening: Floats
+    variances: Floats
+    constant: float | None
+
+    def leverage(self, features: Array, *, normalise: bool = False) -> Floats:
+        """zᵀ(V + λI)⁻¹z, (n,): a score for records out of distribution, up to 1/λ where the pooled records hold nothing like z.
+
+        It needs no labels and no other data. Arguments and errors as `Head.rows`.
+        """
+        rows = self.solution.rows(features, normalise=normalise)
+        solved = rows if self.constant is None else with_constant(rows, self.constant)
+        leverage: Floats = ((solved @ self.whitening.T) ** 2).sum(axis=1)
+        return leverage
+
+    def variance(self, features: Array, *, normalise: bool = False) -> Floats:
+        """s_c²(1 + zᵀ(V + λI)⁻¹z), (n, C): the expected square of how far a label's one-hot lies from the scores."""
+        return np.outer(1 + self.leverage(features, normalise=normalise), self.variances)
+
+
+def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePosterior:
+    """Compute the posterior from the V, U and counts that were solved; nothing more is summed.
+
+    Raises:
+        ConfigMismatch: a solution of other statistics.
+        NoRecords: no more records than degrees of freedom.
+        SingularSystem: V + λI is not positive definite in float64.
+    """
+    V, U, W = statistics.V, statistics.U, solution.raw_weights
+    if W.shape != U.shape or statistics.records != solution.records:
+        raise ConfigMismatch(
+            f"the solution is of {solution.records} records and weights {W.shape}, the statistics of "
+            f"{statistics.records} and {U.shape}: pass the statistics that were solved"
+        )
+    freedom = solution.records - solution.dof
+    if freedom <= 0:
+        raise NoRecords(
+            f"{solution.records} records leave no variance beside {solution.dof:g} degrees of freedom"
+        )
+    rss = statistics.counts - 2 * np.einsum("lc,lc->c", W, U) + np.einsum("lc,lc->c", W, V @ W)
+    shifted = V + solution.ridge * np.eye(len(V))
+    try:
+        whitening = np.linalg.inv(np.linalg.cholesky(shifted))
+    except np.linalg.LinAlgError as error:
+        raise SingularSystem(
+            f"V + {solution.ridge:g}·I is not positive definite: take a larger ridge"
+        ) from error
+    constant = statistics.constant if statistics.bias else None
+    return RidgePosterior(solution, whitening, np.maximum(rss, 0) / freedom, constant)
+
+
+@dataclass(frozen=True, eq=False)
+class Personal(Head):
+    """The head of (V + βV_own + λI)W = U + βU_own.
+
+    Attributes:
+        weight: β, how much more the member's own records count.
+        errors: (B,) mean squared error on the held-out records, for each β tried, ascending.
+    """
+
+    weight: float
+    errors: Floats
+
+
+def personalise(
+    pooled: FFCStatistics,
+    own: FFCStatistics,
+    features: Array,
+    labels: Array,
+    *,
+    ridge: float,
+    weights: Sequence[float] = OWN_WEIGHTS,
+    normalise: bool = False,
+) -> Personal:
+    """Let a member's own records count (1 + β) times, with β chosen on records that it held out.
+
+    SphereFed (Dong et al. 2022, appendix B) personalises by FFC on own records alone; β → ∞ is that head, β = 0 the pooled one. All of it
+    happens at the member, which needs the pooled V and U, not only the weights.
+
+    Args:
+        pooled: sums of all members, these own ones included.
+        own: the member's sums.
+        features: (n, dim) of records in neither, n ≥ 1.
+        labels: (n,) integers.
+        ridge: λ above 0, as the pooled head's.
+        weights: β to choose from, each from 0.
+        normalise: accept rows of any length.
+
+    Raises:
+        NoRecords: nothing pooled, or nothing held out.
+        CalibrationError: other settings; an invalid ridge or weight; as `FFCStatistics.update` for the records.
+    """
+    pooled.check_settings(own)
+    betas = np.unique(np.asarray(weights, np.float64))
+    if not 0 < ridge < np.inf or not betas.size or not np.isfinite(betas).all() or betas[0] < 0:
+        raise CalibrationError(
+            f"λ is above 0 and weights are not negative; got {ridge!r} and {list(weights)}"
+        )
+    empty = _empty(pooled, own)
+    rows = Head(np.zeros((pooled.dim, pooled.classes)), None, empty).rows(features, normalise=normalise)
+    held_out = as_labels(labels, len(rows), pooled.classes)
+    if not pooled.records or not len(rows):
+        raise NoRecords("a personal head needs pooled sums, and a held-out record to choose its weight")
+    solved = with_constant(rows, pooled.constant) if pooled.bias else rows
+    wanted = np.eye(pooled.classes)[held_out]
+    solutions = [_solve(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
+    errors = np.array([((wanted - solved @ W) ** 2).sum(axis=1).mean() for W in solutions])
+    best = int(errors.argmin())  # the smallest β among equals: nearest to the pooled head
+    head, bias = _exported(solutions[best], pooled)
+    return Personal(head, bias, empty, weight=float(betas[best]), errors=errors)
+
+
+def _solve(V: Floats, U: Floats, ridge: float) -> Floats:
+    spectrum = Spectrum.of(V)
+    spectrum.check_invertible(ridge)
+    solution: Floats = spectrum.vectors @ ((spectrum.vectors.T @ U) / (spectrum.values + ridge)[:, None])
+    return solution

@@ -1,0 +1,327 @@
+"""Figures for self-contained HTML reports: arrays in, a data URI for `<img src>` out.
+
+The palette is distinguishable with any colour vision (Okabe and Ito 2008), and position, shape or a label repeats what colour
+says. Figures are data URIs, not inline SVG: several inline drawings would share one id space.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    FloatArray = npt.NDArray[np.floating]
+    IntArray = npt.NDArray[np.integer]
+
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6B7280"
+INK, RULE = "#1F2933", "#E3E7EB"
+SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
+# From the seventh series on, colours repeat with other markers and dashes.
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
+PALE = "#C5CDD5"
+
+# Any: matplotlib's stubs want a literal of every setting.
+_STYLE: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.edgecolor": "#9AA5B1",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlecolor": INK,
+    "axes.titlepad": 12,
+    "axes.labelsize": 10,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "font.size": 10,
+    "legend.frameon": False,
+    # Text as outlines, and ids from a fixed salt: the file looks the same everywhere and on every run.
+    "svg.fonttype": "path",
+    "svg.hashsalt": "veilsum",
+}
+
+
+@contextmanager
+def drawing(
+    size: tuple[float, float], columns: int = 1, width_ratios: tuple[float, ...] | None = None
+) -> Iterator[tuple[Figure, tuple[Axes, ...]]]:
+    """Make an empty figure of `size` inches in the house style, and its axes from left to right."""
+    # Only reports load matplotlib. No pyplot: it would keep figures and choose a window system.
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context(_STYLE):
+        drawn = Figure(size, layout="constrained")
+        axes = drawn.subplots(1, columns, squeeze=False, width_ratios=width_ratios)
+        yield drawn, tuple(axes[0])
+
+
+def series(index: int) -> dict[str, Any]:
+    """Return the colour and dash of line `index`; the first eighteen differ."""
+    return {"color": SERIES[index % len(SERIES)], "linestyle": DASHES[index // len(SERIES) % len(DASHES)]}
+
+
+def legend_above(axes: Axes, columns: int = 4) -> None:
+    """Put the legend between title and plot, where it hides nothing."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1),
+        ncols=columns,
+        borderaxespad=0.2,
+        handletextpad=0.4,
+        fontsize=9,
+    )
+    rows = -(-len(axes.get_legend_handles_labels()[1]) // columns)
+    axes.set_title(axes.get_title(loc="left"), pad=14 + 17 * rows)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, in milliseconds below one second."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def uri(drawn: Figure, image: Literal["svg", "png"] = "svg") -> str:
+    """Encode a figure as a data URI. The same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format=image, dpi=160, metadata={"Date": None} if image == "svg" else None)
+    kind = "svg+xml" if image == "svg" else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def phase_timeline(seconds: Mapping[str, float]) -> str:
+    """Draw one bar per phase, in order, each starting where the previous one ended."""
+    durations = np.array(list(seconds.values()))
+    ends = np.cumsum(durations)
+    with drawing((7.2, 1.2 + 0.4 * len(durations))) as (figure, (axes,)):
+        bars = axes.barh(list(seconds), durations, left=ends - durations, color=BLUE, height=0.5)
+        axes.bar_label(bars, [duration(value) for value in durations], padding=5, fontsize=9)
+        axes.invert_yaxis()
+        axes.set(
+            xlim=(0, float(ends[-1]) * 1.1),
+            xlabel="seconds since the start",
+            title=f"Phases: {duration(float(ends[-1]))} in total",
+        )
+        axes.grid(visible=True, axis="x")
+        axes.spines["left"].set_visible(False)
+        return uri(figure)
+
+
+def ridge_curve(
+    ridges: FloatArray,
+    errors: FloatArray,
+    chosen: float,
+    *,
+    criterion: str = "generalised cross-validation",
+) -> str:
+    """Draw the error over the grid of λ and mark the chosen λ.
+
+    Args:
+        ridges: λ > 0, ascending, of shape (m,).
+        errors: the error at each λ, of shape (m,).
+        chosen: one of `ridges`.
+        criterion: how the error was estimated.
+    """
+    best = int(np.argmin(np.abs(ridges - chosen)))
+    with drawing((7.2, 3.4)) as (figure, (axes,)):
+        axes.plot(ridges, errors, color=BLUE, linewidth=2)
+        axes.axvline(ridges[best], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot(ridges[best], errors[best], "o", color=ORANGE, markersize=8)
+        axes.annotate(
+            f"λ = {ridges[best]:.3g}",
+            (ridges[best], 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(6, -4),
+            textcoords="offset points",
+            va="top",
+            color=ORANGE,
+            fontweight="bold",
+        )
+        axes.set(xscale="log", xlabel="ridge λ", ylabel="error", title=f"λ by {criterion}")
+        axes.grid(visible=True, axis="y")
+        return uri(figure)
+
+
+def label_distribution(counts: IntArray) -> str:
+    """Draw records per member and class, counts of shape (K, C), as discs whose area is the count."""
+    members, classes = counts.shape
+    width, height = min(0.42, 12 / classes), min(0.34, 14 / members)  # a cell's, in inches
+    diameter = 72 * 0.9 * min(width, height)  # the largest disc's, in points
+    size = (3.0 + width * classes, 1.3 + height * members)
+    with drawing(size, columns=2, width_ratios=(width * classes, 2.0)) as (figure, (cells, totals)):
+        member, label = np.nonzero(counts)
+        areas = diameter**2 * counts[member, label] / counts.max()
+        cells.scatter(label, member, s=areas, color=BLUE, linewidths=0)
+        cells.set(
+            xlim=(-0.6, classes - 0.4),
+            ylim=(members - 0.4, -0.6),
+            xlabel="class",
+            ylabel="member",
+            title=f"Records of each class at each member (largest disc: {counts.max()})",
+        )
+        # At most 30 and 90 tick labels: more would overlap.
+        columns, rows = range(0, classes, -(-classes // 30)), range(0, members, -(-members // 90))
+        cells.set_xticks(columns, [str(c) for c in columns])
+        cells.set_yticks(rows, [str(k + 1) for k in rows])
+        cells.grid(visible=True)
+        cells.spines[["left", "bottom"]].set_visible(False)
+        sizes = counts.sum(axis=1)
+        bars = totals.barh(range(members), sizes, color=GREY, height=0.55)
+        totals.bar_label(
+            bars, [str(sizes[k]) if k in rows else "" for k in range(members)], padding=4, fontsize=9
+        )
+        totals.set(ylim=(members - 0.4, -0.6), xticks=[], yticks=[])
+        totals.set_xlabel("records", loc="left")
+        totals.margins(x=0.3)
+        totals.spines[:].set_visible(False)
+        return uri(figure)
+
+
+def per_class_accuracy(
+    before: FloatArray,
+    after: FloatArray,
+    *,
+    class_names: Sequence[str] | None = None,
+    labels: tuple[str, str] = ("trained head", "calibrated head"),
+) -> str:
+    """Draw each class's accuracy under two heads as a dumbbell, the least accurate class first.
+
+    Args:
+        before: accuracies in 0..1 under the first head, of shape (C,).
+        after: accuracies under the second head.
+        class_names: C names; 0..C−1 if None.
+        labels: names of the two heads.
+    """
+    names = class_names or [str(c) for c in range(len(before))]
+    order = np.argsort(before, kind="stable")
+    low, high = 100 * np.asarray(before)[order], 100 * np.asarray(after)[order]
+    rows = np.arange(len(order))
+    with drawing((7.2, 1.5 + 0.32 * len(order))) as (figure, (axes,)):
+        axes.hlines(rows, low, high, color=PALE, linewidth=3)
+        axes.scatter(
+            low, rows, s=105, color="white", edgecolors=ORANGE, linewidths=2, label=labels[0], zorder=3
+        )
+        axes.scatter(high, rows, s=42, color=BLUE, linewidths=0, label=labels[1], zorder=3)
+        axes.set(
+            yticks=rows,
+            ylim=(len(rows) - 0.4, -0.6),
+            ylabel="class",
+            xlabel="accuracy on the test records (%)",
+            title="Accuracy by class",
+        )
+        axes.set_xlim(right=101)
+        axes.set_yticklabels([names[c] for c in order])
+        axes.grid(visible=True, axis="x")
+        axes.spines["left"].set_visible(False)
+        legend_above(axes)
+        return uri(figure)
+
+
+_ROUNDING = 1e-10
+_MANY_CLASSES = 60  # more names would overlap
+
+
+def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: IntArray) -> str:
+    """Draw accuracy over confidence (Guo et al. 2017, Fig. 1) beside a histogram of confidence.
+
+    Args:
+        confidence: mean confidence in each of B equal bins of 0..1, of shape (B,).
+        accuracy: share of correct records in each bin, of shape (B,).
+        records: records in each bin, of shape (B,); empty bins are not drawn.
+    """
+    held, bins = records > 0, len(records)
+    with drawing((7.2, 3.9), columns=2, width_ratios=(1.15, 1.0)) as (figure, (diagram, sizes)):
+        diagram.plot(
+            [0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="perfect calibration"
+        )
+        diagram.vlines(confidence[held], confidence[held], accuracy[held], color=PALE, linewidth=3)
+        areas = 12 + 130 * np.sqrt(records[held] / records.max())
+        diagram.scatter(
+            confidence[held], accuracy[held], s=areas, color=BLUE, linewidths=0, zorder=3, label="bin"
+        )
+        diagram.set(
+            xlim=(0, 1.02), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title="Reliability"
+        )
+        diagram.grid(visible=True)
+        legend_above(diagram)
+        sizes.bar((np.arange(bins) + 0.5) / bins, records, width=0.86 / bins, color=ORANGE)
+        sizes.set(xlim=(0, 1.02), xlabel="confidence", ylabel="records", title="Records by confidence")
+        sizes.grid(visible=True, axis="y")
+        return uri(figure)
+
+
+def class_recalls(recalls: FloatArray, records: IntArray) -> str:
+    """Draw each class's recall, the lowest first, beside its number of records.
+
+    Args:
+        recalls: in 0..1, of shape (C,).
+        records: of each class, of shape (C,). Classes without records are not drawn, and only the 60 lowest of the others.
+    """
+    held = np.flatnonzero(records)
+    order = held[np.argsort(recalls[held], kind="stable")][:_MANY_CLASSES]
+    overall = 100 * float(recalls @ records / records.sum())
+    rows = np.arange(len(order))
+    with drawing((7.2, 1.6 + 0.3 * len(order)), columns=2, width_ratios=(3.0, 1.0)) as (figure, axes):
+        shares, totals = axes
+        shares.hlines(rows, overall, 100 * recalls[order], color=PALE, linewidth=3)
+        shares.axvline(
+            overall, color=GREY, linewidth=1, linestyle=(0, (4, 3)), label=f"all records, {overall:.1f} %"
+        )
+        shares.scatter(100 * recalls[order], rows, s=42, color=BLUE, linewidths=0, zorder=3, label="class")
+        shares.set(
+            ylim=(len(rows) - 0.4, -0.6), xlabel="recall (%)", ylabel="class", title="Accuracy by class"
+        )
+        shares.set_xlim(right=101)
+        shares.set_yticks(rows, [str(c) for c in order])
+        shares.grid(visible=True, axis="x")
+        shares.spines["left"].set_visible(False)
+        legend_above(shares)
+        bars = totals.barh(rows, records[order], color=GREY, height=0.55)
+        totals.bar_label(bars, padding=4, fontsize=9)
+        totals.set(ylim=(len(rows) - 0.4, -0.6), xticks=[], yticks=[])
+        totals.set_xlabel("records held out", loc="left")
+        totals.margins(x=0.35)
+        totals.spines[:].set_visible(False)
+        return uri(figure)
+
+
+def eigenvalues(values: FloatArray, ridge: float | None) -> str:
+    """Draw the eigenvalues of V in descending order, and the ridge λ if there is one.
+
+    Eigenvalues below 10⁻¹⁰ of the largest are rounding errors and are not drawn.
+    """
+    falling = np.sort(values)[::-1]
+    seen = falling > _ROUNDING * falling[0]
+    with drawing((7.2, 3.6)) as (figure, (axes,)):
+        index = np.arange(1, len(falling) + 1)[seen]
+        axes.plot(index, falling[seen], "o", color=BLUE, markersize=4, label="eigenvalue")
+        if ridge:
+            axes.axhline(ridge, color=ORANGE, linewidth=1, linestyle=(0, (4, 3)), label=f"λ = {ridge:.3g}")
+        axes.set(yscale="log", xlabel="index", ylabel="eigenvalue of V", title="Spectrum of V")
+        axes.grid(visible=True, axis="y")
+        axes.locator_params(axis="x", integer=True)
+        legend_above(axes)
+        return uri(figure)

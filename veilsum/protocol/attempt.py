@@ -1,0 +1,452 @@
+"""The public state of one attempt: roster, study, manifest, opening and their context (protocol §4.2, §4.3)."""
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, TypeAlias
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Digest, Many, Nested, Struct
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.graph import Graph
+from veilsum.protocol.keys import canonical
+from veilsum.protocol.messages import (
+    EMPTY_CHAIN,
+    NO_CONTEXT,
+    NOTHING_REVEALED,
+    Cards,
+    Certificate,
+    Erased,
+    Erasure,
+    Link,
+    Lost,
+    Manifest,
+    Opening,
+    Roster,
+    Study,
+    Survivor,
+    Terms,
+    UploadHeader,
+    cohort_id,
+    extend_chain,
+)
+from veilsum.protocol.messages.base import MAX_MEMBERS
+from veilsum.protocol.packing import Buffer
+from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.ring import Ring
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.study import Content, Question, read_content, refused
+from veilsum.protocol.tags import Tag, hash_fields
+
+SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
+ALL_CARDS_MAX = 200
+"""Largest cohort in which every member receives all cards."""
+
+Closing: TypeAlias = Certificate | Erasure | Lost
+"""The documents that close an attempt."""
+
+
+def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, repeats: bool) -> Sizes:
+    """Compute the quorum, graph and committee of a cohort (protocol §5).
+
+    Args:
+        roster: names the nominated decryptors.
+        question: supplies a, h_min and loss.
+        members: ids of the members that enrolled.
+        repeats: whether the run repeats an earlier attempt, with exactly its survivors.
+
+    Raises:
+        PeerFault: cohort-too-small.
+    """
+    sizes = size(
+        len(members),
+        len(roster.decryptors) or None,
+        Assumptions(delta=question.loss),
+        present=len({*members}.intersection(roster.decryptors)) if roster.decryptors else None,
+        colluders=question.a,
+        honest_min=question.h_min,
+        roster=len(members) if repeats else len(roster.members),
+    )
+    if repeats:
+        return replace(sizes, quorum=replace(sizes.quorum, survivors_min=len(members)))
+    if len(members) < question.members_min:
+        raise PeerFault(
+            Cause.COHORT_TOO_SMALL,
+            f"{len(members)} members came; the study needs at least {question.members_min}",
+        )
+    return sizes
+
+
+def check_study(roster: Roster, study: Study) -> Content:
+    """Run the study checks that need neither a clock nor a member's memory (protocol §4.1, 1 to 4).
+
+    Raises:
+        PeerFault: wrong-federation, bad-signature, or study-refused.
+    """
+    if study.federation != roster.federation:
+        raise PeerFault(
+            Cause.WRONG_FEDERATION, "the study is for another federation than the roster", ["admin"]
+        )
+    study.verify(roster.study_key, "admin")
+    content = read_content(study.content)
+    if study.hash in roster.revoked:
+        raise refused(f"the roster revokes this version of study {content.notes.name}")
+    return content
+
+
+def check_manifest(
+    roster: Roster, study: Study, manifest: Manifest, repeated: Sequence[Survivor] | None = None
+) -> Quorum:
+    """Check a manifest apart from its cards, in this order (protocol §4.2, clauses 1 to 3).
+
+    1. its cohort follows from roster, counter, study, period and repeats (wrong-cohort), and the roster lists its members
+       (unknown-member);
+    2. over fresh records: the roster is no larger than the study allows, and every sum covers enough rows of honest members
+       (weak-parameters). With `repeats`: the study has no noise (terms-refused), and the members are the repeated survivors
+       (repeat-mismatch);
+    3. quorum, threshold, graph and decryptors match the rules (weak-parameters; cohort-too-small).
+
+    Args:
+        roster: as accepted.
+        study: as accepted.
+        manifest: of a cohort that this member enrolled in.
+        repeated: the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
+    """
+    question = read_content(study.content).question
+    cohort = cohort_id(roster.hash, manifest.counter, study.hash, manifest.period, manifest.repeats)
+    if (manifest.roster_hash, manifest.study, manifest.cohort) != (roster.hash, study.hash, cohort):
+        raise PeerFault(
+            Cause.WRONG_COHORT,
+            "the manifest is not of this roster and study, or its cohort id does not follow",
+        )
+    for member in manifest.members:
+        roster.key_of(member)
+    repeats = manifest.repeats != NO_CONTEXT
+    if repeats:
+        _check_repeated(question, manifest, repeated)
+    else:
+        _check_fresh(roster, question)
+    sizes = cohort_sizes(roster, question, manifest.members, repeats=repeats)
+    quorum = sizes.quorum
+    stated = (
+        manifest.decryptor_colluders,
+        manifest.survivors_min,
+        manifest.threshold,
+        manifest.degree,
+        manifest.window_dropped_max,
+    )
+    computed = (
+        quorum.decryptor_colluders,
+        quorum.survivors_min,
+        quorum.threshold,
+        sizes.degree,
+        sizes.window_dropped_max,
+    )
+    if stated != computed:
+        raise PeerFault(Cause.WEAK_PARAMETERS, f"the manifest states {stated}, the rules give {computed}")
+    if manifest.decryptors != sizes.decryptors(manifest.members, roster.decryptors, manifest.beacon):
+        raise PeerFault(Cause.WEAK_PARAMETERS, "the manifest names other decryptors than the rules give")
+    return quorum
+
+
+def _check_repeated(question: Question, manifest: Manifest, repeated: Sequence[Survivor] | None) -> None:
+    if question.noise is not None:
+        raise PeerFault(Cause.TERMS_REFUSED, "a noisy run is never repeated", ["coordinator"])
+    if repeated is not None and manifest.members != tuple(survivor.member for survivor in repeated):
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "the cohort's members are not those of the repeated attempt",
+            ["coordinator"],
+        )
+
+
+def _check_fresh(roster: Roster, question: Question) -> None:
+    listed = len(roster.members)
+    if listed > question.members_max:
+        raise PeerFault(
+            Cause.WEAK_PARAMETERS,
+            f"the roster has {listed} members; the study allows {question.members_max}",
+            ["admin"],
+        )
+    # `a` covers members_max, so any accepted roster. More members only raise n_min.
+
+
+def check_cards(roster: Roster, cards: Cards) -> None:
+    """Check the received cards, in this order (protocol §4.2).
+
+    3. each belongs to the manifest's cohort (wrong-cohort), verifies under the member's key in the roster (bad-signature),
+       and leads to the manifest's root (manifest-mismatch);
+    4. no X25519 key appears twice, in any encoding (duplicate).
+
+    Key agreement detects low-order keys later.
+    """
+    for card in cards.by_member.values():
+        if card.cohort != cards.manifest.cohort:
+            raise PeerFault(
+                Cause.WRONG_COHORT, f"the card of {card.member} is for another cohort", ["coordinator"]
+            )
+        card.verify(roster.key_of(card.member), card.member)
+    cards.check_bound()
+    keys = [canonical(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)]
+    if len(set(keys)) != len(keys):
+        raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the cohort")
+
+
+class Attempt(Struct):
+    """One secure sum under fixed terms, derived entirely from these four messages."""
+
+    roster: Annotated[Roster, Nested(Roster)]
+    study: Annotated[Study, Nested(Study)]
+    manifest: Annotated[Manifest, Nested(Manifest)]
+    opening: Annotated[Opening, Nested(Opening)]
+
+    @cached_property
+    def context(self) -> bytes:
+        """ctx, which salts every derivation and binds every signature and box of the attempt."""
+        return hash_fields(
+            Tag.CONTEXT,
+            SUITE,
+            self.roster.federation,
+            self.roster.hash,
+            self.manifest.cohort,
+            self.manifest.hash,
+            self.opening.sequence.to_bytes(8, "little"),
+            self.opening.attempt.to_bytes(1, "little"),
+            extend_chain(EMPTY_CHAIN, self.opening.links),
+            self.opening.terms.hash,
+        )
+
+    @property
+    def content(self) -> Content:
+        return read_content(self.study.content)
+
+    @property
+    def question(self) -> Question:
+        return self.content.question
+
+    @cached_property
+    def spec(self) -> RoundSpec:
+        """Decode this round from study, manifest and terms; PeerFault(terms-refused)."""
+        return RoundSpec.of(self.content, self.manifest, self.terms)
+
+    @cached_property
+    def quorum(self) -> Quorum:
+        return Quorum.of(self.manifest, self.question)
+
+    @property
+    def survivors_min(self) -> int:
+        """The minimum number of survivors: n_min, or the class floor of a fresh indicator if larger (protocol §4.4)."""
+        counted = self.spec.indicator and not self.repeats
+        return max(self.quorum.survivors_min, self.question.class_floor if counted else 0)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the run repeats the records of an earlier attempt."""
+        return self.manifest.repeats != NO_CONTEXT
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Ids in cohort order."""
+        return self.manifest.members
+
+    @property
+    def decryptors(self) -> tuple[str, ...]:
+        """Decryptor ids in cohort order; a decryptor's index + 1 is its Shamir x."""
+        return self.manifest.decryptors
+
+    @cached_property
+    def decryptor_place(self) -> dict[str, int]:
+        """Index of each decryptor in `decryptors`."""
+        return {member: place for place, member in enumerate(self.decryptors)}
+
+    @property
+    def terms(self) -> Terms:
+        return self.opening.terms
+
+    @property
+    def ring(self) -> Ring:
+        return Ring(self.spec.ring_bits)
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks in a vector."""
+        return -(-self.spec.elements // self.spec.chunk_elements)
+
+    def chunk_elements(self, index: int) -> int:
+        """Number of elements in chunk `index`; the last chunk may be shorter."""
+        spec = self.spec
+        return min(spec.chunk_elements, spec.elements - index * spec.chunk_elements)
+
+    def is_chunk(self, index: int, packed: Buffer) -> bool:
+        """Whether `packed` has the length of chunk `index`."""
+        return len(packed) == self.ring.packed_bytes(self.chunk_elements(index))
+
+    def check_chunk(self, owner: str, index: int, digest: bytes, packed: Buffer, signed: bytes) -> None:
+        """Refuse bytes that do not match the owner's signed chunk; call before storing them (protocol §4.4).
+
+        Args:
+            owner: the member that uploads the vector.
+            index: the chunk's index.
+            digest: SHA-256 of `packed`.
+            packed: the bytes.
+            signed: the digest that the owner signed.
+
+        Raises:
+            PeerFault: chunk-mismatch.
+        """
+        if digest != signed or not self.is_chunk(index, packed):
+            expected = self.ring.packed_bytes(self.chunk_elements(index))
+            raise PeerFault(
+                Cause.CHUNK_MISMATCH,
+                f"chunk {index} has {len(packed)} bytes of {expected}, or not the digest that was signed",
+                [owner],
+            )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph of members that share masks."""
+        return self.manifest.graph
+
+    @property
+    def neighbour_count(self) -> int:
+        """k; each member deals 1 + k secrets: b_u and one r_uv per neighbour."""
+        return self.manifest.degree
+
+    def neighbours(self, member: str) -> tuple[str, ...]:
+        """N(u) in order."""
+        return self.graph.neighbours(member)
+
+    def secret_index(self, member: str, neighbour: str) -> int:
+        """Index of r_uv among the member's secrets; b_u is 0, then N(u) in order."""
+        return self.graph.secret_index(member, neighbour)
+
+    def link(self, closing: Closing) -> Link:
+        """The chain's link for this attempt and its closing document."""
+        sequence, attempt = self.opening.place
+        return Link(
+            cohort=self.manifest.cohort,
+            sequence=sequence,
+            attempt=attempt,
+            question=self.question.digest,
+            period=self.manifest.period,
+            step=self.terms.step,
+            repeats=self.manifest.repeats,
+            context=self.context,
+            reason=closing.reason,
+            survivors=closing.survivors_hash,
+        )
+
+    def check_context(self, context: bytes, sender: str) -> None:
+        """Refuse a message bound to another round or attempt."""
+        if context != self.context:
+            raise PeerFault(Cause.WRONG_CONTEXT, f"{sender}'s message is bound to another context", [sender])
+
+    def check_decryptor(self, member: str) -> None:
+        """Refuse a member that is not a decryptor."""
+        if member not in self.decryptor_place:
+            raise PeerFault(Cause.NOT_A_DECRYPTOR, f"{member} is not a decryptor of this cohort", [member])
+
+    def check_header(self, header: UploadHeader) -> None:
+        """Refuse an upload header with another context, an unknown member or a bad signature."""
+        self.check_context(header.context, header.member)
+        if header.member not in self.manifest.place:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{header.member} is not in the cohort", [header.member])
+        header.verify(self.roster.key_of(header.member))
+
+    def check_certificate(self, certificate: Certificate) -> None:
+        """Require t valid votes of distinct decryptors on the certificate's outcome."""
+        self.check_context(certificate.context, "coordinator")
+        outcome = certificate.outcome
+        if any(vote.outcome != outcome for vote in certificate.votes):
+            raise PeerFault(Cause.CERTIFICATE_INVALID, "a vote in the certificate is for another outcome")
+        for vote in certificate.votes:
+            self.check_context(vote.context, vote.member)
+            self.check_decryptor(vote.member)
+            vote.verify(self.roster.key_of(vote.member), vote.member)
+        if len({vote.member for vote in certificate.votes}) < self.quorum.threshold:
+            raise PeerFault(
+                Cause.CERTIFICATE_INVALID,
+                f"{len(certificate.votes)} votes, the threshold is {self.quorum.threshold}",
+            )
+        if not certificate.void:
+            self.check_survivors(certificate.survivors)
+
+    def check_survivors(self, survivors: tuple[Survivor, ...]) -> None:
+        """Refuse too few, unknown, unordered or repeated survivors."""
+        names = [survivor.member for survivor in survivors]
+        if any(a >= b for a, b in itertools.pairwise(names)) or not self.manifest.place.keys() >= set(names):
+            raise PeerFault(Cause.SURVIVORS_INVALID, "survivors are not members of the cohort in order")
+        # Not the Shamir threshold: a sum of t < n_min members would hide too few honest ones (protocol §5).
+        if len(names) < self.survivors_min:
+            raise PeerFault(
+                Cause.SURVIVORS_TOO_FEW, f"{len(names)} survivors, {self.survivors_min} are needed"
+            )
+
+    def check_windows(self, survivors: Collection[str]) -> None:
+        """On a sparse graph, refuse a survivor set with too many dropouts in one window (protocol §4.6, clause 2)."""
+        lost = [member for member in self.members if member not in survivors]
+        if found := self.graph.window_excess(lost, self.manifest.window_dropped_max):
+            raise PeerFault(
+                Cause.WINDOW_EXCEEDED,
+                f"{len(found)} lost members in one window, D_max is {self.manifest.window_dropped_max}",
+                found,
+            )
+
+    def check_closing(self, document: Closing) -> None:
+        """Verify a closing document: a certificate, an Erasure, or the admin's Lost."""
+        if isinstance(document, Certificate):
+            self.check_certificate(document)
+        elif isinstance(document, Erasure):
+            self.check_erasure(document)
+        else:
+            self.check_lost(document)
+
+    def check_erased(self, report: Erased) -> None:
+        """Refuse an erasure report that no decryptor of this attempt signed."""
+        self.check_context(report.context, report.member)
+        self.check_decryptor(report.member)
+        report.verify(self.roster.key_of(report.member), report.member)
+
+    def check_erasure(self, erasure: Erasure) -> None:
+        """Require enough reports of distinct decryptors that revealed nothing (protocol §4.9)."""
+        self.check_context(erasure.context, "coordinator")
+        # Reports ascend by member, so no decryptor appears twice.
+        for report in erasure.reports:
+            try:
+                self.check_erased(report)
+            except PeerFault as fault:
+                raise PeerFault(Cause.ERASURE_INVALID, fault.detail) from fault
+            if report.revealed != NOTHING_REVEALED:
+                raise PeerFault(Cause.ERASURE_INVALID, f"{report.member} reports that it revealed")
+        if len(erasure.reports) < self.quorum.erasures_min:
+            raise PeerFault(
+                Cause.ERASURE_INVALID,
+                f"{len(erasure.reports)} reports, {self.quorum.erasures_min} are needed",
+            )
+
+    def check_lost(self, lost: Lost) -> None:
+        """Verify the admin's Lost for this context. The caller checks that the latest end has passed."""
+        self.check_context(lost.context, "admin")
+        lost.verify(self.roster.federation, "admin")
+
+
+class Finished(Struct):
+    """A certified attempt, as a run that repeats it needs it.
+
+    Attributes:
+        context: the attempt's context.
+        study: the attempt's study.
+        terms: the attempt's terms.
+        survivors: the certified set.
+    """
+
+    context: Digest
+    study: Annotated[Study, Nested(Study)]
+    terms: Annotated[Terms, Nested(Terms)]
+    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+
+    @property
+    def question(self) -> Question:
+        return read_content(self.study.content).question

@@ -1,0 +1,43 @@
+"""The coordinator's side of the secure sum: one immutable class per phase, without I/O or clock."""
+
+from veilsum.protocol.coordinator.base import (
+    Certified,
+    CoordinatorPhase,
+    Ended,
+    Erasing,
+    Failed,
+    Lost,
+    Recovered,
+    Setting,
+    Voided,
+    VoidedByErasure,
+    Voiding,
+    Windows,
+    disclose,
+)
+from veilsum.protocol.coordinator.checking import Checking
+from veilsum.protocol.coordinator.collecting import Collecting
+from veilsum.protocol.coordinator.enrolling import Enrolling
+from veilsum.protocol.coordinator.freezing import Freezing
+from veilsum.protocol.coordinator.revealing import Revealing
+
+__all__ = [
+    "Certified",
+    "Checking",
+    "Collecting",
+    "CoordinatorPhase",
+    "Ended",
+    "Enrolling",
+    "Erasing",
+    "Failed",
+    "Freezing",
+    "Lost",
+    "Recovered",
+    "Revealing",
+    "Setting",
+    "Voided",
+    "VoidedByErasure",
+    "Voiding",
+    "Windows",
+    "disclose",
+]

@@ -1,0 +1,558 @@
+"""The base of all coordinator phases, and the phases that end an attempt: VOID, erasure or certificate (protocol §4.6 to §4.9)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import (
+    NOTHING_REVEALED,
+    Certificate,
+    Deliveries,
+    Disclosed,
+    Disclosure,
+    Erased,
+    Erasure,
+    ErasureRequest,
+    Evictions,
+    Link,
+    Message,
+    Proof,
+    Receipt,
+    Refusal,
+    Reveal,
+    Seed,
+    SurvivorSet,
+    VoidRequest,
+    Vote,
+    void_hash,
+)
+from veilsum.protocol.messages import Lost as LostMessage
+from veilsum.protocol.proposal import covers
+from veilsum.protocol.reveal_plan import due_secrets
+from veilsum.protocol.shelf import Announced, Shelf
+from veilsum.protocol.study import Question
+from veilsum.protocol.unmasking import Unmasking
+
+
+def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
+    """Extend a phase's deadline to `wanted_s`, in Unix time.
+
+    Windows are not part of the terms, so an extension changes no context. The terms' latest end, at which members erase
+    their keys, stays fixed. A deadline never moves earlier, because members already know it.
+
+    Raises:
+        PeerFault: wrong-phase if the phase has no deadline; conflict if its deadline is later than wanted;
+            terms-refused beyond the latest end.
+    """
+    if deadline_s is None:
+        raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {name} and waits for no time")
+    if wanted_s < deadline_s:
+        raise PeerFault(
+            Cause.CONFLICT,
+            f"the deadline is {deadline_s:.0f}, and comes no nearer: members were told; cancel instead",
+        )
+    if wanted_s >= latest_end_s:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"the terms end at {latest_end_s}, and members have erased their keys by then: open another attempt",
+        )
+    return wanted_s
+
+
+GRACE_S = 15.0
+"""Longest wait for further receipts after a threshold of them has arrived."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Timeout of each phase in seconds. The study sets them; an operator may extend a phase.
+
+    `grace_s` is the wait for further receipts after a threshold of them has arrived. A later decryptor may still sign and
+    reveal, but its complaints no longer drop a member.
+    """
+
+    upload_s: float
+    check_s: float
+    freeze_s: float
+    grace_s: float
+
+    @classmethod
+    def of(cls, question: Question) -> "Windows":
+        """The windows of a study's question."""
+        windows = question.windows
+        return cls(windows.upload, windows.answer, windows.answer, min(GRACE_S, windows.answer))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The fixed data of an attempt.
+
+    Attributes:
+        attempt: roster, study, manifest and opening.
+        earlier: the certified set of the repeated attempt or of the indicator (`Freeze.earlier`).
+        shelf: storage for announcements.
+    """
+
+    attempt: Attempt
+    earlier: tuple[SurvivorSet, ...]
+    shelf: Shelf
+
+    @property
+    def windows(self) -> Windows:
+        """Timeout of each phase."""
+        return Windows.of(self.attempt.question)
+
+    def until(self, now_s: float, window_s: float) -> float:
+        """End of a window that begins now, capped at the terms' latest end."""
+        return min(now_s + window_s, self.attempt.terms.latest_end_s)
+
+
+@dataclass(frozen=True, repr=False)
+class CoordinatorPhase(ABC):
+    """One phase of an attempt on the coordinator's side.
+
+    Attributes:
+        setting: the fixed data of the attempt.
+        deadline_s: Unix time in seconds at which `expire` is due; None without a timeout.
+    """
+
+    name: ClassVar[str]
+    late: ClassVar[tuple[type[Message], ...]] = ()
+    """Messages that answer an earlier phase, ignored here."""
+    setting: Setting
+    deadline_s: float | None
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.setting.attempt
+
+    def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
+        """Return the phase after a message; repeating a message changes nothing.
+
+        Raises:
+            PeerFault: the message breaks a rule, or the phase does not accept it.
+        """
+        if isinstance(message, self.late):
+            return self
+        handler = self.handlers().get(type(message))
+        if handler is None:
+            said = f"the attempt is {self.name} and takes no {type(message).__name__.lower()}"
+            raise PeerFault(Cause.WRONG_PHASE, said)
+        return handler(message, now_s)
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], "CoordinatorPhase"]]:
+        """Map each accepted message type to its handler."""
+        return {}
+
+    @abstractmethod
+    def request_for(self, member: str) -> Message | None:
+        """The message that `member` has to answer now, or None."""
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Members whose answers the attempt is waiting for."""
+        return ()
+
+    def expire(self, now_s: float) -> "CoordinatorPhase":
+        """Return the phase after the deadline; `overdue` once the terms' latest end has passed."""
+        if self.deadline_s is None or now_s < self.attempt.terms.latest_end_s:
+            return self.go_on(now_s)
+        return self.overdue()
+
+    def go_on(self, now_s: float) -> "CoordinatorPhase":
+        """Return the phase after this phase's window."""
+        raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
+
+    def overdue(self) -> "CoordinatorPhase":
+        """Return the phase after the terms' latest end."""
+        said = f"the terms' latest end passed while the attempt was {self.name}"
+        return Erasing(self.setting, None, PeerFault(Cause.TERMS_EXPIRED, said, self.waiting_for()))
+
+    def extend(self, deadline_s: float) -> Self:
+        """Return the phase with a later deadline, in Unix time; PeerFault as `extended`."""
+        latest_end_s = self.attempt.terms.latest_end_s
+        return replace(self, deadline_s=extended(self.name, self.deadline_s, deadline_s, latest_end_s))
+
+    def cancel(self, now_s: float, reason: str = "") -> "CoordinatorPhase":
+        """Return the phase after the operator cancels; an ended attempt is unchanged."""
+        del now_s
+        return self.give_up(cancelled(reason))
+
+    def give_up(self, fault: PeerFault) -> "CoordinatorPhase":
+        """Return the phase that leads to an end without a sum; an ended attempt is unchanged."""
+        return Voiding.begin(self.setting, fault)
+
+    def chunk_damaged(self, member: str, index: int) -> "CoordinatorPhase":
+        """Return the phase after a stored chunk proves damaged; the same one where no sum will be made of it."""
+        del member, index
+        return self
+
+    def check_sender(self, member: str, context: bytes) -> None:
+        """Refuse a message with another context or from a member that is not a decryptor."""
+        self.attempt.check_context(context, member)
+        self.attempt.check_decryptor(member)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Delivering(CoordinatorPhase):
+    """A phase that delivers boxes. A decryptor that fetches them late may still sign and reveal.
+
+    Attributes:
+        uploads: complete uploads, ordered by member.
+        receipts: by decryptor; each lists the dealers whose shares it holds.
+    """
+
+    uploads: dict[str, Announced]
+    receipts: dict[str, Receipt]
+
+    def request_for(self, member: str) -> Message | None:
+        """The boxes of a decryptor without a receipt; for any other member `question_for`."""
+        place = self.attempt.decryptor_place.get(member)
+        if place is None or member in self.receipts:
+            return self.question_for(member)
+        shelf = self.setting.shelf
+        deliveries = tuple(shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
+        return Deliveries(self.attempt.context, deliveries)
+
+    def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
+        """Give up the attempt: uploads are closed, so nobody sends the chunk again."""
+        return self.give_up(chunk_fault(member, index))
+
+    @abstractmethod
+    def question_for(self, member: str) -> Message | None:
+        """The phase's message for a decryptor with a receipt, or for any other member."""
+
+    def take_receipt(self, receipt: Receipt, now_s: float) -> Self:
+        """Add a receipt; repeating it changes nothing.
+
+        Raises:
+            PeerFault: wrong-context, not-a-decryptor, bad-signature, malformed if it is for other uploads, conflict.
+        """
+        del now_s
+        member = receipt.member
+        self.check_sender(member, receipt.context)
+        receipt.verify(self.attempt.roster.key_of(member), member)
+        if not covers(receipt, self.uploads):
+            raise PeerFault(
+                Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
+            )
+        receipts = added(self.receipts, member, receipt, Cause.CONFLICT)
+        return self if receipts is None else replace(self, receipts=receipts)
+
+
+def cancelled(reason: str) -> PeerFault:
+    """Build the fault of a cancelled attempt, with the operator's reason."""
+    return PeerFault(Cause.CANCELLED, reason, ["operator"])
+
+
+def chunk_fault(member: str, index: int) -> PeerFault:
+    """Build the fault of an attempt that needs a damaged chunk."""
+    said = f"the coordinator's storage is damaged: it does not hold chunk {index} as {member} sent it; no member is at fault"
+    return PeerFault(Cause.STORAGE_DAMAGED, said, ["coordinator"])
+
+
+def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
+    """Add an entry; None if an equal digest is present, PeerFault(cause) if a different one is."""
+    known = entries.get(member)
+    if known is None:
+        return {**entries, member: message}
+    if known.digest != message.digest:
+        raise PeerFault(cause, f"{member} has sent another {type(message).__name__.lower()} before", [member])
+    return None
+
+
+@dataclass(frozen=True, repr=False)
+class Ended(CoordinatorPhase):
+    """An ended attempt.
+
+    Attributes:
+        closing: the document that closes the attempt.
+    """
+
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal, Erased)
+    closing: Closing
+
+    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
+        """Ignore it: the attempt has ended."""
+        del fault
+        return self
+
+    def request_for(self, member: str) -> Message | None:
+        """The closing document, after which a member advances its keys."""
+        del member
+        return self.closing
+
+    @property
+    def link(self) -> Link:
+        """The link of this attempt in the chain."""
+        return self.attempt.link(self.closing)
+
+
+@dataclass(frozen=True, repr=False)
+class Certified(Ended):
+    """An attempt with a certified set: its records are spent, with or without a sum."""
+
+    closing: Certificate
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate that closes the attempt."""
+        return self.closing
+
+
+@dataclass(frozen=True, repr=False)
+class Recovered(Certified):
+    """M4: the seeds are rebuilt and checked; unmasking remains (`veilsum.protocol.unmasking`).
+
+    Attributes:
+        uploads: announcements of complete uploads, including all certified survivors.
+        proofs: one for each evicted dealer.
+        disputes: disputes that dropped members before the freeze.
+        self_seeds: b_u by survivor.
+        edge_seeds: r_uw by survivor and dropout.
+    """
+
+    name: ClassVar[str] = "recovered"
+    uploads: dict[str, Announced]
+    proofs: tuple[Proof, ...]
+    disputes: tuple[Dispute, ...]
+    self_seeds: dict[str, bytes]
+    edge_seeds: dict[tuple[str, str], bytes]
+
+    @property
+    def evictions(self) -> Evictions | None:
+        """The evictions that members see before they recount the sum; None without evictions."""
+        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """Certified survivors that the sum leaves out because they proved false."""
+        return tuple(proof.member for proof in self.proofs)
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """Members whose vectors are in the sum."""
+        return tuple(self.self_seeds)
+
+    def unmasking(self) -> Unmasking:
+        """Prepare the sum, chunk by chunk."""
+        return Unmasking(self.attempt, self.summed, self.self_seeds, self.edge_seeds)
+
+
+@dataclass(frozen=True, repr=False)
+class Failed(Certified):
+    """Certified but closed without a sum: cancelled, or too many dealers are false."""
+
+    name: ClassVar[str] = "failed"
+    fault: PeerFault
+    proofs: tuple[Proof, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class Voided(Ended):
+    """Ended without a sum by votes: nothing was opened, and the round may be retried."""
+
+    name: ClassVar[str] = "voided"
+    closing: Certificate
+    fault: PeerFault
+
+
+@dataclass(frozen=True, repr=False)
+class VoidedByErasure(Ended):
+    """Ended without a sum by reports: nothing was or can be opened, and the keys for a retry are erased."""
+
+    name: ClassVar[str] = "erased"
+    closing: Erasure
+    fault: PeerFault
+
+
+@dataclass(frozen=True, repr=False)
+class Lost(Ended):
+    """Closed by the admin: the uploaded records are spent."""
+
+    name: ClassVar[str] = "lost"
+    late: ClassVar[tuple[type[Message], ...]] = (*Ended.late, LostMessage)
+    closing: LostMessage
+    fault: PeerFault
+
+
+@dataclass(frozen=True, repr=False)
+class Erasing(CoordinatorPhase):
+    """Waits without timeout for q reports of decryptors that revealed nothing, or for the admin's Lost.
+
+    If too many decryptors have revealed for q such reports, a certified attempt closes without its sum and can be repeated.
+
+    Attributes:
+        fault: why the attempt reached this phase.
+        certificate: the certificate, if a set was certified but too few reveals arrived.
+        proofs: against false dealers.
+        revealed: decryptors known to have revealed.
+        reports: by decryptor.
+    """
+
+    name: ClassVar[str] = "erasing"
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal)
+    fault: PeerFault
+    certificate: Certificate | None = None
+    proofs: tuple[Proof, ...] = ()
+    revealed: frozenset[str] = frozenset()
+    reports: dict[str, Erased] = field(default_factory=dict)
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        return {Erased: self._erased, LostMessage: self._lost}
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Decryptors that reported revealing nothing."""
+        return tuple(sorted(m for m, each in self.reports.items() if each.revealed == NOTHING_REVEALED))
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Decryptors that have not reported."""
+        return tuple(member for member in self.attempt.decryptors if member not in self.reports)
+
+    def request_for(self, member: str) -> Message | None:
+        """The request, until this decryptor has reported."""
+        return ErasureRequest(self.attempt.context) if member in self.waiting_for() else None
+
+    def _erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
+        self.attempt.check_erased(report)
+        reports = added(self.reports, report.member, report, Cause.CONFLICT)
+        if reports is None:
+            return self
+        return replace(self, reports=reports).settled()
+
+    def settled(self) -> CoordinatorPhase:
+        """Return the end if reports suffice, or no longer can for a certified attempt; else this phase."""
+        needed, silent = self.attempt.quorum.erasures_min, self.silent
+        if len(silent) >= needed:
+            erasure = Erasure(self.attempt.context, tuple(self.reports[member] for member in silent))
+            return VoidedByErasure(self.setting, None, erasure, self.fault)
+        unknown = [member for member in self.waiting_for() if member not in self.revealed]
+        if self.certificate is not None and len(silent) + len(unknown) < needed:
+            return Failed(self.setting, None, self.certificate, self.fault, self.proofs)
+        return self
+
+    def _lost(self, lost: LostMessage, _now_s: float) -> CoordinatorPhase:
+        self.attempt.check_lost(lost)
+        return Lost(self.setting, None, lost, self.fault)
+
+    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
+        """Close a certified attempt without a sum. Any other keeps waiting: only decryptors or the admin can end it."""
+        if self.certificate is None:
+            return self
+        return Failed(self.setting, None, self.certificate, fault, self.proofs)
+
+
+@dataclass(frozen=True, repr=False)
+class Voiding(CoordinatorPhase):
+    """Waits for a threshold of votes on VOID, until the terms' latest end.
+
+    Attributes:
+        fault: the reason and the parties it names.
+        spent: decryptors that signed a survivor set and may not sign VOID.
+        votes: by decryptor.
+    """
+
+    name: ClassVar[str] = "voiding"
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal)
+    fault: PeerFault
+    spent: frozenset[str] = frozenset()
+    votes: dict[str, Vote] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, setting: Setting, fault: PeerFault, spent: frozenset[str] = frozenset()) -> "Voiding":
+        """Ask for VOID."""
+        return cls(setting, setting.attempt.terms.latest_end_s, fault, spent)
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        return {Vote: self._vote}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Decryptors that may still sign."""
+        return tuple(m for m in self.attempt.decryptors if m not in self.votes and m not in self.spent)
+
+    def request_for(self, member: str) -> Message | None:
+        """The request, until this decryptor has signed."""
+        return self.request if member in self.waiting_for() else None
+
+    @property
+    def request(self) -> VoidRequest:
+        """The request to sign VOID."""
+        return VoidRequest(self.attempt.context, self.fault.cause.value)
+
+    def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
+        self.check_sender(vote.member, vote.context)
+        vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        reason = self.fault.cause.value
+        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        if votes is None:
+            return self
+        if vote.outcome != void_hash(self.attempt.context, reason) and vote.member in self.spent:
+            return self
+        if vote.outcome != void_hash(self.attempt.context, reason):
+            # A late vote on the survivors is no fault, but this decryptor may not sign VOID.
+            return replace(self, spent=self.spent | {vote.member})
+        if vote.member in self.spent:
+            raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
+        if len(votes) < self.attempt.quorum.threshold:
+            return replace(self, votes=votes)
+        certificate = Certificate(
+            self.attempt.context, (), reason, tuple(votes[member] for member in sorted(votes))
+        )
+        return Voided(self.setting, None, certificate, self.fault)
+
+    def overdue(self) -> CoordinatorPhase:
+        """Ask decryptors to erase, because votes are missing."""
+        return Erasing(self.setting, None, self.fault)
+
+    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
+        """Ignore it: the attempt is already being voided."""
+        del fault
+        return self
+
+
+def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
+    """Disclose the vectors behind the sum of an indicator round.
+
+    Evicted members are left out; members must have seen `recovered.evictions` before.
+
+    Args:
+        recovered: the recovered round.
+        chunks: a survivor's packed chunk, by its index.
+
+    Raises:
+        Misuse: for any other round, whose disclosure would open every member's vector.
+    """
+    attempt = recovered.attempt
+    if not attempt.spec.indicator:
+        raise Misuse("only an indicator is disclosed")
+    entries = []
+    for member in recovered.summed:
+        upload, indices = recovered.uploads[member], range(attempt.chunks)
+        committed, due = upload.committed, due_secrets(attempt, member, recovered.summed)
+        entries.append(
+            Disclosed(
+                header=upload.header,
+                commitments=committed.commitments,
+                path=committed.path,
+                chunk_digests=tuple(upload.chunk_digest(index) for index in indices),
+                chunks=tuple(chunks(member, index) for index in indices),
+                seeds=tuple(
+                    Seed(
+                        each.index,
+                        recovered.self_seeds[member]
+                        if each.lost is None
+                        else recovered.edge_seeds[member, each.lost],
+                    )
+                    for each in due
+                ),
+            )
+        )
+    return Disclosure(attempt.context, tuple(entries))

@@ -1,0 +1,168 @@
+"""M1: members upload; a signed announcement precedes the chunks (protocol §4.4)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator.base import CoordinatorPhase, Setting, Voiding
+from veilsum.protocol.coordinator.checking import Checking
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, SurvivorSet, Upload
+from veilsum.protocol.packing import Buffer
+from veilsum.protocol.shelf import Announced, MemoryShelf, Shelf, Trees
+
+BOX_TAG_BYTES = 16
+
+
+@dataclass(frozen=True, repr=False)
+class Collecting(CoordinatorPhase):
+    """Waits for uploads.
+
+    Attributes:
+        announced: announcements by member.
+        stored: by member, a bit mask of the chunks stored durably.
+        whole_count: number of complete uploads.
+    """
+
+    name: ClassVar[str] = "collecting"
+    announced: dict[str, Announced] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    whole_count: int = 0
+
+    @classmethod
+    def begin(
+        cls,
+        attempt: Attempt,
+        now_s: float,
+        earlier: tuple[SurvivorSet, ...] = (),
+        shelf: Shelf | None = None,
+    ) -> "Collecting":
+        """Open the attempt; `Setting` describes the arguments."""
+        setting = Setting(attempt, earlier, MemoryShelf() if shelf is None else shelf)
+        return cls(setting, setting.until(now_s, setting.windows.upload_s))
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        """Accept announcements; `chunk_stored` reports chunks."""
+        return {Upload: self._upload}
+
+    def request_for(self, member: str) -> Message | None:
+        """The opening, until the member's upload is complete."""
+        place = self.attempt.manifest.place
+        return self.attempt.opening if member in place and not self.whole(member) else None
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Members whose upload is incomplete."""
+        all_chunks = self._all_chunks
+        return tuple(member for member in self.attempt.members if self.stored.get(member) != all_chunks)
+
+    def whole(self, member: str) -> bool:
+        """Whether the member's announcement and all its chunks are stored."""
+        return self.stored.get(member) == self._all_chunks
+
+    @property
+    def _all_chunks(self) -> int:
+        return (1 << self.attempt.chunks) - 1
+
+    def missing_chunks(self, member: str) -> tuple[int, ...]:
+        """Indices of the missing chunks; PeerFault(chunk-unknown) before the announcement."""
+        self._announced(member, 0)
+        return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
+
+    def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
+        """Check a chunk against the member's announcement, before storing its bytes.
+
+        Args:
+            member: the uploading member.
+            index: the chunk's index.
+            digest: SHA-256 of `packed`.
+            packed: the bytes.
+
+        Raises:
+            PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
+        """
+        announced = self._announced(member, index)
+        self.attempt.check_chunk(member, index, digest, packed, announced.chunk_digest(index))
+
+    def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
+        """Record that a checked chunk is stored durably; idempotent."""
+        self._announced(member, index)
+        stored = {**self.stored, member: self.stored[member] | 1 << index}
+        count = self.whole_count + (stored[member] == self._all_chunks and not self.whole(member))
+        phase = replace(self, stored=stored, whole_count=count)
+        return phase.expire(now_s) if count == len(self.attempt.members) else phase
+
+    def chunk_damaged(self, member: str, index: int) -> "Collecting":
+        """The chunk is not stored any more: the member is asked for it again."""
+        stored = {**self.stored, member: self.stored[member] & ~(1 << index)}
+        if stored == self.stored:
+            return self
+        return replace(self, stored=stored, whole_count=self.whole_count - self.whole(member))
+
+    def _announced(self, member: str, index: int) -> Announced:
+        if member not in self.announced:
+            raise PeerFault(
+                Cause.CHUNK_UNKNOWN, f"{member} has announced no upload in this attempt", [member]
+            )
+        if not 0 <= index < self.attempt.chunks:
+            raise PeerFault(
+                Cause.CHUNK_UNKNOWN,
+                f"chunk {index}: this upload has chunks 0 to {self.attempt.chunks - 1}",
+                [member],
+            )
+        return self.announced[member]
+
+    def _upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
+        """Admit an announcement, in this order (protocol §4.4).
+
+        1. its header is from a cohort member, for this context, and signed (check_header);
+        2. chunks, commitments, rows and boxes have the numbers and lengths that manifest and terms require;
+        3. the signed roots match the contents (both upload-misshapen);
+        4. it is the member's first in this attempt, or an exact repeat (upload-conflict).
+        """
+        attempt, header = self.attempt, upload.header
+        attempt.check_header(header)
+        secrets, holders = 1 + attempt.neighbour_count, len(attempt.decryptors)
+        boxes = [
+            0 if d == header.member else SHARE_BYTES * secrets + BOX_TAG_BYTES for d in attempt.decryptors
+        ]
+        if (
+            len(upload.chunk_digests) != attempt.chunks
+            or len(upload.secret_commitments) != secrets
+            or [len(row) for row in upload.share_rows] != [COMMITMENT_BYTES * secrets] * holders
+            or [len(box) for box in upload.boxes] != boxes
+        ):
+            raise PeerFault(
+                Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its shape", [header.member]
+            )
+        trees = Trees.of(upload)
+        roots = Tree.of(upload.chunk_digests).root, trees.commitments.root, trees.boxes.root
+        if roots != (header.chunk_root, header.commitment_root, header.box_root):
+            raise PeerFault(
+                Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its roots", [header.member]
+            )
+        known = self.announced.get(header.member)
+        if known is not None:
+            if known.header.digest != header.digest:
+                raise PeerFault(
+                    Cause.UPLOAD_CONFLICT, f"{header.member} has sent another upload before", [header.member]
+                )
+            return self
+        shelf = self.setting.shelf
+        shelf.put(upload, trees)
+        kept = Announced(header, b"".join(upload.chunk_digests), shelf)
+        announced = {**self.announced, header.member: kept}
+        return replace(self, announced=announced, stored={**self.stored, header.member: 0})
+
+    def go_on(self, now_s: float) -> CoordinatorPhase:
+        """Continue with the complete uploads; void the attempt if there are too few."""
+        attempt, all_chunks = self.attempt, self._all_chunks
+        uploads = {m: self.announced[m] for m in attempt.members if self.stored.get(m) == all_chunks}
+        if len(uploads) < attempt.survivors_min:
+            missing = f"{len(uploads)} uploads are whole, {attempt.survivors_min} are needed"
+            return Voiding.begin(
+                self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
+            )
+        return Checking.begin(self.setting, now_s, uploads)

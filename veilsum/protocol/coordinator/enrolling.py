@@ -1,0 +1,156 @@
+"""M0: members enrol in a cohort with key cards, until the manifest is made (protocol §4.2)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from veilsum.protocol.attempt import ALL_CARDS_MAX, cohort_sizes
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.keys import canonical, check_order
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Cards,
+    KeyCard,
+    Manifest,
+    Roster,
+    Shown,
+    Study,
+    Survivor,
+    cards_beacon,
+    cards_tree,
+    cohort_id,
+)
+from veilsum.protocol.study import Content, read_content
+
+
+@dataclass(frozen=True)
+class Enrolling:
+    """Collects the key cards of one cohort.
+
+    Attributes:
+        roster: members that may enrol.
+        study: the run's study.
+        counter: distinguishes the cohorts of a roster.
+        period: the records that the run sums.
+        repeated: the certified set of the repeated attempt; only its members may enrol. Empty for fresh records.
+        repeats: the repeated attempt's context; `NO_CONTEXT` for fresh records.
+        cards: by member.
+        taken: keys of all cards, in canonical encoding.
+    """
+
+    roster: Roster
+    study: Study
+    counter: int
+    period: str
+    repeats: bytes = NO_CONTEXT
+    repeated: tuple[Survivor, ...] = ()
+    cards: dict[str, KeyCard] = field(default_factory=dict)
+    taken: frozenset[bytes] = frozenset()
+
+    @property
+    def cohort(self) -> bytes:
+        """Id of the cohort."""
+        return cohort_id(self.roster.hash, self.counter, self.study.hash, self.period, self.repeats)
+
+    @property
+    def content(self) -> Content:
+        return read_content(self.study.content)
+
+    @property
+    def invited(self) -> tuple[str, ...]:
+        """Members that may enrol: the whole roster, or the repeated survivors."""
+        if self.repeats == NO_CONTEXT:
+            return tuple(entry.member for entry in self.roster.members)
+        return tuple(survivor.member for survivor in self.repeated)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every invited member has sent its card."""
+        return len(self.cards) == len(self.invited)
+
+    def receive(self, card: KeyCard, now_s: float) -> "Enrolling":
+        """Admit a card after these checks, in order; repeating a card changes nothing.
+
+        1. it is for this cohort (wrong-cohort), from a member (unknown-member), and signed by that member (bad-signature);
+        2. it expires no earlier than the study (card-expired);
+        3. it is the member's first (card-conflict);
+        4. neither key is of low order (low-order-point) or already used, in any encoding (duplicate).
+        """
+        member = card.member
+        if card.cohort != self.cohort:
+            raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])
+        card.verify(self.roster.key_of(member), member)
+        if member not in self.invited:
+            raise PeerFault(
+                Cause.UNKNOWN_MEMBER, f"{member} was not in the attempt that the run repeats", [member]
+            )
+        expires_s = self.content.notes.expires
+        if card.expires_s < expires_s or expires_s <= now_s:
+            raise PeerFault(Cause.CARD_EXPIRED, f"{member}'s card expires before the study does", [member])
+        if member in self.cards:
+            if self.cards[member] != card:
+                raise PeerFault(Cause.CARD_CONFLICT, f"{member} sent another card before", [member])
+            return self
+        for key in (card.mask_key, card.box_key):
+            check_order(key, member)
+        keys = (canonical(card.mask_key), canonical(card.box_key))
+        if keys[0] == keys[1] or not self.taken.isdisjoint(keys):
+            raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])
+        return self.with_cards([card])
+
+    def with_cards(self, cards: Iterable[KeyCard]) -> "Enrolling":
+        """Add cards that have already been checked."""
+        more = {card.member: card for card in cards}
+        keys = (canonical(key) for card in more.values() for key in (card.mask_key, card.box_key))
+        return replace(self, cards=self.cards | more, taken=self.taken.union(keys))
+
+    def manifest(self) -> Manifest:
+        """Close the cohort with the received cards; PeerFault(cohort-too-small) if there are too few."""
+        members = tuple(sorted(self.cards))
+        repeats = self.repeats != NO_CONTEXT
+        if repeats and not self.complete:
+            missing = sorted({*self.invited} - {*members})
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL,
+                f"a repeated run needs every member; {len(missing)} did not come",
+                missing,
+            )
+        sizes = cohort_sizes(self.roster, self.content.question, members, repeats=repeats)
+        root = self._tree.root
+        return Manifest(
+            cohort=self.cohort,
+            roster_hash=self.roster.hash,
+            counter=self.counter,
+            study=self.study.hash,
+            period=self.period,
+            repeats=self.repeats,
+            members=members,
+            cards_root=root,
+            decryptor_colluders=sizes.quorum.decryptor_colluders,
+            survivors_min=sizes.quorum.survivors_min,
+            threshold=sizes.quorum.threshold,
+            degree=sizes.degree,
+            window_dropped_max=sizes.window_dropped_max,
+            decryptors=sizes.decryptors(members, self.roster.decryptors, cards_beacon(self.cohort, root)),
+        )
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return cards_tree(self.cards[member] for member in sorted(self.cards))
+
+    def cards_for(self, manifest: Manifest, member: str) -> Cards:
+        """The manifest with all cards, or in a large cohort only those that `member` needs, with their paths."""
+        wanted = manifest.members
+        if len(wanted) > ALL_CARDS_MAX and member not in manifest.decryptors:
+            needed = {member, *manifest.graph.neighbours(member), *manifest.decryptors}
+            wanted = tuple(sorted(needed))
+        whole = len(wanted) == len(manifest.members)
+        return Cards(
+            manifest,
+            tuple(
+                Shown(self.cards[other], () if whole else tuple(self._tree.path(manifest.place[other])))
+                for other in wanted
+            ),
+        )

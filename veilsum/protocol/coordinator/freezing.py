@@ -1,0 +1,151 @@
+"""M2: decryptors receive the proposed survivors and sign them, once (protocol §4.6)."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding, added
+from veilsum.protocol.coordinator.revealing import Revealing
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
+    NO_REASON,
+    Certificate,
+    Freeze,
+    Message,
+    Receipt,
+    Refusal,
+    Survivor,
+    Vote,
+    survivors_hash,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Freezing(Delivering):
+    """Waits for a threshold of votes on one survivor set.
+
+    Attributes:
+        survivors: the proposed set, as in votes and certificate.
+        outcome: the set's hash, which every vote must carry.
+        disputes: disputes that dropped members; complaints in later receipts drop none.
+        votes: by decryptor.
+        refusals: by decryptor.
+    """
+
+    name: ClassVar[str] = "freezing"
+    survivors: tuple[Survivor, ...]
+    outcome: bytes
+    disputes: tuple[Dispute, ...]
+    votes: dict[str, Vote] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, checked: Delivering, now_s: float, members: Iterable[str], disputes: tuple[Dispute, ...]
+    ) -> "Freezing":
+        """Propose these members' uploads."""
+        setting, uploads = checked.setting, checked.uploads
+        survivors = tuple(Survivor.of(uploads[member].header) for member in members)
+        outcome = survivors_hash(setting.attempt.context, survivors)
+        deadline_s = setting.until(now_s, setting.windows.freeze_s)
+        return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        """Accept votes, refusals and late receipts."""
+        return {Receipt: self.take_receipt, Vote: self._vote, Refusal: self._refusal}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Decryptors without an answer; if too few of them hold shares to certify, only those without a receipt.
+
+        A vote rules out VOID for its decryptor, so votes are requested only if enough decryptors can certify.
+        """
+        holding = [member for member in self.unanswered if member in self.receipts]
+        if len(self.votes) + len(holding) >= self.attempt.quorum.threshold:
+            return self.unanswered
+        return tuple(member for member in self.unanswered if member not in self.receipts)
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Decryptors that have neither signed nor refused."""
+        answered = self.votes.keys() | self.refusals.keys()
+        return tuple(member for member in self.attempt.decryptors if member not in answered)
+
+    def question_for(self, member: str) -> Message | None:
+        """The proposal, until this decryptor answers."""
+        return self.proposal if member in self.waiting_for() else None
+
+    @property
+    def proposal(self) -> Freeze:
+        """The proposal for decryptors with a receipt."""
+        headers = tuple(self.uploads[survivor.member].header for survivor in self.survivors)
+        return Freeze(self.attempt.context, headers, self.setting.earlier)
+
+    def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
+        self.check_sender(vote.member, vote.context)
+        vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        if votes is None:
+            return self
+        if vote.outcome != self.outcome:
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{vote.member} signed another set than the one shown", [vote.member]
+            )
+        phase = replace(self, votes=votes)
+        if len(votes) < self.attempt.quorum.threshold:
+            return phase
+        certificate = Certificate(
+            self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
+        )
+        return Revealing.begin(self, certificate, self.disputes)
+
+    def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
+        self.check_sender(refusal.member, refusal.context)
+        refusal.verify(self.attempt.roster.key_of(refusal.member), refusal.member)
+        refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
+        if refusals is None or refusal.member in self.votes:
+            return self
+        phase = replace(self, refusals=refusals)
+        possible = len(self.votes) + len(phase.unanswered)
+        return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
+
+    def go_on(self, now_s: float) -> CoordinatorPhase:
+        """Void the attempt because of a refusal or missing answers."""
+        del now_s
+        for refusal in self.refusals.values():
+            fault = PeerFault(
+                _cause_named(refusal.cause), f"{refusal.member} refused to sign", [refusal.member]
+            )
+            return Voiding.begin(self.setting, fault, spent=self._spent)
+        missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
+        fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
+        return Voiding.begin(self.setting, fault, spent=self._spent)
+
+    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
+        """Void the attempt with the decryptors that have not signed the survivors."""
+        return Voiding.begin(self.setting, fault, spent=self._spent)
+
+    @property
+    def _spent(self) -> frozenset[str]:
+        return frozenset(self.votes)
+
+
+_REFUSALS = frozenset(
+    {
+        Cause.SURVIVORS_INVALID,
+        Cause.SURVIVORS_TOO_FEW,
+        Cause.WINDOW_EXCEEDED,
+        Cause.CHAIN_BROKEN,
+        Cause.OUTCOME_MISSING,
+        Cause.REPEAT_MISMATCH,
+        Cause.MALFORMED,
+        Cause.OWN_UPLOAD_CHANGED,
+        Cause.INDICATOR_MISMATCH,
+    }
+)
+
+
+def _cause_named(value: str) -> Cause:
+    """Map a refusal's cause; one that no proposal can have becomes policy-refused."""
+    return Cause(value) if value in _REFUSALS else Cause.POLICY_REFUSED

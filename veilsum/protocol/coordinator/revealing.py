@@ -1,0 +1,342 @@
+"""M3: decryptors receive the certificate and reveal shares; the seeds are rebuilt (protocol §4.7)."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.coordinator.base import (
+    CoordinatorPhase,
+    Delivering,
+    Erasing,
+    Failed,
+    Recovered,
+    added,
+)
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    SHARE_BYTES,
+    BadRun,
+    Certificate,
+    Evictions,
+    Holder,
+    Message,
+    Proof,
+    Receipt,
+    Refusal,
+    Reveal,
+    Vote,
+    share_commitments,
+)
+from veilsum.protocol.reveal_plan import Due, Dues, commitments_due
+from veilsum.protocol.shamir import ShareError, recover_secrets
+from veilsum.protocol.shelf import MemoryShelf
+
+SLICE_BYTES = 1 << 26
+"""Bytes of shares joined for one recovery: a compromise between speed and memory."""
+
+
+class ShareFault(PeerFault):
+    """share-invalid, with evidence that others can verify."""
+
+    def __init__(self, evidence: BadRun) -> None:
+        self.evidence = evidence
+        decryptor, dealer = evidence.reveal.member, evidence.header.member
+        super().__init__(Cause.SHARE_INVALID, f"{decryptor}'s share of {dealer}'s secret", [decryptor])
+
+
+class OutcomeFault(PeerFault):
+    """reveal-misshapen for a signed outcome that contradicts the certificate; others can verify it."""
+
+
+@dataclass(frozen=True, repr=False)
+class Revealing(Delivering):
+    """Waits until each survivor has a threshold of runs.
+
+    Attributes:
+        certificate: the certified survivors.
+        disputes: disputes that dropped members before the freeze.
+        dues: secrets to rebuild for the certified survivors, less the evicted.
+        proofs: against false dealers.
+        heard: decryptors that have revealed anything and so know the certificate.
+        reveals: by decryptor in order of arrival, all for the survivors less the evicted.
+    """
+
+    name: ClassVar[str] = "revealing"
+    late: ClassVar[tuple[type[Message], ...]] = (Vote, Refusal)
+    certificate: Certificate
+    disputes: tuple[Dispute, ...]
+    dues: Dues
+    proofs: tuple[Proof, ...] = ()
+    heard: frozenset[str] = frozenset()
+    reveals: dict[str, Reveal] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, frozen: Delivering, certificate: Certificate, disputes: tuple[Dispute, ...]
+    ) -> "Revealing":
+        """Send the certificate."""
+        setting = frozen.setting
+        deadline_s = setting.attempt.terms.latest_end_s
+        dues = Dues(setting.attempt, tuple(survivor.member for survivor in certificate.survivors))
+        return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, dues)
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        """Accept reveals and late receipts."""
+        return {Receipt: self.take_receipt, Reveal: self._reveal}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Decryptors that have not revealed their shares."""
+        return tuple(member for member in self.attempt.decryptors if member not in self.reveals)
+
+    def question_for(self, member: str) -> Message | None:
+        """The certificate; the evictions for a decryptor that already knows it."""
+        if member in self.reveals:
+            return None
+        return self.evictions if self.evictions and member in self.heard else self.certificate
+
+    @property
+    def evictions(self) -> Evictions | None:
+        """The evictions for a decryptor that knows the certificate; None without false dealers."""
+        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """Dealers proved false."""
+        return tuple(proof.member for proof in self.proofs)
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """S∖E in order."""
+        return self.dues.staying
+
+    @property
+    def due(self) -> dict[str, tuple[Due, ...]]:
+        """Secrets to rebuild, by dealer."""
+        return self.dues.by_dealer
+
+    def _asked(self, reveal: Reveal) -> tuple[tuple[str, ...], list[tuple[Due, ...]]]:
+        """Dealers and secrets due under the reveal's evictions; PeerFault(reveal-misshapen) for other runs."""
+        dues = self.dues
+        if reveal.evicted != self.evicted:
+            if not set(reveal.evicted) < set(self.evicted):
+                raise self._misshapen(reveal.member)
+            certified, evicted = (each.member for each in self.certificate.survivors), set(reveal.evicted)
+            dues = Dues(self.attempt, tuple(each for each in certified if each not in evicted))
+        dealers = self._dealers_of(reveal.member, dues.staying)
+        asked = [dues.by_dealer[dealer] for dealer in dealers]
+        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in asked]:
+            raise self._misshapen(reveal.member)
+        return dealers, asked
+
+    def _dealers_of(self, member: str, staying: tuple[str, ...]) -> tuple[str, ...]:
+        """Dealers whose runs a decryptor must reveal: those of its receipt, and itself."""
+        held = {member, *self.receipts[member].dealers}
+        return tuple(dealer for dealer in staying if dealer in held)
+
+    def _reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
+        """Accept a reveal after these checks, in order (protocol §4.7).
+
+        1. a decryptor with a receipt signed it, for this context;
+        2. it has at most `a` evicted, is for this certificate, and has a run of the right length for each dealer that the receipt
+           covers (reveal-misshapen);
+        3. each share matches its dealer's commitment; a bad share names the decryptor (share-invalid).
+        """
+        member, attempt = reveal.member, self.attempt
+        self.check_sender(member, reveal.context)
+        reveal.verify(attempt.roster.key_of(member), member)
+        if len(reveal.evicted) > attempt.quorum.colluders:
+            raise self._misshapen(
+                member
+            )  # never sent so many evictions; noting it would only fill the transcript
+        if reveal.outcome != self.certificate.outcome:
+            raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
+        if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):
+            return self  # without a receipt its shares are unknown; or it has already revealed
+        dealers, dues = self._asked(reveal)
+        if reveal.evicted != self.evicted:
+            return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
+        context, place, shelf = attempt.context, attempt.decryptor_place[member], self.setting.shelf
+        for dealer, due, run in zip(dealers, dues, reveal.runs, strict=True):
+            committed = commitments_due(shelf.row(dealer, place), due)
+            if share_commitments(context, dealer, member, [each.index for each in due], run) != committed:
+                raise ShareFault(self._evidence(reveal, dealers, dealer))
+        reveals = added(self.reveals, member, reveal, Cause.CONFLICT)
+        if reveals is None:
+            return self
+        phase = replace(self, reveals=reveals, heard=self.heard | {member})
+        return phase.recover() if phase.complete else phase
+
+    def _evidence(self, reveal: Reveal, dealers: tuple[str, ...], dealer: str) -> BadRun:
+        place = dealers.index(dealer)
+        delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[reveal.member])
+        return BadRun(
+            reveal=reveal.summary,
+            header=delivery.header,
+            place=place,
+            count=len(reveal.runs),
+            run=reveal.runs[place],
+            run_path=tuple(Tree.of(reveal.runs).path(place)),
+            row=delivery.row,
+            row_path=delivery.row_path,
+        )
+
+    def _misshapen(self, member: str) -> PeerFault:
+        return PeerFault(Cause.REVEAL_MISSHAPEN, f"{member}'s reveal does not fit the certificate", [member])
+
+    @cached_property
+    def _runs(self) -> dict[str, dict[str, bytes]]:
+        """Runs by dealer and decryptor, in order of arrival."""
+        runs: dict[str, dict[str, bytes]] = {dealer: {} for dealer in self.staying}
+        for member, reveal in self.reveals.items():
+            for dealer, run in zip(self._dealers_of(member, self.staying), reveal.runs, strict=True):
+                runs[dealer][member] = run
+        return runs
+
+    @property
+    def complete(self) -> bool:
+        """Whether each dealer has a threshold of runs."""
+        threshold = self.attempt.quorum.threshold
+        return len(self.reveals) >= threshold and all(len(runs) >= threshold for runs in self._runs.values())
+
+    def recover(self) -> CoordinatorPhase:
+        """Rebuild each secret due, check it against its commitment, and evict false dealers."""
+        secrets: dict[str, list[bytes]] = {}
+        false: dict[str, int] = {}  # dealer, index of the secret that proves it
+        for holders, dealers in self._alike():
+            for dealer, found in self._recovered(holders, dealers):
+                if isinstance(found, int):
+                    false[dealer] = found
+                else:
+                    secrets[dealer] = found
+        if not false:
+            return self._ended(secrets)
+        proofs = sorted((*self.proofs, *map(self._proof, false.items())), key=lambda proof: proof.member)
+        if len(proofs) > self.attempt.quorum.colluders:
+            parties = [proof.member for proof in proofs]
+            fault = PeerFault(Cause.DEALER_INCONSISTENT, "more dealers are false than may collude", parties)
+            return Failed(self.setting, None, self.certificate, fault, tuple(proofs))
+        evicted = {proof.member for proof in proofs}
+        dues = Dues(self.attempt, tuple(member for member in self.staying if member not in evicted))
+        return replace(self, dues=dues, proofs=tuple(proofs), reveals={})
+
+    def _ended(self, secrets: dict[str, list[bytes]]) -> Recovered:
+        pairs = [
+            (due, SecretBytes(seed))
+            for dealer in self.staying
+            for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
+        ]
+        setting, uploads = self.setting, self.uploads
+        if not self.attempt.spec.indicator:
+            # Announcements are large, and only a disclosure reads them again.
+            setting = replace(setting, shelf=MemoryShelf())
+            uploads = {member: replace(kept, shelf=setting.shelf) for member, kept in uploads.items()}
+        return Recovered(
+            setting,
+            None,
+            self.certificate,
+            uploads,
+            self.proofs,
+            self.disputes,
+            {due.dealer: seed for due, seed in pairs if due.lost is None},
+            {(due.dealer, due.lost): seed for due, seed in pairs if due.lost is not None},
+        )
+
+    def _alike(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        """Group dealers with the same first t holders, in slices, for a joint interpolation."""
+        threshold = self.attempt.quorum.threshold
+        alike = defaultdict[tuple[str, ...], list[str]](list)
+        for dealer, runs in self._runs.items():
+            alike[tuple(runs)[:threshold]].append(dealer)
+        for holders, dealers in alike.items():
+            width = threshold * SHARE_BYTES * max(len(self.due[dealer]) for dealer in dealers)
+            step = max(1, SLICE_BYTES // width)
+            for start in range(0, len(dealers), step):
+                yield holders, dealers[start : start + step]
+
+    def _recovered(
+        self, holders: tuple[str, ...], dealers: list[str]
+    ) -> Iterator[tuple[str, list[bytes] | int]]:
+        """Yield each dealer with its secrets due, or the index of a secret that proves it false."""
+        try:
+            seeds = iter(self._interpolated(holders, dealers))
+        except ShareError:
+            # Bisect: dealer by dealer, one false dealer would keep a coordinator of 1,000 members busy for hours.
+            if len(dealers) > 1:
+                middle = len(dealers) // 2
+                yield from self._recovered(holders, dealers[:middle])
+                yield from self._recovered(holders, dealers[middle:])
+            else:
+                yield dealers[0], self._unrecoverable(holders, dealers[0])
+            return
+        context = self.attempt.context
+        for dealer in dealers:
+            found = [next(seeds) for _ in self.due[dealer]]
+            committed = self.uploads[dealer].committed
+            missed = [
+                due.index
+                for due, seed in zip(self.due[dealer], found, strict=True)
+                if due.commitment(context, seed) != committed.entry(due.index)
+            ]
+            yield dealer, missed[0] if missed else found
+
+    def _interpolated(
+        self, holders: tuple[str, ...], dealers: list[str], only: int | None = None
+    ) -> list[bytes]:
+        positions = [self.attempt.decryptor_place[holder] for holder in holders]
+        part = slice(None) if only is None else slice(only * SHARE_BYTES, (only + 1) * SHARE_BYTES)
+        runs = self._runs
+        shares = [b"".join(runs[dealer][holder][part] for dealer in dealers) for holder in holders]
+        return recover_secrets(positions, shares)
+
+    def _unrecoverable(self, holders: tuple[str, ...], dealer: str) -> int:
+        """Index of the first secret that fails to recover; one exists because the joint recovery failed."""
+        due = self.due[dealer]
+        return next(d.index for place, d in enumerate(due) if not self._recovers(holders, dealer, place))
+
+    def _recovers(self, holders: tuple[str, ...], dealer: str, place: int) -> bool:
+        try:
+            self._interpolated(holders, [dealer], place)
+        except ShareError:
+            return False
+        return True
+
+    def _proof(self, false: tuple[str, int]) -> Proof:
+        """Build a proof from a threshold of the dealer's shares of that secret and the committed rows."""
+        dealer, index = false
+        upload, threshold = self.uploads[dealer], self.attempt.quorum.threshold
+        place = [due.index for due in self.due[dealer]].index(index)
+        holders = []
+        for holder in sorted(tuple(self._runs[dealer])[:threshold]):
+            delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[holder])
+            run = self._runs[dealer][holder]
+            share = run[place * SHARE_BYTES : (place + 1) * SHARE_BYTES]
+            holders.append(Holder(holder, share, delivery.row, delivery.row_path))
+        committed = upload.committed
+        return Proof(upload.header, committed.commitments, committed.path, index, tuple(holders))
+
+    def overdue(self) -> CoordinatorPhase:
+        """Ask decryptors to erase after too few reveals, or close the certified attempt without a sum."""
+        fault = PeerFault(Cause.QUORUM_LOST, self._few(), self.waiting_for())
+        return Erasing(self.setting, None, fault, self.certificate, self.proofs, self.heard).settled()
+
+    def _few(self) -> str:
+        threshold = self.attempt.quorum.threshold
+        if len(self.reveals) < threshold:
+            return f"{len(self.reveals)} reveals, the threshold is {threshold}"
+        dealer, runs = min(self._runs.items(), key=lambda each: len(each[1]))
+        return f"{len(runs)} of those who revealed hold shares of {dealer}'s secrets, the threshold is {threshold}"
+
+    def give_up(self, fault: PeerFault) -> CoordinatorPhase:
+        """Abandon the sum; the certified records stay spent."""
+        return Failed(self.setting, None, self.certificate, fault, self.proofs)
+
+    def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
+        """Give the sum up if the member's vector is to be in it."""
+        certified = any(each.member == member for each in self.certificate.survivors)
+        return super().chunk_damaged(member, index) if certified and member not in self.evicted else self

@@ -1,0 +1,132 @@
+"""Check proofs that a dealer or a decryptor is false (protocol §4.7, §11)."""
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
+    SHARE_BYTES,
+    BadRun,
+    Certificate,
+    Proof,
+    Receipt,
+    share_commitment,
+    share_commitments,
+)
+from veilsum.protocol.reveal_plan import commitments_due, due_secrets, secret_commitment
+from veilsum.protocol.shamir import ShareError, recover_secrets
+
+
+def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, evidence: BadRun) -> None:
+    """Verify evidence that a decryptor is false, in this order.
+
+    1. the dealer signed this header, the certificate names it, and the decryptor's receipt covers it;
+    2. the reveal has a run for each dealer of its receipt; this run is at the dealer's place and has the right length;
+    3. the row leads to the dealer's commitment root;
+    4. the shares do not match the row's commitments.
+
+    Args:
+        attempt: supplies neighbours and places.
+        certificate: names survivors.
+        receipt: the decryptor's receipt, which vouches for its shares.
+        evidence: the bad run; its reveal must already be verified for this decryptor and certificate.
+
+    Raises:
+        PeerFault: share-invalid, naming the coordinator.
+    """
+    reveal, header = evidence.reveal, evidence.header
+    attempt.check_header(header)
+    # Otherwise a dealer that signs two uploads could frame a decryptor that received the other one.
+    if not certificate.names(header):
+        raise _not_bad(evidence, "the certificate does not name this upload")
+    staying = {survivor.member for survivor in certificate.survivors} - set(reveal.evicted)
+    held = sorted(staying & {reveal.member, *receipt.dealers})
+    due = due_secrets(attempt, header.member, staying)
+    # A decryptor that received another upload of some dealer reveals one run less, which shifts the places.
+    if (
+        evidence.count != len(held)
+        or header.member not in held
+        or held.index(header.member) != evidence.place
+        or len(evidence.run) != SHARE_BYTES * len(due)
+        or not verify(reveal.runs_root, evidence.run, evidence.place, evidence.count, evidence.run_path)
+    ):
+        raise _not_bad(evidence, "this is not its run of that dealer's shares")
+    place, rows = attempt.decryptor_place[reveal.member], 1 + len(attempt.decryptors)
+    if not verify(header.commitment_root, evidence.row, 1 + place, rows, evidence.row_path):
+        raise _not_bad(evidence, "the row is not the one that was signed")
+    indices = [each.index for each in due]
+    made = share_commitments(attempt.context, header.member, reveal.member, indices, evidence.run)
+    if made == commitments_due(evidence.row, due):
+        raise _not_bad(evidence, "the shares are those it was dealt")
+
+
+def _not_bad(evidence: BadRun, why: str) -> PeerFault:
+    return PeerFault(Cause.SHARE_INVALID, f"against {evidence.reveal.member}: {why}", ["coordinator"])
+
+
+def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> None:
+    """Verify a proof that its dealer is false, in this order.
+
+    1. the certificate names the dealer with this digest, and the dealer signed this header;
+    2. commitments and rows lead to the signed commitment root;
+    3. each share matches the dealer's commitment;
+    4. at least t holders are distinct decryptors;
+    5. the first t shares do not recover a 32-byte secret that matches its commitment.
+
+    Raises:
+        PeerFault: eviction-invalid if any check fails.
+    """
+    if not certificate.names(proof.header):
+        raise _invalid(proof, "the certificate does not name this upload")
+    try:
+        attempt.check_header(proof.header)
+    except PeerFault as fault:
+        raise _invalid(proof, fault.detail) from fault
+    secrets = 1 + attempt.neighbour_count
+    committed = _entry(proof.commitments, proof.index)
+    if (
+        len(proof.commitments) != COMMITMENT_BYTES * secrets
+        or proof.index >= secrets
+        or not verify(
+            proof.header.commitment_root, proof.commitments, 0, 1 + len(attempt.decryptors), proof.path
+        )
+    ):
+        raise _invalid(proof, "the secrets' commitments are not those that were signed")
+    shares = _shares(attempt, proof)
+    threshold = attempt.quorum.threshold
+    if len(shares) < threshold:
+        raise _invalid(proof, f"{len(shares)} holders, the threshold is {threshold}")
+    positions = tuple(shares)[:threshold]
+    try:
+        (seed,) = recover_secrets(positions, [shares[place] for place in positions])
+    except ShareError:
+        return
+    if secret_commitment(attempt, proof.member, proof.index, seed) == committed:
+        raise _invalid(proof, "the shares make the secret that was committed to")
+
+
+def _shares(attempt: Attempt, proof: Proof) -> dict[int, bytes]:
+    """Return the proof's shares by their holders' places, checked against the dealer's commitments."""
+    dealer, holders = proof.member, len(attempt.decryptors)
+    shares: dict[int, bytes] = {}
+    for holder in proof.holders:
+        place = attempt.decryptor_place.get(holder.member)
+        if place is None:
+            raise _invalid(proof, f"{holder.member} is not a decryptor of this cohort")
+        if not verify(proof.header.commitment_root, holder.row, 1 + place, 1 + holders, holder.path):
+            raise _invalid(proof, f"{holder.member}'s row is not the one that was signed")
+        if share_commitment(attempt.context, dealer, holder.member, proof.index, holder.share) != _entry(
+            holder.row, proof.index
+        ):
+            raise _invalid(proof, f"{holder.member}'s share is not the one that was dealt")
+        shares[place] = holder.share
+    return shares
+
+
+def _entry(commitments: bytes, index: int) -> bytes:
+    return commitments[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
+
+
+def _invalid(proof: Proof, why: str) -> PeerFault:
+    return PeerFault(Cause.EVICTION_INVALID, f"against {proof.member}: {why}", ["coordinator"])

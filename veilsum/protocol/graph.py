@@ -1,0 +1,159 @@
+"""The mask graph and the drawn committee, both derived from the cards' beacon (protocol §5).
+
+A sparse graph is a Harary graph on a permuted ring: members are sorted by H("ring", beacon, id), and each is joined to the
+k/2 next on either side (Bell et al. 2020, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead"). If every
+window of k/2 consecutive places holds an honest survivor, the honest survivors are connected: each is joined to the next
+on the ring.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from heapq import nsmallest
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.tags import Tag, hash_fields
+
+BEACON_BYTES = 32
+
+_Places = npt.NDArray[np.intp]
+
+
+class Graph:
+    """The mask graph of a cohort: complete, or a ring of degree k. Memory grows with members, not edges.
+
+    Args:
+        members: n ids, ascending.
+        degree: k; n − 1 or more is the complete graph, else it is even and at least 2.
+        beacon: 32 bytes that order the ring; unused on the complete graph.
+
+    Attributes:
+        members: as given.
+        degree: k, at most n − 1.
+
+    Raises:
+        Misuse: an argument is outside its domain.
+    """
+
+    def __init__(self, members: Sequence[str], degree: int, beacon: bytes | None = None) -> None:
+        _check_ids(members)
+        self.members = tuple(members)
+        self.degree = min(degree, len(members) - 1)
+        self._place = {member: place for place, member in enumerate(self.members)}
+        self._ring: _Places | None = None
+        if degree < len(members) - 1:
+            if degree < 2 or degree % 2:
+                raise Misuse(f"a sparse graph of {len(members)} members has an even degree, not {degree}")
+            order = sorted(self.members, key=_rank(Tag.RING, beacon))
+            self._ring = np.array([self._place[member] for member in order])
+            self._position = np.argsort(self._ring)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pair of members is joined."""
+        return self._ring is None
+
+    @property
+    def window(self) -> int:
+        """Window length k/2; every window must hold an honest survivor."""
+        return self.degree // 2
+
+    @property
+    def ring(self) -> tuple[str, ...]:
+        """Ids in ring order; empty on the complete graph."""
+        return () if self._ring is None else tuple(self.members[place] for place in self._ring)
+
+    def neighbours(self, member: str) -> tuple[str, ...]:
+        """N(u): the k members that share a mask with `member`, ascending.
+
+        Raises:
+            Misuse: unknown member.
+        """
+        place = self._place_of(member)
+        if self._ring is None:
+            return self.members[:place] + self.members[place + 1 :]
+        return tuple(self.members[other] for other in np.sort(self._around(self._ring, place)))
+
+    def secret_index(self, member: str, neighbour: str) -> int:
+        """Index of r_uv among the secrets of `member`; b_u is 0, then N(u) ascending.
+
+        Raises:
+            Misuse: unknown members, or a pair that is not joined.
+        """
+        mine, other = self._place_of(member), self._place_of(neighbour)
+        if self._ring is None:
+            joined, before = mine != other, other - (mine < other)
+        else:
+            around = self._around(self._ring, mine)
+            joined, before = bool(np.any(around == other)), int(np.count_nonzero(around < other))
+        if not joined:
+            raise Misuse(f"{member} and {neighbour} share no mask")
+        return 1 + before
+
+    def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
+        """Find the first window of k/2 consecutive places on the closed ring with more than `dropped_max` dropouts.
+
+        Args:
+            dropped: ids of the dropouts.
+            dropped_max: D_max.
+
+        Returns:
+            The dropouts in that window, ascending; None if no window exceeds the bound, or on the complete graph.
+
+        Raises:
+            Misuse: unknown member.
+        """
+        places = [self._place_of(member) for member in dropped]
+        if self._ring is None:
+            return None
+        missing = np.zeros(len(self.members), bool)
+        missing[self._position[places]] = True
+        before = np.concatenate([[0], np.cumsum(np.concatenate([missing, missing[: self.window - 1]]))])
+        excessive = np.flatnonzero(before[self.window :] - before[: -self.window] > dropped_max)
+        if not excessive.size:
+            return None
+        positions = (excessive[0] + np.arange(self.window)) % len(self.members)
+        return tuple(self.members[place] for place in np.sort(self._ring[positions[missing[positions]]]))
+
+    def _around(self, ring: _Places, place: int) -> _Places:
+        steps = np.concatenate([np.arange(-self.window, 0), np.arange(1, self.window + 1)])
+        around: _Places = ring[(self._position[place] + steps) % len(ring)]
+        return around
+
+    def _place_of(self, member: str) -> int:
+        if (place := self._place.get(member)) is None:
+            raise Misuse(f"{member} is not in the graph")
+        return place
+
+
+def draw_committee(beacon: bytes, ids: Sequence[str], size: int) -> tuple[str, ...]:
+    """Draw the `size` ids with the least H("committee", beacon, id).
+
+    Args:
+        beacon: 32 bytes, unknown when the ids were fixed.
+        ids: ascending.
+        size: L, 1 … len(ids).
+
+    Returns:
+        The drawn ids, ascending.
+
+    Raises:
+        Misuse: an argument is outside its domain.
+    """
+    _check_ids(ids)
+    if not 1 <= size <= len(ids):
+        raise Misuse(f"no {size} of {len(ids)} members can be drawn")
+    return tuple(sorted(nsmallest(size, ids, key=_rank(Tag.COMMITTEE, beacon))))
+
+
+def _rank(tag: Tag, beacon: bytes | None) -> Callable[[str], bytes]:
+    if beacon is None or len(beacon) != BEACON_BYTES:
+        raise Misuse(f"a beacon is {BEACON_BYTES} bytes")
+    return lambda member: hash_fields(tag, beacon, member.encode())
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    if not ids or any(low >= high for low, high in pairwise(ids)):
+        raise Misuse("ids stand in ascending order, each once, and there is one at least")

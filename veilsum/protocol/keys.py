@@ -1,0 +1,108 @@
+"""X25519 pair secrets and everything derived from them (protocol §6)."""
+
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Id, Secret, SecretBytes, Struct
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.tags import Tag, info
+
+
+def derive(secret: bytes, *, salt: bytes, context: bytes) -> SecretBytes:
+    """Derive 32 bytes with HKDF-SHA256."""
+    return SecretBytes(HKDF(SHA256(), 32, salt, context).derive(secret))
+
+
+class AgreementKey:
+    """An X25519 private key, deleted once its pair secrets are stored."""
+
+    def __init__(self, private: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(private)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes, owner: str) -> SecretBytes:
+        """Compute the shared secret; a low-order key raises a fault that names its `owner`."""
+        try:
+            return SecretBytes(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
+        except ValueError as error:
+            raise _low_order(owner) from error
+
+    def __repr__(self) -> str:
+        return f"<AgreementKey {self.public.hex()[:16]}>"
+
+
+_P = 2**255 - 19
+_ORDER_8 = (
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+)
+_LOW_ORDER = frozenset(u.to_bytes(32, "little") for u in (0, 1, _P - 1, *_ORDER_8))
+"""u-coordinates of all points of Curve25519 and its twist whose order divides 8; their shared secret is zero."""
+
+
+def canonical(public: bytes) -> bytes:
+    """Return the canonical encoding of an X25519 public key; RFC 7748 §5 also accepts u + p and ignores the top bit."""
+    u = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    return (u % _P).to_bytes(32, "little")
+
+
+def check_order(public: bytes, owner: str) -> None:
+    """Refuse a public key of low order, in any encoding; the fault names its `owner`."""
+    if canonical(public) in _LOW_ORDER:
+        raise _low_order(owner)
+
+
+def _low_order(owner: str) -> PeerFault:
+    return PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two member ids in cohort order, as derivations use them."""
+
+    low: str
+    high: str
+
+    @classmethod
+    def of(cls, one: str, other: str) -> "Pair":
+        """Order two ids; ids sort like cohort positions."""
+        return cls(min(one, other), max(one, other))
+
+    @property
+    def fields(self) -> tuple[bytes, bytes]:
+        """Both encoded ids."""
+        return self.low.encode(), self.high.encode()
+
+
+class PairKey(Struct):
+    """K_uv, a pair's shared key for one sequence number, for masks or for boxes."""
+
+    peer: Id
+    key: Secret
+
+    @classmethod
+    def establish(
+        cls, tag: Tag, me: str, peer: str, shared: bytes, cohort: bytes, manifest_hash: bytes
+    ) -> "PairKey":
+        """Derive K_0 from an X25519 secret; `tag` is PAIR_MASK or PAIR_BOX."""
+        ids = Pair.of(me, peer).fields
+        return cls(peer, derive(shared, salt=manifest_hash, context=info(tag, cohort, *ids)))
+
+    def ratcheted(self, cohort: bytes, sequence: int) -> "PairKey":
+        """Derive K_sequence from K_(sequence-1), one way: a key stolen later opens no earlier round."""
+        step = info(Tag.RATCHET, cohort, sequence.to_bytes(8, "little"))
+        return PairKey(self.peer, derive(self.key, salt=b"", context=step))
+
+    def mask_seed(self, me: str, context: bytes) -> SecretBytes:
+        """Derive r_uv, equal at both ends."""
+        return derive(self.key, salt=context, context=info(Tag.MASK_SEED, *Pair.of(me, self.peer).fields))
+
+    def box_key(self, dealer: str, decryptor: str, context: bytes, salt: bytes) -> SecretBytes:
+        """Derive the AES-256-GCM key of the single box from `dealer` to `decryptor` under the upload's salt."""
+        return derive(
+            self.key, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
+        )

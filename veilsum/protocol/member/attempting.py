@@ -1,0 +1,430 @@
+"""A member in an open attempt, from the opening to its vote (protocol §4.3 to §4.6).
+
+    Opened ──upload──▶ Uploaded ──boxes──▶ Checked ──vote──▶ Voted ──certificate──▶ Closed
+
+A member that is too late to upload opens its boxes while Opened.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, ClassVar, Self
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Bytes, Many, Nested, SecretBytes, Struct
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import PairKey
+from veilsum.protocol.member.base import MemberPhase, PhaseKind, Step
+from veilsum.protocol.member.history import History
+from veilsum.protocol.member.ready import Ready
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import (
+    NOTHING_REVEALED,
+    SHARE_BYTES,
+    Certificate,
+    Deliveries,
+    Delivery,
+    Erasure,
+    ErasureRequest,
+    Freeze,
+    Lost,
+    Message,
+    Opening,
+    Receipt,
+    Refusal,
+    Survivor,
+    Upload,
+    VoidRequest,
+    Vote,
+    deliveries_hash,
+    survivors_hash,
+    void_hash,
+)
+from veilsum.protocol.messages.base import MAX_MEMBERS
+from veilsum.protocol.messages.opening import MAX_ATTEMPTS
+from veilsum.protocol.proposal import check_proposal
+from veilsum.protocol.sealing import Sealing, commit_row, unseal
+from veilsum.protocol.shamir import ShareError, check_shares
+
+Shares = Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True)]
+
+
+class Dealt(Struct):
+    """A dealer's shares for this decryptor, checked against their commitments."""
+
+    survivor: Annotated[Survivor, Nested(Survivor)]
+    shares: Shares
+
+    @property
+    def member(self) -> str:
+        """The dealer."""
+        return self.survivor.member
+
+
+class Attempting(MemberPhase):
+    """A member inside an attempt.
+
+    Attributes:
+        ready: the phase to return to when the attempt ends; holds the keys.
+        opening: fixes the attempt.
+        uploads: this member's upload, at most one, kept for retransmission.
+        own_shares: a decryptor's shares of its own seeds.
+    """
+
+    ready: Annotated[Ready, Nested(Ready)]
+    opening: Annotated[Opening, Nested(Opening)]
+    uploads: Annotated[tuple[Upload, ...], Many(Nested(Upload), 1)]
+    own_shares: Shares
+
+    @cached_property
+    def attempt(self) -> Attempt:
+        """The attempt's public state."""
+        return Attempt(self.ready.roster, self.ready.study, self.ready.manifest, self.opening)
+
+    @property
+    def member(self) -> str:
+        """This member's id."""
+        return self.ready.member
+
+    @property
+    def history(self) -> History:
+        """This member's history of the federation's rounds."""
+        return self.ready.history
+
+    @property
+    def own(self) -> tuple[Survivor, ...]:
+        """This member as a certificate names it, if it has uploaded."""
+        return tuple(Survivor.of(upload.header) for upload in self.uploads)
+
+    def held(self) -> tuple[Dealt, ...]:
+        """Shares that this decryptor vouched for, ordered by dealer; empty before its receipt."""
+        return ()
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer a message; after the terms' latest end accept only closing documents and erasure requests."""
+        if self._over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
+            raise PeerFault(
+                Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
+            )
+        return super().receive(message, key, now_s)
+
+    def lapse(self, now_s: float) -> Self | Ready:
+        """Erase the round's keys and shares after the terms' latest end; this member has revealed nothing and never will."""
+        if not self._over(now_s):
+            return self
+        return self.ready.erased(self.attempt, self.history)
+
+    def knowing(self, history: History) -> Self:
+        """Return this phase with a newer history."""
+        return replace(self, ready=self.ready.knowing(history))
+
+    def _over(self, now_s: float) -> bool:
+        return now_s >= self.opening.terms.latest_end_s
+
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Accept a repeated opening, void and erasure requests, and closing documents."""
+        return {
+            Opening: self._opened_again,
+            VoidRequest: self._void,
+            ErasureRequest: self._erase,
+            Certificate: self._certificate,
+            Erasure: self._without_sum,
+            Lost: self._without_sum,
+        }
+
+    def _opened_again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
+        """Answer a repeated opening with the outbox."""
+        # Each place has a single opening: a different one has another context.
+        if opening != self.opening:
+            raise PeerFault(
+                Cause.WRONG_SEQUENCE,
+                "another attempt is open, and no certificate has ended it",
+                ["coordinator"],
+            )
+        return self, self.outbox()
+
+    def vote(self, outcome: bytes, key: SigningKey) -> Step:
+        """Store and sign one outcome, the only one ever signed in this context."""
+        self.attempt.check_decryptor(self.member)
+        vote = Vote.make(key, context=self.attempt.context, member=self.member, outcome=outcome)
+        ready = self.ready.knowing(self.history.entered(self.attempt))
+        attempting = (ready, self.opening, self.uploads, self.own_shares)
+        return Voted(*attempting, self.held(), self._refused(), vote), (vote,)
+
+    def _refused(self) -> tuple[Survivor, ...]:
+        return ()
+
+    def _void(self, request: VoidRequest, key: SigningKey, _now_s: float) -> Step:
+        self.attempt.check_context(request.context, "coordinator")
+        return self.vote(void_hash(request.context, request.reason), key)
+
+    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
+        self.attempt.check_context(request.context, "coordinator")
+        self.attempt.check_decryptor(self.member)
+        if not self._over(now_s):
+            raise PeerFault(
+                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+            )
+        return self.lapse(now_s).receive(request, key, now_s)
+
+    def _without_sum(self, document: Erasure | Lost, _key: SigningKey, now_s: float) -> Step:
+        history = self.history.closed(self.attempt, document, now_s)
+        return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
+
+    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
+        from veilsum.protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
+
+        history = self.history.closed(self.attempt, certificate, now_s)
+        named = tuple(s for s in certificate.survivors if s.member == self.member)
+        if named and named != self.own:
+            raise PeerFault(
+                Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload than this member's"
+            )
+        sequence, attempt = self.opening.place
+        # A round's keys serve its retries, but nothing after its last VOID or the terms' latest end.
+        keyed = self.ready.sequence == sequence
+        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and keyed and not self._over(now_s)
+        place = (sequence, attempt + 1) if retry else (sequence + 1, 0)
+        open_ = not certificate.void and not self._over(now_s)
+        closed = Closed(
+            self.ready.advanced(*place, history),
+            self.opening,
+            certificate,
+            self.own,
+            self._shares(certificate) if open_ else (),
+            (),
+            (),
+            NOTHING_REVEALED,
+        )
+        closed = closed.revealing(key)
+        return closed, closed.reveals
+
+    def _shares(self, certificate: Certificate) -> tuple[Dealt, ...]:
+        """Shares of the certified survivors' secrets; its own too after its receipt."""
+        held = self.held()
+        if held or self._refused():
+            held = tuple(sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=_by_member))
+        certified = set(certificate.survivors) if held else ()
+        return tuple(dealt for dealt in held if dealt.survivor in certified)
+
+
+def _by_member(dealt: Dealt) -> str:
+    return dealt.member
+
+
+class Holding(Attempting):
+    """A decryptor that has opened its boxes.
+
+    Attributes:
+        opened: valid shares of the other dealers.
+        refused: dealers that it complained about.
+    """
+
+    opened: Annotated[tuple[Dealt, ...], Many(Nested(Dealt), MAX_MEMBERS, ascending=True)]
+    refused: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+
+    def held(self) -> tuple[Dealt, ...]:
+        return self.opened
+
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Accept also a proposal."""
+        return {**super().handlers(), Freeze: self._freeze}
+
+    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+        """Answer the proposal through `vote`."""
+        self.attempt.check_context(freeze.context, "coordinator")
+        survivors = tuple(Survivor.of(header) for header in freeze.headers)
+        return self.vote(survivors_hash(self.attempt.context, survivors), key)
+
+    def _refused(self) -> tuple[Survivor, ...]:
+        return self.refused
+
+
+class Checked(Holding):
+    """A decryptor that has sent its receipt."""
+
+    kind: ClassVar[int] = PhaseKind.CHECKED
+
+    receipt: Annotated[Receipt, Nested(Receipt)]
+
+    def outbox(self) -> tuple[Message, ...]:
+        return (self.receipt,)
+
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Answer repeated deliveries with the same receipt."""
+        return {**super().handlers(), Deliveries: self._again}
+
+    def _again(self, message: Deliveries, _key: SigningKey, _now_s: float) -> Step:
+        self.attempt.check_context(message.context, "coordinator")
+        return self, (self.receipt,)
+
+    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+        context = self.attempt.context
+        self.attempt.check_context(freeze.context, "coordinator")
+        survivors = tuple(Survivor.of(header) for header in freeze.headers)
+        try:
+            self.check_proposal(survivors, freeze)
+        except PeerFault as fault:
+            # It states why it signs nothing, and may still sign another proposal.
+            refusal = Refusal.make(key, context=context, member=self.member, cause=fault.cause.value)
+            return self, (refusal,)
+        return self.vote(survivors_hash(context, survivors), key)
+
+    def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
+        """Check the proposed survivors, in this order (protocol §4.6).
+
+        First, the opening's links must cover everything learned since the opening (clauses 4 and 5 of §4.3). Then
+
+        1. to 3. and 6. `proposal.check_proposal`: members in order, n_min, windows, and the earlier certified set;
+        4. this member's own upload, if proposed, is the one it sent;
+        5. every other upload was delivered with this header: its signature was checked then, and its digest pins all it
+           signed.
+
+        The opening's clause 9 has already checked that this member recounted the indicator.
+        """
+        self.history.check(self.opening, self.attempt.context)
+        check_proposal(self.attempt, survivors, freeze.earlier)
+        delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
+        unknown = [survivor.member for survivor in survivors if survivor not in delivered]
+        if self.member in unknown:
+            raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's")
+        if unknown:
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{unknown[0]}'s upload is not the one whose box was shown"
+            )
+
+
+class Voted(Holding):
+    """A decryptor that has stored its vote, the only one in this context.
+
+    Attributes:
+        given: the stored vote.
+    """
+
+    kind: ClassVar[int] = PhaseKind.VOTED
+
+    given: Annotated[Vote, Nested(Vote)]
+
+    def outbox(self) -> tuple[Message, ...]:
+        return (self.given,)
+
+    def vote(self, outcome: bytes, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again
+        """Repeat the stored vote; refuse any other outcome."""
+        if outcome != self.given.outcome:
+            raise PeerFault(Cause.ALREADY_VOTED, f"{self.member} has signed another outcome for this context")
+        return self, (self.given,)
+
+
+class Receiving(Attempting):
+    """A member that has not opened boxes in this attempt."""
+
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Accept also deliveries."""
+        return {**super().handlers(), Deliveries: self._deliveries}
+
+    def _deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
+        """Check deliveries, in this order.
+
+        1. the context is this attempt's, and this member is a decryptor;
+        2. every header is signed by its cohort member, and none is this member's own;
+        3. box and row lead by their paths to the signed roots: otherwise the coordinator is at fault, and must send them again;
+        4. the box opens and holds 1 + k shares that match their commitments: otherwise complain about the dealer.
+        """
+        attempt = self.attempt
+        attempt.check_context(message.context, "coordinator")
+        attempt.check_decryptor(self.member)
+        for delivery in message.deliveries:
+            attempt.check_header(delivery.header)
+            if delivery.member == self.member:
+                raise PeerFault(Cause.MALFORMED, "a decryptor is sent a box of its own", ["coordinator"])
+        for delivery in message.deliveries:
+            self._check_paths(delivery)
+        pairs = {pair.peer: pair for pair in self.ready.boxes}
+        dealt, refused = [], []
+        for delivery in message.deliveries:
+            dealer = Survivor.of(delivery.header)
+            try:
+                dealt.append(Dealt(dealer, self._open(delivery, pairs[delivery.member])))
+            except PeerFault:
+                refused.append(dealer)
+        receipt = Receipt.make(
+            key,
+            context=attempt.context,
+            member=self.member,
+            uploads=deliveries_hash(attempt.context, (each.header.digest for each in message.deliveries)),
+            dealers=tuple(entry.member for entry in dealt),
+            complaints=tuple(dealer.member for dealer in refused),
+        )
+        # A member that holds shares opens no other attempt until this one has ended.
+        ready = self.ready.knowing(self.history.entered(self.attempt))
+        holding = (ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
+        checked = Checked(*holding, receipt)
+        return checked, (receipt,)
+
+    def _check_paths(self, delivery: Delivery) -> None:
+        header, place, holders = (
+            delivery.header,
+            self.attempt.decryptor_place[self.member],
+            len(self.attempt.decryptors),
+        )
+        if not (
+            verify(header.box_root, delivery.box, place, holders, delivery.box_path)
+            and verify(header.commitment_root, delivery.row, 1 + place, 1 + holders, delivery.row_path)
+        ):
+            raise PeerFault(
+                Cause.CHUNK_MISMATCH,
+                f"the box shown for {delivery.member} is not the one it signed",
+                ["coordinator"],
+            )
+
+    def _open(self, delivery: Delivery, pair: PairKey) -> SecretBytes:
+        context, dealer = self.attempt.context, delivery.member
+        key = pair.box_key(dealer, self.member, context, delivery.header.salt)
+        shares = unseal(key, delivery.box, context, dealer)
+        try:
+            check_shares(shares)
+        except ShareError as error:
+            raise PeerFault(Cause.BOX_REFUSED, f"{dealer}'s shares are not canonical", [dealer]) from error
+        if (
+            len(shares) != SHARE_BYTES * (1 + self.attempt.neighbour_count)
+            or commit_row(context, dealer, self.member, shares) != delivery.row
+        ):
+            raise PeerFault(Cause.BOX_REFUSED, f"{dealer}'s shares miss their commitments", [dealer])
+        return SecretBytes(shares)
+
+
+class Opened(Receiving):
+    """A member with context and keys that has sent nothing."""
+
+    kind: ClassVar[int] = PhaseKind.OPENED
+
+    def seal(self, random_bytes: Callable[[int], bytes] = os.urandom) -> Sealing:
+        """Begin this member's upload, with fresh secrets."""
+        return Sealing(self.attempt, self.member, self.ready.masks, self.ready.boxes, random_bytes)
+
+    def uploaded(self, upload: Upload, own_shares: SecretBytes) -> Step:
+        """Store the result of `Sealing.finish` and send the announcement.
+
+        Raises:
+            Misuse: the upload is for another attempt or member.
+            PeerFault: outcome-missing or chain-broken if the member has since joined an attempt that the opening's links lack.
+        """
+        if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
+            raise Misuse("the upload was sealed for another attempt or member")
+        # When two cohorts are open at once, neither's links hold the other's end (protocol §4.3, clauses 4 and 5).
+        history = self.history.check(self.opening, self.attempt.context)
+        ready = self.ready.knowing(history.entered(self.attempt))
+        return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
+
+
+class Uploaded(Receiving):
+    """A member whose upload is final."""
+
+    kind: ClassVar[int] = PhaseKind.UPLOADED
+
+    def outbox(self) -> tuple[Upload, ...]:
+        """The announcement; the driver sends the stored chunks."""
+        return self.uploads

@@ -1,0 +1,85 @@
+"""The base of a member's phases: each is stored before its messages leave, and refuses messages it does not list.
+
+    Enrolled ──cards──▶ Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
+                          ▲                  │                        │
+                          │                  └──────deliveries────────┴──▶ Checked ──freeze──▶ Voted
+                          │                                             (receipt)            (vote)
+                          │                                                                    │
+                          └───────next opening────── Closed ◀──────────certificate─────────────┘
+                                                    (reveal)
+
+From Opened on, every phase answers a void request with a VOID vote, and ends on a certificate, an Erasure, the admin's Lost or
+the terms' latest end. Past the latest end it erases the attempt's secrets and answers erasure requests.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Headed
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages.base import Message
+
+if TYPE_CHECKING:
+    from veilsum.protocol.member.history import History
+
+Step: TypeAlias = "tuple[MemberPhase, tuple[Message, ...]]"
+"""The next phase, and the messages to send once the phase is stored durably."""
+
+
+class PhaseKind(IntEnum):
+    """The second byte of a stored phase."""
+
+    ENROLLED = 1
+    READY = 2
+    OPENED = 3
+    UPLOADED = 4
+    CHECKED = 5
+    VOTED = 6
+    CLOSED = 7
+
+
+class MemberPhase(Headed, ABC):
+    """One immutable phase of a member, which answers a message with the next phase and replies."""
+
+    version: ClassVar[int] = 3
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer a message from the coordinator or the admin.
+
+        Args:
+            message: the received message.
+            key: the member's identity, which signs the replies.
+            now_s: Unix time in seconds.
+
+        Returns:
+            The next phase, and the messages to send once the phase is stored durably.
+
+        Raises:
+            PeerFault: the message breaks a rule; the phase is unchanged.
+        """
+        handler = self.handlers().get(type(message))
+        if handler is None:
+            said = f"a member that is {type(self).__name__} takes no {type(message).__name__}"
+            raise PeerFault(Cause.WRONG_PHASE, said)
+        return handler(message, key, now_s)
+
+    def lapse(self, now_s: float) -> "MemberPhase":
+        """Return the phase without the secrets whose time has passed; itself if none have."""
+        del now_s
+        return self
+
+    def outbox(self) -> tuple[Message, ...]:
+        """Messages to resend after a restart, byte for byte as first sent."""
+        return ()
+
+    @abstractmethod
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Map each accepted message type to its handler."""
+
+    @abstractmethod
+    def knowing(self, history: "History") -> "MemberPhase":
+        """Return this phase with the newest stored history, which other cohorts may have extended."""

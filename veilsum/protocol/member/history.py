@@ -1,0 +1,158 @@
+"""A member's memory of the federation's attempts, across cohorts (protocol §4.3)."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from veilsum.protocol.attempt import Attempt, Closing, Finished
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import U64, Digest, Many, Name, Nested, Struct, UInt
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import EMPTY_CHAIN, Certificate, Link, Lost, Opening, Survivor, extend_chain
+from veilsum.protocol.messages.base import MAX_MEMBERS
+from veilsum.protocol.messages.opening import MAX_CLASSES, MAX_LINKS
+from veilsum.protocol.opening_rules import check_places
+
+
+class Counted(Struct):
+    """An indicator that this member has recounted (protocol §8.2).
+
+    Attributes:
+        context: the indicator's context.
+        holders: number of members that hold each class.
+        survivors: S∖E, the counted members.
+        evicted: certified members left out of the count because they proved false.
+    """
+
+    context: Digest
+    holders: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES)]
+    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+
+
+class History(Struct):
+    """The part of the chain that this member knows.
+
+    Attributes:
+        head: fold of the seen links; `length` counts them.
+        settled: links of attempts whose end it has seen since; the chain must contain them unchanged.
+        unsettled: attempts without a known end; the member opens no other attempt meanwhile.
+        certified: attempts with a seen certificate but no link yet; an Erasure or Lost may still replace it.
+        counted: indicators that it has recounted, oldest first.
+        finished: certified exact attempts that it took part in, for repeating runs, oldest first.
+    """
+
+    head: Digest = EMPTY_CHAIN
+    length: U64 = 0
+    settled: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)] = ()
+    unsettled: Annotated[tuple[Attempt, ...], Many(Nested(Attempt), MAX_LINKS)] = ()
+    certified: Annotated[tuple[Attempt, ...], Many(Nested(Attempt), MAX_LINKS)] = ()
+    counted: Annotated[tuple[Counted, ...], Many(Nested(Counted), MAX_LINKS)] = ()
+    finished: Annotated[tuple[Finished, ...], Many(Nested(Finished), MAX_LINKS)] = ()
+
+    def entered(self, attempt: Attempt) -> "History":
+        """Add an attempt that this member joins; it opens no other until this one has ended."""
+        return replace(self, unsettled=(*_without(self.unsettled, attempt), attempt))
+
+    def count_of(self, indicator: bytes) -> Counted | None:
+        """Look up a recounted indicator by its context."""
+        return next((each for each in self.counted if each.context == indicator), None)
+
+    def with_count(self, counted: Counted) -> "History":
+        """Add a recounted indicator."""
+        others = tuple(each for each in self.counted if each.context != counted.context)
+        return replace(self, counted=(*others, counted))
+
+    def finished_of(self, context: bytes) -> Finished | None:
+        """Look up a finished attempt by its context."""
+        return next((each for each in self.finished if each.context == context), None)
+
+    def closed(self, attempt: Attempt, document: Closing, now_s: float) -> "History":
+        """Add the end of an attempt.
+
+        Raises:
+            PeerFault: the document does not close that attempt; wrong-phase for a Lost before the attempt's latest end;
+                wrong-context for a certificate that an Erasure or Lost has replaced.
+        """
+        attempt.check_closing(document)
+        if isinstance(document, Lost) and now_s < attempt.terms.latest_end_s:
+            raise PeerFault(
+                Cause.WRONG_PHASE, "an attempt is lost after its latest end, not before", ["admin"]
+            )
+        link, certified = attempt.link(document), _without(self.certified, attempt)
+        known = tuple(each for each in self.settled if each.context == attempt.context)
+        if known not in {(), (link,)} and len(certified) == len(self.certified):
+            raise PeerFault(
+                Cause.WRONG_CONTEXT, "this member knows another end of the attempt", ["coordinator"]
+            )
+        others = tuple(each for each in self.settled if each not in known)
+        finished = tuple(each for each in self.finished if each.context != attempt.context)
+        if isinstance(document, Certificate) and not document.void:
+            certified = (*certified, attempt)
+            if attempt.question.noise is None:
+                kept = Finished(attempt.context, attempt.study, attempt.terms, document.survivors)
+                finished = (*finished, kept)
+        return replace(
+            self,
+            settled=(*others, link),
+            unsettled=_without(self.unsettled, attempt),
+            certified=certified,
+            finished=finished,
+        )
+
+    def settle(self, document: Closing, now_s: float) -> "History":
+        """Close the document's attempt; PeerFault as `closed`, wrong-context for an unknown attempt.
+
+        An end that is already known changes nothing.
+        """
+        ending = (document.context, document.reason, document.survivors_hash)
+        if any((link.context, link.reason, link.survivors) == ending for link in self.settled):
+            return self
+        return self.closed(_of(document.context, (*self.unsettled, *self.certified)), document, now_s)
+
+    def left_open(self, context: bytes) -> Attempt:
+        """Look up an unsettled attempt; PeerFault(wrong-context) if absent."""
+        return _of(context, self.unsettled)
+
+    def check(self, opening: Opening, context: bytes = b"") -> "History":
+        """Check an opening's links against this history, and adopt them (protocol §4.3, clauses 4 and 5).
+
+        Args:
+            opening: an opening with the coordinator's chain.
+            context: the opening's context, if this member already takes part in it.
+
+        Raises:
+            PeerFault: outcome-missing, or chain-broken.
+        """
+        if any(attempt.context != context for attempt in self.unsettled):
+            raise PeerFault(
+                Cause.OUTCOME_MISSING,
+                f"show how {len(self.unsettled)} attempts ended that this member took part in",
+                ["coordinator"],
+            )
+        links = opening.links
+        if len(links) < self.length or extend_chain(EMPTY_CHAIN, links[: self.length]) != self.head:
+            raise PeerFault(
+                Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
+            )
+        if unknown := {link.context for link in set(self.settled).difference(links)}:
+            # A document that replaced a certificate is fetched like any end; every other end is final.
+            replaced = unknown <= {attempt.context for attempt in self.certified}
+            raise PeerFault(
+                Cause.OUTCOME_MISSING if replaced else Cause.CHAIN_BROKEN,
+                "the history omits an attempt that this member knows, or ends it otherwise",
+                ["coordinator"],
+            )
+        check_places(opening)
+        head = extend_chain(self.head, links[self.length :])
+        return replace(self, head=head, length=len(links), settled=(), certified=())
+
+
+def _of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:
+    for attempt in attempts:
+        if attempt.context == context:
+            return attempt
+    raise PeerFault(Cause.WRONG_CONTEXT, "this member waits for the end of no such attempt", ["coordinator"])
+
+
+def _without(attempts: tuple[Attempt, ...], attempt: Attempt) -> tuple[Attempt, ...]:
+    return tuple(each for each in attempts if each.context != attempt.context)

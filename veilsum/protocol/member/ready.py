@@ -1,0 +1,184 @@
+"""Between rounds: a member holds pair secrets and checks the next opening against its history."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import U8, U64, Id, Many, Nested, SecretBytes
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import PairKey
+from veilsum.protocol.member.base import MemberPhase, PhaseKind, Step
+from veilsum.protocol.member.history import History
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    NOTHING_REVEALED,
+    Certificate,
+    Erased,
+    Erasure,
+    ErasureRequest,
+    Lost,
+    Manifest,
+    Message,
+    Opening,
+    Roster,
+    Study,
+)
+from veilsum.protocol.messages.base import MAX_MEMBERS
+from veilsum.protocol.opening_rules import (
+    check_fresh,
+    check_latest_end,
+    check_places,
+    check_repeats,
+    check_signed,
+    check_step,
+    repeated_link,
+)
+from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+
+Pairs = Annotated[tuple[PairKey, ...], Many(Nested(PairKey), MAX_MEMBERS)]
+
+
+class Ready(MemberPhase):
+    """Holds the pair keys for one sequence number; earlier keys are erased.
+
+    Attributes:
+        expires_s: earliest expiry among the received cards, Unix time in seconds.
+        sequence: the keys' round.
+        attempt: lowest attempt of that round that may still be opened.
+        masks: mask keys, one per neighbour.
+        boxes: box keys, one per decryptor; one per member if this member is a decryptor.
+        history: this member's history of the federation's rounds.
+    """
+
+    kind: ClassVar[int] = PhaseKind.READY
+
+    member: Id
+    roster: Annotated[Roster, Nested(Roster)]
+    study: Annotated[Study, Nested(Study)]
+    manifest: Annotated[Manifest, Nested(Manifest)]
+    expires_s: U64
+    sequence: U64
+    attempt: U8
+    masks: Pairs
+    boxes: Pairs
+    history: Annotated[History, Nested(History)]
+
+    def advanced(self, sequence: int, attempt: int, history: History) -> "Ready":
+        """Ratchet the keys to `sequence`, ready for `attempt` or later."""
+        masks, boxes = self.masks, self.boxes
+        for step in range(self.sequence + 1, sequence + 1):
+            masks = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in masks)
+            boxes = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in boxes)
+        return replace(self, sequence=sequence, attempt=attempt, masks=masks, boxes=boxes, history=history)
+
+    def knowing(self, history: History) -> "Ready":
+        """Return this phase with a newer history."""
+        return replace(self, history=history)
+
+    def erased(self, attempt: Attempt, history: History) -> "Ready":
+        """Erase the keys of this attempt's sequence, and wait for the attempt's end."""
+        place = max((self.sequence, self.attempt), (attempt.opening.sequence + 1, 0))
+        return self.advanced(*place, history.entered(attempt))
+
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Accept an opening, closing documents and erasure requests."""
+        return {
+            Opening: self._opening,
+            Certificate: self._settle,
+            Erasure: self._settle,
+            Lost: self._settle,
+            ErasureRequest: self._erase,
+        }
+
+    def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
+        """Report that nothing was revealed; a member that reveals is already Closed by the certificate."""
+        attempt = self.history.left_open(request.context)
+        if attempt.manifest.cohort != self.manifest.cohort:
+            raise PeerFault(
+                Cause.WRONG_CONTEXT,
+                "the attempt is another cohort's, where this member may still hold shares: it reports there",
+                ["coordinator"],
+            )
+        attempt.check_decryptor(self.member)
+        report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
+        # A crash may separate the stored history with the attempt from the stored phase without its keys.
+        return self.erased(attempt, self.history), (report,)
+
+    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        return self.knowing(self.history.settle(document, now_s)), ()
+
+    def _opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
+        """Check an opening, in this order, before advancing any key (protocol §4.3).
+
+        1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
+        2. no received card has expired (card-expired), the study is neither expired nor revoked (study-refused), and the latest
+           end is in the future, by at most 30 days (terms-expired, terms-refused);
+        3. sequence and attempt are not behind this member (wrong-sequence);
+        4. and 5. the history: `History.check` (outcome-missing, chain-broken);
+        6. to 8. the step, and fresh records or the repeated attempt: `opening_rules`;
+        9. the indicator's counts (indicator-mismatch).
+
+        The driver adds 10., the newest roster, and 11., the member's policy. A decryptor that receives an opening after its latest
+        end checks 1 and that its place follows the links and is not behind, then erases its sequence's keys (protocol §4.9).
+        """
+        from veilsum.protocol.member.attempting import Opened  # noqa: PLC0415 - the phases form a cycle
+
+        attempt = Attempt(self.roster, self.study, self.manifest, opening)
+        check_signed(attempt)
+        if now_s >= opening.terms.latest_end_s and self.member in self.manifest.decryptors:
+            # An attempt in which this member revealed is behind it: re-entering would let it report that it revealed nothing.
+            check_places(opening)
+            self._check_ahead(opening)
+            return self.erased(attempt, self.history), ()
+        if now_s >= self.expires_s:
+            raise PeerFault(
+                Cause.CARD_EXPIRED, "a key card of this cohort has expired: enrol in a new cohort"
+            )
+        if now_s >= attempt.content.notes.expires or self.study.hash in self.roster.revoked:
+            raise PeerFault(Cause.STUDY_REFUSED, f"study {attempt.content.notes.name} is expired or revoked")
+        check_latest_end(attempt, now_s)
+        self._check_ahead(opening)
+        history = self.history.check(opening)
+        check_step(attempt)
+        check_fresh(attempt)
+        if (link := repeated_link(attempt)) is not None:
+            check_repeats(attempt, history.finished_of(link.context))
+        self._check_indicator(attempt)
+        return Opened(self.advanced(*opening.place, history), opening, (), SecretBytes()), ()
+
+    def _check_ahead(self, opening: Opening) -> None:
+        if opening.place < (self.sequence, self.attempt):
+            raise PeerFault(
+                Cause.WRONG_SEQUENCE,
+                f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
+            )
+
+    def _check_indicator(self, attempt: Attempt) -> None:
+        """Check the terms' withheld classes and evicted members against this member's recount (protocol §8.3)."""
+        terms = attempt.terms
+        if terms.indicator == NO_CONTEXT:
+            return
+        counted = self.history.count_of(terms.indicator)
+        if counted is None or all(each.member != self.member for each in counted.survivors):
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                "this member was not counted by the indicator, or has not recounted it",
+                ["coordinator"],
+            )
+        withheld = withheld_classes(attempt.question, counted.holders)
+        if terms.withheld != withheld:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(withheld)}",
+                ["coordinator"],
+            )
+        if terms.evicted != counted.evicted:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"the terms name {list(terms.evicted)} evicted, this member saw {list(counted.evicted)}",
+                ["coordinator"],
+            )
+        check_enough_rows(attempt.question, counted.holders)

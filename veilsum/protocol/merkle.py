@@ -1,0 +1,97 @@
+"""Binary Merkle trees as in RFC 6962 §2.1, with the number of leaves bound into the root.
+
+A tree of n > 1 leaves splits at the largest power of two below n. Equivalently, each level pairs neighbours, and a last node
+without a neighbour moves up unchanged. Leaves, nodes and the root have separate tags, so none can pass for another. The root
+hashes the count, so a path has only one reading.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.tags import Tag, hash_fields
+
+_COUNT_LIMIT = 1 << 64
+_NODE_RIGHT = (32).to_bytes(8, "little")
+_NODE_LEFT = Tag.MERKLE_NODE + _NODE_RIGHT
+_LEAF = bytes(Tag.MERKLE_LEAF)
+
+
+def leaf_hash(leaf: bytes) -> bytes:
+    """Hash a leaf."""
+    # hash_fields(Tag.MERKLE_LEAF, leaf), inlined as in `_node`
+    return sha256(_LEAF + len(leaf).to_bytes(8, "little") + leaf).digest()
+
+
+class Tree:
+    """A tree that keeps all levels, to produce many paths.
+
+    Args:
+        leaf_hashes: `leaf_hash` of each leaf in order, at least one; leaves can be streamed.
+
+    Raises:
+        Misuse: there are no leaves.
+    """
+
+    def __init__(self, leaf_hashes: Iterable[bytes]) -> None:
+        level = list(leaf_hashes)
+        if not level:
+            raise Misuse("a tree has at least one leaf")
+        self._levels = [level]
+        while len(level) > 1:
+            paired = [_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+            level = paired + level[2 * len(paired) :]
+            self._levels.append(level)
+        self.root = _root(self.count, level[0])
+
+    @classmethod
+    def of(cls, leaves: Iterable[bytes]) -> "Tree":
+        """Build a tree from leaves without keeping them."""
+        return cls(map(leaf_hash, leaves))
+
+    @property
+    def count(self) -> int:
+        """Number of leaves."""
+        return len(self._levels[0])
+
+    def path(self, index: int) -> list[bytes]:
+        """Return the sibling hashes from leaf `index` to the top, skipping levels where a node moved up alone.
+
+        Raises:
+            Misuse: `index` is out of range.
+        """
+        if not 0 <= index < self.count:
+            raise Misuse(f"a tree of {self.count} leaves has no leaf {index}")
+        siblings = []
+        for level in self._levels:
+            beside = index ^ 1  # the top has no sibling
+            if beside < len(level):
+                siblings.append(level[beside])
+            index >>= 1
+        return siblings
+
+
+def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
+    """Whether `path` proves that `leaf` is leaf `index` of `count` under `root`; never raises on a peer's values."""
+    if not 0 <= index < count < _COUNT_LIMIT:
+        return False
+    node, last = leaf_hash(leaf), count - 1
+    siblings = iter(path)
+    # RFC 9162 §2.1.3.2; `last` is the index of the level's last node
+    while last:
+        if index % 2 or index < last:
+            sibling = next(siblings, None)
+            if sibling is None:
+                return False
+            node = _node(sibling, node) if index % 2 else _node(node, sibling)
+        index, last = index >> 1, last >> 1
+    return next(siblings, None) is None and _root(count, node) == root
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    # hash_fields(Tag.MERKLE_NODE, left, right), inlined because a coordinator hashes about n² nodes
+    return sha256(_NODE_LEFT + left + _NODE_RIGHT + right).digest()
+
+
+def _root(count: int, top: bytes) -> bytes:
+    return hash_fields(Tag.MERKLE_ROOT, count.to_bytes(8, "little"), top)

@@ -1,0 +1,146 @@
+"""The terms of a step, the chain of earlier attempts, and the opening of an attempt (protocol §4.3)."""
+
+from typing import Annotated, ClassVar
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import (
+    U8,
+    U64,
+    Digest,
+    Id,
+    Key,
+    Many,
+    Name,
+    Nested,
+    Shared,
+    Signature,
+    Struct,
+    UInt,
+)
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
+from veilsum.protocol.tags import Tag, hash_fields
+
+MAX_ATTEMPTS = 8
+MAX_LINKS = 1 << 16
+MAX_CLASSES = 1 << 16
+
+NO_CONTEXT = bytes(32)
+"""Placeholder for no attempt, no material or no survivors."""
+NO_REASON = "none"
+LOST_REASON = "lost"
+ERASED_REASON = "erased"
+SPENDING = frozenset({NO_REASON, LOST_REASON})
+"""Link reasons under which an attempt spends its records."""
+EMPTY_CHAIN = bytes(32)
+
+
+class Terms(Struct):
+    """The part of a sum that differs between openings of one run; the study fixes the rest.
+
+    Attributes:
+        step: one of the study's steps.
+        indicator: context of the indicator whose counts decide the withheld classes; `NO_CONTEXT` for none.
+        withheld: classes left out of the sum.
+        evicted: members that the indicator certified but did not count, because they proved false.
+        material: SHA-256 of the step's input from earlier steps; `NO_CONTEXT` for none.
+        latest_end_s: Unix time in seconds after which every key of the attempt is erased.
+    """
+
+    step: Id
+    indicator: Digest
+    withheld: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES, ascending=True)]
+    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    material: Digest
+    latest_end_s: U64
+
+    def validate(self) -> None:
+        """Refuse withheld classes or evicted members without an indicator."""
+        if self.indicator == NO_CONTEXT and (self.withheld or self.evicted):
+            raise PeerFault(Cause.TERMS_REFUSED, "classes withheld or members evicted without an indicator")
+
+    @property
+    def hash(self) -> bytes:
+        """Hash of the terms, part of the context."""
+        return hash_fields(Tag.TERMS, self.encode_fields())
+
+
+class Link(Shared):
+    """An earlier attempt of the federation and how it ended.
+
+    Attributes:
+        question: digest of the study's question.
+        repeats: context that its cohort repeats.
+        reason: "none" for a certified set, the reason of a VOID, "erased" or "lost".
+        survivors: `survivors_hash` of the certified set; `NO_CONTEXT` without one.
+    """
+
+    cohort: Digest
+    sequence: U64
+    attempt: U8
+    question: Digest
+    period: Id
+    step: Id
+    repeats: Digest
+    context: Digest
+    reason: Id
+    survivors: Digest
+
+    def validate(self) -> None:
+        """Refuse a ninth attempt, and survivors that contradict the reason."""
+        _check_attempt(self.attempt)
+        if (self.survivors != NO_CONTEXT) != (self.reason == NO_REASON):
+            raise PeerFault(Cause.MALFORMED, f"survivors do not go with the reason {self.reason}")
+
+    @property
+    def spends(self) -> bool:
+        """Whether the attempt spent the records of its members (protocol §4.9)."""
+        return self.reason in SPENDING
+
+
+class Opening(Signed):
+    """The coordinator's opening of an attempt, from which members derive the context.
+
+    Attributes:
+        links: every ended attempt of the federation, oldest first.
+    """
+
+    kind: ClassVar[int] = Kind.OPENING
+    tag: ClassVar[Tag] = Tag.OPENING
+
+    cohort: Digest
+    sequence: U64
+    attempt: U8
+    links: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)]
+    terms: Annotated[Terms, Nested(Terms)]
+    signature: Signature
+
+    def validate(self) -> None:
+        """Refuse a ninth attempt."""
+        _check_attempt(self.attempt)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sequence and attempt numbers."""
+        return self.sequence, self.attempt
+
+
+def _check_attempt(attempt: int) -> None:
+    if attempt >= MAX_ATTEMPTS:
+        raise PeerFault(Cause.WRONG_SEQUENCE, f"attempt {attempt}: a sequence has at most {MAX_ATTEMPTS}")
+
+
+def extend_chain(head: bytes, links: tuple[Link, ...]) -> bytes:
+    """Fold links onto a chain head: head' = H(link tag, head, link)."""
+    for link in links:
+        head = hash_fields(Tag.LINK, head, link.encode_fields())
+    return head
+
+
+class Chain(Message):
+    """Every ended attempt of a federation, oldest first."""
+
+    kind: ClassVar[int] = Kind.CHAIN
+
+    federation: Key
+    links: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)]

@@ -1,0 +1,210 @@
+"""Choose the survivors to propose, and check a proposal (protocol §4.5, §4.6)."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Receipt,
+    Survivor,
+    SurvivorSet,
+    deliveries_hash,
+    survivors_hash,
+)
+from veilsum.protocol.opening_rules import earlier_context, link_of
+from veilsum.protocol.shelf import Announced
+
+
+def disputes_among(
+    attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
+) -> tuple[Dispute, ...]:
+    """List edges whose two ends committed differently, then complaints.
+
+    Honest ends of an edge derive the same seed from the cards and the context.
+    """
+    boxes = (
+        Dispute(Cause.BOX_REFUSED, dealer, receipt.member)
+        for receipt in receipts.values()
+        for dealer in receipt.complaints
+    )
+    return (*_edges_disputed(attempt, uploads), *boxes)
+
+
+def _edges_disputed(attempt: Attempt, uploads: Mapping[str, Announced]) -> Iterator[Dispute]:
+    # Only between members that committed: a cohort of thousands has millions of edges, even with one upload.
+    committed = {member: upload.committed for member, upload in sorted(uploads.items())}
+    neighbours = {member: attempt.neighbours(member) for member in committed}
+    for low, one in committed.items():
+        for index, high in enumerate(neighbours[low], start=1):
+            other = committed.get(high) if high > low else None
+            if other and one.entry(index) != other.entry(1 + bisect_left(neighbours[high], low)):
+                yield Dispute(Cause.EDGE_DISAGREEMENT, low, high)
+
+
+def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
+    """Whether a receipt covers exactly these uploads, less its sender's own."""
+    dealers = [dealer for dealer in uploads if dealer != receipt.member]
+    digests = (uploads[dealer].header.digest for dealer in dealers)
+    return sorted(receipt.dealers + receipt.complaints) == dealers and receipt.uploads == deliveries_hash(
+        receipt.context, digests
+    )
+
+
+def contested(
+    attempt: Attempt, receipts: Mapping[str, Receipt], disputes: Iterable[Dispute]
+) -> tuple[Dispute, ...]:
+    """Remove complaints about dealers for whose shares at least `t` honest decryptors vouch (protocol §4.5)."""
+    held = attempt.quorum.threshold + attempt.quorum.decryptor_colluders
+    clean = _clean(receipts)
+    return tuple(each for each in disputes if each.cause is not Cause.BOX_REFUSED or clean[each.one] < held)
+
+
+def _clean(receipts: Mapping[str, Receipt]) -> Counter[str]:
+    """Count the clean receipts of each dealer."""
+    clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
+    clean.update(receipts.keys())  # a decryptor keeps its own share
+    return clean
+
+
+def starved(
+    attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
+) -> tuple[str, ...]:
+    """Dealers with fewer than `t` clean receipts so far, which no choice of cover can keep (protocol §4.5)."""
+    clean = _clean(receipts)
+    return tuple(dealer for dealer in uploads if clean[dealer] < attempt.quorum.threshold)
+
+
+def settle(
+    attempt: Attempt,
+    uploads: Mapping[str, Announced],
+    receipts: Mapping[str, Receipt],
+    disputes: tuple[Dispute, ...],
+    earlier: Sequence[SurvivorSet],
+) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
+    """Choose the survivors to propose; also return the disputes that dropped members (protocol §4.5).
+
+    Args:
+        attempt: supplies context and threshold.
+        uploads: complete uploads, ordered by member.
+        receipts: by decryptor; each covers all uploads.
+        disputes: the `contested` disputes of `disputes_among`.
+        earlier: the certified set of the repeated attempt or indicator, if any.
+    """
+    clean = _clean(receipts)
+    vouched = {
+        member: Survivor.of(upload.header)
+        for member, upload in uploads.items()
+        if clean[member] >= attempt.quorum.threshold
+    }
+    counted = _as_counted(attempt, vouched, earlier)
+    staying = _undisputed(attempt, counted, disputes)
+    if disputes and not _may_be_proposed(attempt, staying, earlier):
+        # A member outside the sum loses nothing by lying, so its complaints count only if the sum survives them.
+        disputes = tuple(each for each in disputes if counted.keys() >= {*each.parties})
+        staying = _undisputed(attempt, counted, disputes)
+    return {member: uploads[member] for member in staying}, disputes
+
+
+def _undisputed(
+    attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute]
+) -> dict[str, Survivor]:
+    """Drop a cover of these disputes."""
+    dropped = vertex_cover(attempt.context, disputes, attempt.quorum.colluders)
+    return {member: each for member, each in staying.items() if member not in dropped}
+
+
+def _may_be_proposed(
+    attempt: Attempt, staying: Mapping[str, Survivor], earlier: Sequence[SurvivorSet]
+) -> bool:
+    try:
+        check_proposal(attempt, tuple(staying.values()), earlier)
+    except PeerFault:
+        return False
+    return True
+
+
+def _as_counted(
+    attempt: Attempt, staying: dict[str, Survivor], earlier: Sequence[SurvivorSet]
+) -> dict[str, Survivor]:
+    """Drop members that the indicator did not count; it counted S∖E (protocol §8.3)."""
+    if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+        return staying
+    counted = _counted(attempt, earlier)
+    return {member: each for member, each in staying.items() if member in counted}
+
+
+def _counted(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
+    """The indicator's S∖E."""
+    certified = (each.member for opened in earlier for each in opened.survivors)
+    return set(certified).difference(attempt.terms.evicted)
+
+
+def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
+    """Run the checks of survivors that need no delivered uploads, in this order (protocol §4.6).
+
+    1. members in order, at least n_min; 2. no window has too many dropouts; 3. with `repeats`, `earlier` is the repeated
+    attempt's set, and the survivors are its members; 6. for a sum under an indicator, `earlier` is the indicator's set, and
+    the survivors are counted members with at most the margin missing; otherwise `earlier` is empty.
+
+    Args:
+        attempt: an attempt with a checked opening.
+        survivors: the proposed survivors.
+        earlier: the certified set of the repeated attempt or indicator, if any.
+
+    Raises:
+        PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, indicator-mismatch.
+    """
+    attempt.check_survivors(survivors)
+    members = {survivor.member for survivor in survivors}
+    attempt.check_windows(members)
+    context = earlier_context(attempt)
+    if bool(earlier) != (context != NO_CONTEXT):
+        raise PeerFault(
+            Cause.MALFORMED,
+            "the set that the attempt rests on is missing, or shown for no reason",
+            ["coordinator"],
+        )
+    if not earlier:
+        return
+    link, cause = link_of(attempt.opening.links, context), _mismatch(attempt)
+    if link is None or survivors_hash(context, earlier[0].survivors) != link.survivors:
+        raise PeerFault(
+            cause, "the set that the attempt rests on is not the one that was certified", ["coordinator"]
+        )
+    if attempt.repeats:
+        _check_same(members, {each.member for each in earlier[0].survivors})
+    else:
+        _check_counted(attempt, members, _counted(attempt, earlier))
+
+
+def _mismatch(attempt: Attempt) -> Cause:
+    return Cause.REPEAT_MISMATCH if attempt.repeats else Cause.INDICATOR_MISMATCH
+
+
+def _check_same(members: set[str], repeated: set[str]) -> None:
+    if members != repeated:
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "a repeated run sums exactly the members of the attempt that it repeats",
+            sorted(members ^ repeated),
+        )
+
+
+def _check_counted(attempt: Attempt, members: set[str], counted: set[str]) -> None:
+    withhold = attempt.question.withhold
+    assert withhold is not None
+    if strangers := members - counted:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH, "survivors that the indicator did not count", sorted(strangers)
+        )
+    if len(counted - members) > withhold.margin:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"{len(counted - members)} members that the indicator counted are missing, at most {withhold.margin} may be",
+            sorted(counted - members),
+        )

@@ -1,0 +1,94 @@
+"""A member's recount of an indicator (protocol §8.2)."""
+
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.merkle import Tree, verify
+from veilsum.protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
+from veilsum.protocol.reveal_plan import due_secrets
+from veilsum.protocol.unmasking import Unmasking
+
+
+def recount(
+    attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
+) -> npt.NDArray[np.int64]:
+    """Sum a disclosed indicator round, after checking each survivor's entry in this order.
+
+    1. there is one entry for each survivor, with the certified header;
+    2. commitments lead to the signed root; each seed due is present and matches its commitment;
+    3. chunk digests lead to the signed root, and the chunks match their digests and are packed correctly.
+
+    Args:
+        attempt: an indicator round.
+        survivors: S∖E, the certified survivors less the evicted dealers.
+        disclosure: the coordinator's disclosure.
+
+    Returns:
+        int64 of shape (C,): number of survivors that hold each class.
+
+    Raises:
+        PeerFault: disclosure-invalid, naming the entry's member.
+    """
+    attempt.check_context(disclosure.context, "coordinator")
+    if tuple(Survivor.of(entry.header) for entry in disclosure.entries) != survivors:
+        raise _invalid("the entries are not the certified survivors'")
+    staying = {survivor.member for survivor in survivors}
+    self_seeds, edge_seeds = dict[str, bytes](), dict[tuple[str, str], bytes]()
+    for entry in disclosure.entries:
+        _check_seeds(attempt, entry, staying, self_seeds, edge_seeds)
+        _check_chunks(attempt, entry)
+    unmasking = Unmasking(attempt, tuple(sorted(staying)), self_seeds, edge_seeds)
+    return np.concatenate(
+        [
+            unmasking.chunk(index, ((entry.member, entry.chunks[index]) for entry in disclosure.entries))
+            for index in range(attempt.chunks)
+        ]
+    )
+
+
+def _check_seeds(
+    attempt: Attempt,
+    entry: Disclosed,
+    staying: set[str],
+    self_seeds: dict[str, bytes],
+    edge_seeds: dict[tuple[str, str], bytes],
+) -> None:
+    holders = len(attempt.decryptors)
+    if len(entry.commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
+        entry.header.commitment_root, entry.commitments, 0, 1 + holders, entry.path
+    ):
+        raise _invalid("the secrets' commitments are not those that were signed", entry)
+    due = due_secrets(attempt, entry.member, staying)
+    if [each.index for each in due] != [seed.index for seed in entry.seeds]:
+        raise _invalid("other seeds are shown than the sum needs", entry)
+    for each, shown in zip(due, entry.seeds, strict=True):
+        start = each.index * COMMITMENT_BYTES
+        if (
+            each.commitment(attempt.context, shown.seed)
+            != entry.commitments[start : start + COMMITMENT_BYTES]
+        ):
+            raise _invalid(f"seed {each.index} is not the one committed to", entry)
+        if each.lost is None:
+            self_seeds[entry.member] = shown.seed
+        else:
+            edge_seeds[entry.member, each.lost] = shown.seed
+
+
+def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
+    if (
+        len(entry.chunk_digests) != attempt.chunks
+        or Tree.of(entry.chunk_digests).root != entry.header.chunk_root
+        or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
+        or not all(attempt.is_chunk(index, chunk) for index, chunk in enumerate(entry.chunks))
+    ):
+        raise _invalid("the chunks are not those that were signed, or cannot be added up", entry)
+
+
+def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
+    named = f"{entry.member}: {why}" if entry else why
+    return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])

@@ -1,0 +1,492 @@
+"""Replay a transcript to find which party broke which rule (protocol §11)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from veilsum.protocol.attempt import Attempt, Closing, check_cards, check_manifest, check_study
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.evidence import check_bad_run, check_proof
+from veilsum.protocol.identity import verify_signature
+from veilsum.protocol.keys import check_order
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
+    NOTHING_REVEALED,
+    BadRun,
+    Cards,
+    Certificate,
+    Erased,
+    Erasure,
+    Evictions,
+    Freeze,
+    Lost,
+    Message,
+    Opening,
+    Receipt,
+    Refusal,
+    RevealSummary,
+    Roster,
+    Study,
+    Survivor,
+    SurvivorSet,
+    UploadSummary,
+    VoidRequest,
+    Vote,
+    parse,
+)
+from veilsum.protocol.opening_rules import check_opening
+from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
+from veilsum.protocol.shelf import Announced, Committed
+from veilsum.protocol.transcript import Transcript, transcript_digest
+from veilsum.protocol.verdict import COORDINATOR, Finding, Verdict
+
+
+def follows(
+    cause: str,
+    member: str,
+    attempt: Attempt,
+    proposal: Sequence[Survivor],
+    uploads: Mapping[str, Announced],
+    receipts: Mapping[str, Receipt],
+    earlier: Sequence[SurvivorSet] = (),
+) -> bool | None:
+    """Whether a refusal's cause follows from the noted proposal; None if only its sender can know.
+
+    Causes that depend on the sender's history or policy are its own knowledge. A refusal does not name its proposal: if the
+    cause does not follow from the noted one, the sender is false or received another proposal.
+
+    Args:
+        cause: the refusal's cause.
+        member: the refusing member.
+        attempt: supplies quorum and graph.
+        proposal: the proposed survivors.
+        uploads: complete uploads, ordered by member.
+        receipts: by decryptor.
+        earlier: the certified set sent with the proposal.
+    """
+    if cause == Cause.SURVIVORS_TOO_FEW:
+        return len(proposal) < attempt.survivors_min
+    if cause == Cause.WINDOW_EXCEEDED:
+        return _windows_exceeded(attempt, proposal)
+    if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH}:
+        return _refused(attempt, proposal, earlier)
+    if cause == Cause.OWN_UPLOAD_CHANGED:
+        return any(each.member == member and not _shown(each, uploads) for each in proposal)
+    if cause == Cause.SURVIVORS_INVALID and member in receipts:
+        # Its signed receipt states which uploads were delivered to it.
+        shown = all(_shown(each, uploads) for each in proposal)
+        return not (covers(receipts[member], uploads) and shown and _in_order(proposal))
+    return None
+
+
+def _shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
+    upload = uploads.get(survivor.member)
+    return upload is not None and Survivor.of(upload.header) == survivor
+
+
+def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:
+    try:
+        attempt.check_windows({each.member for each in proposal})
+    except PeerFault:
+        return True
+    return False
+
+
+def _refused(attempt: Attempt, proposal: Sequence[Survivor], earlier: Sequence[SurvivorSet]) -> bool:
+    try:
+        check_proposal(attempt, tuple(proposal), earlier)
+    except PeerFault:
+        return True
+    return False
+
+
+def _in_order(proposal: Sequence[Survivor]) -> bool:
+    names = [each.member for each in proposal]
+    return names == sorted({*names})
+
+
+def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
+    """Check a transcript from its first entry to its signature.
+
+    Args:
+        transcript: a parsed transcript.
+        federation: the pinned admin key; None trusts the roster's own.
+
+    Raises:
+        PeerFault: the transcript does not begin with a consistent roster, study, cards and opening. The fault names the
+            coordinator for any bad signature, because an honest coordinator never shows unsigned documents.
+    """
+    try:
+        run = _Replay(_begun(transcript, federation))
+    except PeerFault as fault:
+        raise PeerFault(fault.cause, fault.detail, [COORDINATOR]) from fault
+    for index, entry in enumerate(transcript.entries[4:], start=4):
+        run.take(index, entry)
+    signed = run.close(transcript)
+    return Verdict(
+        run.attempt,
+        tuple(run.findings),
+        run.closing,
+        run.uploads,
+        run.heard,
+        tuple(sorted(run.evicted)),
+        run.enough_revealed(),
+        tuple(run.refusals),
+        signed,
+    )
+
+
+def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
+    """Check the first four entries as a member does, except clocks and approvals (protocol §4.1 to §4.3)."""
+    opened = tuple(map(parse, transcript.entries[:4]))
+    if tuple(map(type, opened)) != (Roster, Study, Cards, Opening):
+        raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, study, cards and opening")
+    roster, study, cards, opening = opened
+    assert isinstance(roster, Roster)
+    assert isinstance(study, Study)
+    assert isinstance(cards, Cards)
+    assert isinstance(opening, Opening)
+    roster.verify_admin(roster.federation if federation is None else federation)
+    check_study(roster, study)
+    check_manifest(roster, study, cards.manifest)
+    if tuple(cards.by_member) != cards.manifest.members:
+        raise PeerFault(Cause.MANIFEST_MISMATCH, "not every member's card is shown")
+    check_cards(roster, cards)
+    for card in cards.by_member.values():
+        for key in (card.mask_key, card.box_key):
+            check_order(key, card.member)
+    attempt = Attempt(roster, study, cards.manifest, opening)
+    check_opening(attempt)
+    return attempt
+
+
+_ONE_IS_FALSE = "one of the two is false"
+
+
+class _Stage(Enum):
+    COLLECTING = auto()
+    CHECKING = auto()
+    FREEZING = auto()
+    VOIDING = auto()
+    REVEALING = auto()
+    ERASING = auto()
+    CLOSED = auto()
+
+
+_UNCERTIFIED = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
+_OPEN = _UNCERTIFIED | {_Stage.REVEALING, _Stage.ERASING}
+_STAGES: dict[type[Message], frozenset[_Stage]] = {
+    UploadSummary: frozenset({_Stage.COLLECTING}),
+    # A receipt after the proposal still entitles its decryptor to reveal.
+    Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
+    Freeze: frozenset({_Stage.CHECKING}),
+    VoidRequest: _UNCERTIFIED - {_Stage.VOIDING},
+    Vote: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
+    Refusal: frozenset({_Stage.FREEZING}),
+    Certificate: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
+    RevealSummary: frozenset({_Stage.REVEALING}),
+    BadRun: frozenset({_Stage.REVEALING}),
+    Evictions: frozenset({_Stage.REVEALING}),
+    Erased: _OPEN,
+    Erasure: frozenset({_Stage.ERASING}),
+    Lost: _OPEN,
+}
+"""Stages in which an honest coordinator notes each kind; it never notes refused or late messages elsewhere."""
+
+
+class _Summaries(dict[str, Committed]):
+    """Commitments in the entries so far, by member."""
+
+    committed = dict[str, Committed].__getitem__
+
+
+@dataclass
+class _Replay:
+    attempt: Attempt
+    stage: _Stage = _Stage.COLLECTING
+    seen: set[bytes] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    uploads: dict[str, Announced] = field(default_factory=dict)
+    summaries: _Summaries = field(default_factory=_Summaries)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    whole: dict[str, Announced] = field(default_factory=dict)
+    proposal: tuple[Survivor, ...] = ()
+    earlier: tuple[SurvivorSet, ...] = ()
+    heard: tuple[Dispute, ...] = ()
+    reason: str = ""
+    votes: dict[str, Vote] = field(default_factory=dict)
+    reports: dict[str, tuple[int, Erased]] = field(default_factory=dict)
+    said: dict[str, tuple[int, Refusal]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+    certificate: Certificate | None = None
+    shown: set[str] = field(default_factory=set)
+    evicted: set[str] = field(default_factory=set)
+    revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
+    closing: Closing | None = None
+
+    def take(self, index: int, entry: bytes) -> None:
+        """Replay one entry; a broken rule becomes a finding."""
+        try:
+            self._take(index, entry)
+        except PeerFault as fault:
+            # The coordinator made or admitted every entry, so it answers for this one.
+            self._find(index, (COORDINATOR,), fault.cause, fault.detail)
+
+    def close(self, transcript: Transcript) -> bool:
+        """Check disputes, contradictions and the end; return whether the coordinator's signature is valid."""
+        if self.receipts and not self.proposal:
+            try:
+                self._disputed()
+            except PeerFault as fault:
+                self._find(None, (COORDINATOR,), fault.cause, fault.detail)
+        self._judge_refusals()
+        self._check_reports()
+        if self.closing is None:
+            self._find(None, (COORDINATOR,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended")
+        digest = transcript_digest(self.attempt.context, transcript.head)
+        try:
+            verify_signature(self.attempt.roster.coordinator, transcript.signature, digest, COORDINATOR)
+        except PeerFault as fault:
+            self._find(None, (COORDINATOR,), fault.cause, "the transcript is not signed as it is")
+            return False
+        return True
+
+    def enough_revealed(self) -> bool:
+        """Whether each u ∈ S∖E has a threshold of runs from decryptors that revealed for that E (protocol §4.7)."""
+        if self.certificate is None or self.certificate.void:
+            return False
+        runs = Counter[str]()
+        for member in self.revealed[tuple(sorted(self.evicted))] & self.receipts.keys():
+            runs.update({member, *self.receipts[member].dealers})
+        threshold = self.attempt.quorum.threshold
+        staying = {survivor.member for survivor in self.certificate.survivors} - self.evicted
+        return all(runs[member] >= threshold for member in staying)
+
+    def _find(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
+        self.findings.append(Finding(parties, cause, detail, index))
+
+    def _take(self, index: int, entry: bytes) -> None:
+        handlers: dict[type[Message], Callable[[int, Any], None]] = {
+            UploadSummary: self._upload,
+            Receipt: self._receipt,
+            Freeze: self._freeze,
+            VoidRequest: self._void,
+            Vote: self._vote,
+            Refusal: self._refusal,
+            Certificate: self._certificate,
+            RevealSummary: self._reveal,
+            BadRun: self._bad_run,
+            Evictions: self._evictions,
+            Erased: self._erased,
+            Erasure: self._erasure,
+            Lost: self._lost,
+        }
+        message = parse(entry)
+        form = type(message)
+        if form not in handlers:
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {form.__name__} has no place in a transcript")
+        if entry in self.seen:
+            raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} stands there already")
+        if self.stage not in _STAGES[form]:
+            stage = self.stage.name.lower()
+            raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} where the attempt is {stage}")
+        self.seen.add(entry)
+        handlers[form](index, message)
+
+    def _signed_by_decryptor(self, message: Receipt | Vote | Refusal | RevealSummary | Erased) -> None:
+        self.attempt.check_context(message.context, message.member)
+        self.attempt.check_decryptor(message.member)
+        message.verify(self.attempt.roster.key_of(message.member), message.member)
+
+    def _upload(self, index: int, summary: UploadSummary) -> None:
+        header, attempt = summary.header, self.attempt
+        attempt.check_header(header)
+        known = self.uploads.get(header.member)
+        if known is not None:
+            if known.header.digest == header.digest:
+                raise PeerFault(Cause.DUPLICATE, f"{header.member}'s upload stands there already")
+            self._find(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
+            return
+        commitments = b"".join(summary.secret_commitments)
+        if len(commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
+            header.commitment_root, commitments, 0, 1 + len(attempt.decryptors), summary.path
+        ):
+            raise PeerFault(Cause.UPLOAD_MISSHAPEN, f"{header.member}'s commitments are not those it signed")
+        self.summaries[header.member] = Committed(commitments, summary.path)
+        self.uploads[header.member] = Announced(header, b"", self.summaries)
+
+    def _receipt(self, index: int, receipt: Receipt) -> None:
+        self._signed_by_decryptor(receipt)
+        named = (*receipt.dealers, *receipt.complaints)
+        if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
+            raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
+        known = self.receipts.setdefault(receipt.member, receipt)
+        if known.digest != receipt.digest:
+            self._find(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
+        elif self.stage in {_Stage.COLLECTING, _Stage.CHECKING}:
+            self.stage = _Stage.CHECKING
+        else:
+            self._came_late(index, receipt)
+
+    def _came_late(self, index: int, receipt: Receipt) -> None:
+        """Check a receipt after the proposal: it covers the same uploads, and its complaints drop no member."""
+        self._check_covers(receipt, self.whole)
+        for dealer in receipt.complaints:
+            self._find(index, (dealer, receipt.member), Cause.BOX_REFUSED, _ONE_IS_FALSE)
+
+    def _freeze(self, _index: int, freeze: Freeze) -> None:
+        self.stage = _Stage.FREEZING
+        self.attempt.check_context(freeze.context, COORDINATOR)
+        self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
+        self.earlier = freeze.earlier
+        self.whole, disputes = self._disputed()
+        heard = contested(self.attempt, self.receipts, disputes)
+        settled, self.heard = settle(self.attempt, self.whole, self.receipts, heard, freeze.earlier)
+        expected = tuple(upload.header for upload in settled.values())
+        if freeze.headers != expected:
+            named = sorted({each.member for each in {*freeze.headers} ^ {*expected}})
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID,
+                f"the survivors proposed are not those that uploads and receipts give: {', '.join(named)}",
+            )
+        check_proposal(self.attempt, self.proposal, freeze.earlier)
+
+    def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
+        """The complete uploads, which are those that the receipts cover, and the disputes among them."""
+        whole = {
+            member for receipt in self.receipts.values() for member in (*receipt.dealers, *receipt.complaints)
+        }
+        uploads = {member: self.uploads[member] for member in sorted(whole)}
+        for receipt in self.receipts.values():
+            self._check_covers(receipt, uploads)
+        disputes = disputes_among(self.attempt, uploads, self.receipts)
+        for dispute in disputes:
+            self._find(None, dispute.parties, dispute.cause, _ONE_IS_FALSE)
+        return uploads, disputes
+
+    def _check_covers(self, receipt: Receipt, uploads: dict[str, Announced]) -> None:
+        if not covers(receipt, uploads):
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{receipt.member} was not shown the uploads that were announced"
+            )
+
+    def _void(self, _index: int, request: VoidRequest) -> None:
+        self.stage, self.reason = _Stage.VOIDING, request.reason
+        self.attempt.check_context(request.context, COORDINATOR)
+
+    def _vote(self, index: int, vote: Vote) -> None:
+        self._signed_by_decryptor(vote)
+        self._cast(index, vote)
+
+    def _cast(self, index: int, vote: Vote) -> None:
+        known = self.votes.setdefault(vote.member, vote)
+        if known.outcome != vote.outcome:
+            self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
+
+    def _refusal(self, index: int, refusal: Refusal) -> None:
+        self._signed_by_decryptor(refusal)
+        if refusal.member in self.said:
+            raise PeerFault(Cause.DUPLICATE, f"a refusal by {refusal.member} stands there already")
+        self.said[refusal.member] = index, refusal
+
+    def _judge_refusals(self) -> None:
+        """Check each refusal against the proposal and its sender's receipt."""
+        for member, (index, refusal) in self.said.items():
+            judged = follows(
+                refusal.cause, member, self.attempt, self.proposal, self.whole, self.receipts, self.earlier
+            )
+            if judged is None:
+                self.refusals.append(refusal)
+            elif not judged:
+                # Either the sender is false, or the coordinator sent it another proposal: name both.
+                said = (
+                    f"{member} refused for {refusal.cause}, which the proposal that was noted does not show"
+                )
+                self._find(index, (member, COORDINATOR), Cause(refusal.cause), said)
+
+    def _certificate(self, index: int, certificate: Certificate) -> None:
+        asked = self.stage
+        self.stage = _Stage.CLOSED if certificate.void else _Stage.REVEALING
+        self.attempt.check_certificate(certificate)
+        self.certificate = self.closing = certificate
+        unnoted = [vote.member for vote in certificate.votes if vote.member not in self.votes]
+        for vote in certificate.votes:
+            self._cast(index, vote)
+        wanted = _Stage.VOIDING if certificate.void else _Stage.FREEZING
+        if asked is not wanted or (certificate.void and certificate.reason != self.reason):
+            raise PeerFault(Cause.CERTIFICATE_INVALID, "the certificate is for what nobody was asked to sign")
+        if not certificate.void and certificate.survivors != self.proposal:
+            raise PeerFault(Cause.SURVIVORS_INVALID, "the certificate is for another set than was proposed")
+        if unnoted:
+            raise PeerFault(Cause.CERTIFICATE_INVALID, f"votes were not noted: {', '.join(unnoted)}")
+
+    def _certified(self) -> Certificate:
+        if self.certificate is None:
+            raise PeerFault(Cause.CERTIFICATE_INVALID, "nothing is revealed without a valid certificate")
+        return self.certificate
+
+    def _reveal(self, index: int, reveal: RevealSummary) -> None:
+        if self._is_due(index, reveal):
+            if not self.shown.issuperset(reveal.evicted):
+                raise PeerFault(
+                    Cause.EVICTION_INVALID,
+                    f"{reveal.member} revealed without members whose eviction was not noted",
+                )
+            self.revealed[reveal.evicted].add(reveal.member)
+
+    def _is_due(self, index: int, reveal: RevealSummary) -> bool:
+        self._signed_by_decryptor(reveal)
+        due = reveal.outcome == self._certified().outcome
+        if not due:
+            self._find(index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome")
+        return due
+
+    def _bad_run(self, index: int, evidence: BadRun) -> None:
+        reveal, dealer = evidence.reveal, evidence.header.member
+        if not self._is_due(index, reveal) or reveal.member not in self.receipts:
+            raise PeerFault(Cause.SHARE_INVALID, f"{reveal.member} has vouched for no such share")
+        check_bad_run(self.attempt, self._certified(), self.receipts[reveal.member], evidence)
+        said = f"it revealed another share than {dealer} dealt"
+        self._find(index, (reveal.member,), Cause.SHARE_INVALID, said)
+
+    def _evictions(self, index: int, evictions: Evictions) -> None:
+        self.attempt.check_context(evictions.context, COORDINATOR)
+        self.shown.update(evictions.evicted)
+        if not self.evicted < {*evictions.evicted}:
+            raise PeerFault(Cause.EVICTION_INVALID, "it evicts nobody new, or lets somebody back in")
+        for proof in evictions.proofs:
+            check_proof(self.attempt, self._certified(), proof)
+            if proof.member not in self.evicted:
+                self.evicted.add(proof.member)
+                said = "its shares make no secret it committed to"
+                self._find(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
+
+    def _erased(self, index: int, report: Erased) -> None:
+        self._signed_by_decryptor(report)
+        self.stage = _Stage.ERASING
+        _, known = self.reports.setdefault(report.member, (index, report))
+        if known.revealed != report.revealed:
+            self._find(index, (report.member,), Cause.CONFLICT, "it signed two reports")
+
+    def _erasure(self, _index: int, erasure: Erasure) -> None:
+        self.stage = _Stage.CLOSED
+        self.attempt.check_erasure(erasure)
+        self.closing = erasure
+        if unnoted := [each.member for each in erasure.reports if each.member not in self.reports]:
+            raise PeerFault(Cause.ERASURE_INVALID, f"reports were not noted: {', '.join(unnoted)}")
+
+    def _lost(self, _index: int, lost: Lost) -> None:
+        self.attempt.check_lost(lost)
+        self.stage, self.closing = _Stage.CLOSED, lost
+
+    def _check_reports(self) -> None:
+        """Check erasure reports against reveals: a decryptor must report whether it ever revealed."""
+        revealed = set[str]().union(*self.revealed.values())
+        for member, (index, report) in self.reports.items():
+            if member in revealed and report.revealed == NOTHING_REVEALED:
+                self._find(index, (member,), Cause.CONFLICT, "it revealed, and reported that it did not")

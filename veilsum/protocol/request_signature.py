@@ -1,0 +1,250 @@
+"""HTTP request signatures: a closed profile of RFC 9421 and RFC 9530.
+
+    Content-Digest:  sha-256=:BASE64:                                         if the method has a body
+    Signature-Input: veilsum=("@method" "@authority" "@path" "@query" "content-digest");created=…;expires=…;
+                     nonce="…";keyid="hospital-a";alg="ed25519";tag="veilsum-request-1"
+    Signature:       veilsum=:BASE64:
+
+A request has one signature. It covers exactly these components and has exactly these parameters, both in any order.
+`content-digest` is covered for PUT and POST only, even if the body is empty (docs/access.md).
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import NAME_PATTERN
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey, verify_signature
+
+TAG = "veilsum-request-1"
+ALGORITHM = "ed25519"
+LABEL = "veilsum"
+CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE = "content-digest", "signature-input", "signature"
+DERIVED = ("@method", "@authority", "@path", "@query")
+WITH_BODY = frozenset({"PUT", "POST"})
+ADMIN = "admin"
+"""`keyid` of the federation's admin, whose key names the federation; reserved, so no member has it."""
+LIFETIME_S = 60
+"""Seconds between `created` and `expires` in signatures made here."""
+MAX_LIFETIME_S = 300
+"""Longest accepted lifetime; nonces are remembered this long."""
+MAX_TARGET = 1024
+"""Maximum characters of authority, path and query together, so that they fit in a log."""
+_NONCE = r"[0-9A-Za-z_-]{16,64}"
+_VALUES = {
+    "created": r"[0-9]{1,12}",
+    "expires": r"[0-9]{1,12}",
+    "nonce": f'"{_NONCE}"',
+    "keyid": f'"{NAME_PATTERN}"',
+    "alg": f'"{ALGORITHM}"',
+    "tag": f'"{TAG}"',
+}
+_ONE = r';([a-z]+)=([0-9]{1,15}|"[ !#-\[\]-~]*")'
+_INPUT = re.compile(
+    r'([a-z*][a-z0-9_*.-]{0,63})=(\(("[@a-z-]+"(?: "[@a-z-]+")*)\)((?:' + _ONE.replace("(", "(?:") + ")+))"
+)
+_SIGNATURE = re.compile(r"([a-z*][a-z0-9_*.-]{0,63})=:([A-Za-z0-9+/]{86}==):")
+_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The method and address of a request, as on the wire.
+
+    Attributes:
+        method: in upper case.
+        authority: host and port as in the Host header: lower case, without the scheme's default port.
+        path: percent-encoded, never empty.
+        query: percent-encoded, without its question mark; may be empty.
+    """
+
+    method: str
+    authority: str
+    path: str
+    query: str = ""
+
+    @property
+    def components(self) -> dict[str, str]:
+        """The derived components (RFC 9421 §2.2)."""
+        return dict(zip(DERIVED, (self.method, self.authority, self.path, f"?{self.query}"), strict=True))
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the signature covers a digest."""
+        return self.method in WITH_BODY
+
+
+def signature_base(components: Mapping[str, str], parameters: str) -> bytes:
+    """Build the signed bytes (RFC 9421 §2.5): one line per component, then the parameters as in the header."""
+    lines = [f'"{name}": {value}' for name, value in components.items()]
+    return "\n".join([*lines, f'"@signature-params": {parameters}']).encode("ascii")
+
+
+def content_digest(body: bytes) -> str:
+    """Format the Content-Digest header of a body (RFC 9530 §2)."""
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"
+
+
+def digest_of(header: str) -> bytes:
+    """Parse a Content-Digest header with a single SHA-256; PeerFault(request-unsigned) for any other."""
+    match = _DIGEST.fullmatch(header)
+    if match is None:
+        raise _unsigned("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
+    return base64.b64decode(match[1])
+
+
+def sign_request(
+    key: SigningKey,
+    keyid: str,
+    target: Target,
+    body: bytes,
+    *,
+    created_s: float,
+    nonce: bytes,
+    lifetime_s: int = LIFETIME_S,
+) -> dict[str, str]:
+    """Make the headers that sign a request.
+
+    Args:
+        key: the key of the member or admin.
+        keyid: the member's id, or `ADMIN`.
+        target: the request.
+        body: the body; ignored if the method has none.
+        created_s: Unix time in seconds.
+        nonce: at least 12 random bytes, fresh for every request sent.
+        lifetime_s: seconds until the signature expires.
+
+    Raises:
+        Misuse: the target can't be written in ASCII, or a parameter is outside the profile.
+    """
+    headers = {CONTENT_DIGEST: content_digest(body)} if target.has_body else {}
+    components = {**target.components, **headers}
+    named = " ".join(f'"{name}"' for name in components)
+    text = base64.urlsafe_b64encode(nonce).rstrip(b"=").decode("ascii")
+    created = int(created_s)
+    parameters = (
+        f"({named});created={created};expires={created + lifetime_s}"
+        f';nonce="{text}";keyid="{keyid}";alg="{ALGORITHM}";tag="{TAG}"'
+    )
+    try:
+        signature = key.sign(signature_base(components, parameters))
+        RequestSignature.parse(f"{LABEL}={parameters}", _field(signature))
+    except (UnicodeError, PeerFault) as error:
+        raise Misuse(f"a request to {target.authority!r} by {keyid!r} can't be signed: {error}") from error
+    return {**headers, SIGNATURE_INPUT: f"{LABEL}={parameters}", SIGNATURE: _field(signature)}
+
+
+@dataclass(frozen=True)
+class RequestSignature:
+    """A parsed but unverified signature.
+
+    Attributes:
+        keyid: the claimed signer.
+        created_s: Unix time in seconds.
+        expires_s: Unix time in seconds.
+        nonce: 16 to 64 characters.
+        covered: the components in signing order.
+        parameters: the header's text after the label, also signed.
+        value: 64 bytes.
+    """
+
+    keyid: str
+    created_s: int
+    expires_s: int
+    nonce: str
+    covered: tuple[str, ...]
+    parameters: str
+    value: bytes
+
+    @classmethod
+    def parse(cls, signature_input: str, signature: str) -> Self:
+        """Parse the two headers; PeerFault(request-unsigned) for anything outside the profile."""
+        given, signed = _INPUT.fullmatch(signature_input), _SIGNATURE.fullmatch(signature)
+        if not given or not signed or given[1] != signed[1]:
+            raise _unsigned("signature-input and signature must hold one signature, under one label")
+        covered = tuple(given[3].replace('"', "").split(" "))
+        if sorted(covered) not in (sorted(DERIVED), sorted((*DERIVED, CONTENT_DIGEST))):
+            raise _unsigned(
+                f"it covers {given[3]}: cover {' '.join(DERIVED)}, and content-digest in PUT and POST"
+            )
+        found = re.findall(_ONE, given[4])
+        if sorted(name for name, _ in found) != sorted(_VALUES):
+            raise _unsigned(f"its parameters must be {', '.join(_VALUES)}, each once")
+        values = dict(found)
+        for name, form in _VALUES.items():
+            if not re.fullmatch(form, values[name]):
+                raise _unsigned(f"its parameter {name} must be of the form {form}")
+        return cls(
+            keyid=values["keyid"].strip('"'),
+            created_s=int(values["created"]),
+            expires_s=int(values["expires"]),
+            nonce=values["nonce"].strip('"'),
+            covered=covered,
+            parameters=given[2],
+            value=base64.b64decode(signed[2]),
+        )
+
+    def check_time(self, now_s: float, skew_s: float) -> None:
+        """Refuse a signature that is not valid now.
+
+        Args:
+            now_s: Unix time in seconds.
+            skew_s: tolerated difference between the clocks.
+
+        Raises:
+            PeerFault: clock-skew; request-unsigned if the lifetime exceeds `MAX_LIFETIME_S` or is not positive.
+        """
+        if not 0 < self.expires_s - self.created_s <= MAX_LIFETIME_S:
+            raise _unsigned(f"expires lies 1 to {MAX_LIFETIME_S} seconds after created")
+        early, late = self.created_s - now_s, now_s - self.expires_s
+        if early > skew_s or late > skew_s:
+            how = f"in {early:.0f} s" if early > 0 else f"{-early:.0f} s ago"
+            raise PeerFault(
+                Cause.CLOCK_SKEW,
+                f"the request was signed {how} by this coordinator's clock, which says {now_s:.0f} (Unix time): "
+                "set the signing machine's clock by NTP, then send it again",
+                [self.keyid],
+            )
+
+    def verify(self, public: bytes, target: Target, digest: str | None) -> None:
+        """Verify the signature over this exact request.
+
+        Args:
+            public: the signer's Ed25519 key.
+            target: the received request.
+            digest: its Content-Digest header, if any.
+
+        Raises:
+            PeerFault: request-unsigned if it does not cover its body's digest or exceeds `MAX_TARGET`; request-forged.
+        """
+        if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
+            raise _unsigned(f"host, path and query have {MAX_TARGET} characters at the most")
+        if (CONTENT_DIGEST in self.covered) != target.has_body or (target.has_body and digest is None):
+            raise _unsigned("PUT and POST carry content-digest and cover it, other methods don't")
+        values = {**target.components, CONTENT_DIGEST: digest or ""}
+        try:
+            base = signature_base({name: values[name] for name in self.covered}, self.parameters)
+            verify_signature(public, self.value, base, self.keyid)
+        except (PeerFault, UnicodeError) as error:
+            raise PeerFault(
+                Cause.REQUEST_FORGED,
+                f"{self.keyid}'s key has not signed {target.method} {target.authority} {target.path}?{target.query} with "
+                "these headers: is it the key in the roster? If a proxy rewrites host or path, its coordinator must be "
+                "told the public address: VEILSUM_PUBLIC_URL",
+                [self.keyid],
+            ) from error
+
+
+def _field(signature: bytes) -> str:
+    return f"{LABEL}=:{base64.b64encode(signature).decode('ascii')}:"
+
+
+def _unsigned(why: str) -> PeerFault:
+    return PeerFault(
+        Cause.REQUEST_UNSIGNED, f"this takes a request signed by a member's key (docs/access.md): {why}"
+    )

@@ -1,0 +1,387 @@
+"""The REST interface apart from the messages: paths, limits and JSON models. No HTTP library here.
+
+Messages are sent as `application/octet-stream`, exactly as `veilsum.protocol.messages` encodes them; everything for
+people or scripts is JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from veilsum.protocol.codec import NAME_PATTERN
+
+OCTETS = "application/octet-stream"
+PROBLEM = "application/problem+json"
+PROBLEM_BASE = "/problems/"
+"""Relative to the responding coordinator (RFC 9457 §3.1.1), which serves a page for each cause there."""
+SAFETENSORS = "application/x-safetensors"
+TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
+HEAD = "veilsum-head"
+"""Metadata entry in the file of a head or another document: JSON notes beside the arrays, such as the head's form, its
+classes without records, and the withheld ones among them."""
+
+MAX_MESSAGE_BYTES = 64 << 20
+MAX_TRANSCRIPT_BYTES = 1 << 29
+MAX_DISCLOSURE_BYTES = 256 << 20
+MAX_WAIT_S = 60.0
+VERSION_HEADER = "veilsum-version"
+REQUEST_ID_HEADER = "veilsum-request"
+"""Identifies a response in the coordinator's log."""
+
+COORDINATOR = "/v1/coordinator"
+FEDERATION = "/v1/federations/{federation}"
+ROSTER = "/v1/federations/{federation}/roster"
+STUDIES = "/v1/federations/{federation}/studies"
+STUDY = "/v1/federations/{federation}/studies/{study}"
+RUNS = "/v1/federations/{federation}/runs"
+CHAIN = "/v1/federations/{federation}/chain"
+COHORTS = "/v1/federations/{federation}/cohorts"
+COHORT = "/v1/cohorts/{cohort}"
+CARD = "/v1/cohorts/{cohort}/cards/{member}"
+CLOSE = "/v1/cohorts/{cohort}/close"
+MANIFEST = "/v1/cohorts/{cohort}/manifest"
+CARDS = "/v1/cohorts/{cohort}/manifest/{member}"
+ROUNDS = "/v1/cohorts/{cohort}/rounds"
+PREFLIGHT = "/v1/cohorts/{cohort}/rounds/preflight"
+ROUND = "/v1/rounds/{round_id}"
+ROUND_EVENTS = "/v1/rounds/{round_id}/events"
+OPENING = "/v1/rounds/{round_id}/opening"
+REQUEST = "/v1/rounds/{round_id}/requests/{member}"
+ANSWERS = "/v1/rounds/{round_id}/answers"
+UPLOAD = "/v1/rounds/{round_id}/uploads/{member}"
+CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
+CANCEL = "/v1/rounds/{round_id}/cancel"
+EXTEND = "/v1/rounds/{round_id}/extend"
+CLOSING = "/v1/contexts/{context}/closing"
+LOST = "/v1/rounds/{round_id}/lost"
+MATERIAL = "/v1/rounds/{round_id}/material"
+RESULT = "/v1/rounds/{round_id}/result"
+WEIGHTS = "/v1/rounds/{round_id}/result/weights"
+SUMS = "/v1/rounds/{round_id}/result/sums"
+DOCUMENT = "/v1/rounds/{round_id}/result/documents/{name}"
+EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
+TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
+DISCLOSURE = "/v1/rounds/{round_id}/disclosure/{member}"
+COMBINATIONS = "/v1/federations/{federation}/combinations"
+COMBINATION = "/v1/combinations/{combination}"
+COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
+AUDIT = "/v1/audit"
+TOKENS = "/v1/tokens"
+REVOKE = "/v1/tokens/{token}/revoke"
+HEALTH = "/healthz"
+READY = "/readyz"
+METRICS = "/metrics"
+
+HEX32_PATTERN = r"^[0-9a-f]{64}$"
+MEMBER_PATTERN = rf"^{NAME_PATTERN}$"
+LINE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$"
+"""One line for people: no control characters, and none that reorder text."""
+SHORT_ID_PATTERN = r"^[0-9a-f]{8}$"
+ROUND_PATTERN = r"^[0-9a-f]{16}$"
+
+Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
+MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
+RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
+
+
+class Model(BaseModel):
+    """An immutable JSON body without unknown keys, for requests and for hashed or signed data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class View(Model):
+    """A JSON response; keys added by later releases are ignored (docs/versions.md)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def round_name(context: bytes) -> str:
+    """Make a round's id: the first 16 digits of its context, so that readers of the chain can name its rounds."""
+    return context[:8].hex()
+
+
+class Problem(View):
+    """RFC 9457 problem details; `cause` is the last part of `type`.
+
+    Attributes:
+        parties: the parties that the fault names.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    cause: str
+    parties: tuple[str, ...] = ()
+
+
+class CoordinatorView(View):
+    """The coordinator's identity; its key belongs in the roster."""
+
+    public_key: Hex32
+    protocol_version: int
+
+
+class FederationView(View):
+    """A federation as the coordinator knows it; `roster` is the roster's number."""
+
+    federation: Hex32
+    name: str
+    roster: int
+    members: tuple[str, ...]
+    cohorts: tuple[Hex32, ...]
+    rounds: tuple[RoundId, ...]
+
+
+class StudyView(View):
+    """A published study.
+
+    Attributes:
+        study: the study's hash.
+        question: digest of the question.
+        approval: digest that a member approves.
+        expires_s: Unix time in seconds.
+        revoked: whether the newest roster revokes it, or names another study key than the one that signed it.
+    """
+
+    study: Hex32
+    name: str
+    version: int
+    question: Hex32
+    approval: Hex32
+    expires_s: int
+    revoked: bool
+
+
+class RunView(View):
+    """A cohort and its run, for members that look for runs to join.
+
+    Attributes:
+        counter: determines the cohort's id, with roster, study, period and repeats.
+        repeats: context of the attempt that the run repeats; None for fresh records.
+        over: whether the run's last step was certified or lost, or its cohort failed.
+    """
+
+    cohort: Hex32
+    study: Hex32
+    name: str
+    version: int
+    period: MemberId
+    counter: int
+    repeats: Hex32 | None
+    state: Literal["enrolling", "formed", "failed"]
+    over: bool
+
+
+class RunsView(View):
+    """A federation's runs, oldest first; pass `revision` as `after` to wait for the next change."""
+
+    revision: int
+    runs: tuple[RunView, ...]
+
+
+class CohortRequest(Model):
+    """A request to open a cohort for one run of a study.
+
+    Attributes:
+        study: the study's hash.
+        period: the records that the run sums, for example "2026-11".
+        repeats: context of a certified attempt of the period to repeat; None for fresh records.
+    """
+
+    study: Hex32
+    period: MemberId
+    repeats: Hex32 | None = None
+
+
+class QuorumView(View):
+    """The sizes derived for a cohort.
+
+    Attributes:
+        neighbours: `k`, number of members that each member shares a mask with.
+        window_dropped_max: tolerated dropouts in any window of `k/2` on a sparse graph; 0 on the complete graph.
+    """
+
+    members: int
+    colluders: int
+    decryptors: int
+    decryptor_colluders: int
+    survivors_min: int
+    threshold: int
+    members_may_miss: int
+    decryptors_may_miss: int
+    neighbours: int
+    window_dropped_max: int
+    caution: str | None
+
+
+class CohortView(View):
+    """A cohort: enrolling, formed (with a manifest) or failed (too few cards); and its rounds, oldest first.
+
+    Attributes:
+        members: members that may send a card.
+        study, name, version: hash, name and version of the study.
+        counter: determines the cohort's id, with roster, study, period and repeats.
+        step: step of the next round; None once the run is over.
+    """
+
+    cohort: Hex32
+    federation: Hex32
+    study: Hex32
+    name: str
+    study_version: int
+    period: MemberId
+    counter: int
+    repeats: Hex32 | None
+    state: Literal["enrolling", "formed", "failed"]
+    version: int
+    members: tuple[str, ...]
+    cards: tuple[str, ...]
+    deadline_s: float | None
+    quorum: QuorumView | None
+    fault: Problem | None
+    rounds: tuple[RoundId, ...] = ()
+    step: str | None = None
+
+
+class NoiseView(Model):
+    """The differential privacy guarantee of a noisy step, at δ (protocol §4.8).
+
+    Attributes:
+        mu: μ of Gaussian differential privacy of this step.
+        epsilon: ε of this step.
+        spent_epsilon: ε of the chain up to this step.
+        study_epsilon: ε of the whole chain.
+    """
+
+    mu: float
+    epsilon: float
+    spent_epsilon: float
+    study_epsilon: float
+    delta: float
+
+
+class RoundRequest(Model):
+    """A request to open the next step of a cohort's run, which study and chain determine.
+
+    Attributes:
+        lifetime_s: seconds until the round's keys are erased in any case; None for an hour, or twice the study's windows if
+            longer.
+        heard_within_s: open only if enough decryptors to finish made a request within this time; None to open without a
+            liveness check. Each long poll of a waiting member counts as a request.
+    """
+
+    lifetime_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None
+    heard_within_s: Annotated[float, Field(ge=MAX_WAIT_S, le=30 * 86_400)] | None = None
+
+
+class SpecView(View):
+    """A description of a round; only the signed study and opening bind a member.
+
+    Attributes:
+        study, name, version: hash, name and version of the study.
+        statistics: kinds of the statistics, in order.
+        withheld: classes left out.
+        indicator: context of the indicator that decided them.
+        noise: the privacy guarantee; None for an exact step.
+    """
+
+    study: Hex32
+    name: str
+    version: int
+    period: MemberId
+    step: str
+    statistics: tuple[str, ...]
+    dim: int
+    classes: int
+    elements: int
+    ring_bits: int
+    withheld: tuple[int, ...]
+    indicator: Hex32 | None
+    latest_end_s: float
+    noise: NoiseView | None
+
+
+class RoundView(View):
+    """The progress of a round: its phase, the members it waits for, its deadline and its end.
+
+    Attributes:
+        state: the coordinator's phase, then "done". "failed" is a certified set without a result: cancelled, or a sum that failed
+            a check. "erasing" waits, after the latest end, for reports of decryptors that revealed nothing, or for the admin, and
+            becomes "erased" or "lost".
+        version: increases with every change; pass it as `after` to wait for the next.
+        uploaded: members with a complete upload.
+        waiting_for: members whose answers the round waits for.
+        survivors: the certified set, if any.
+        evicted: survivors that proved false; the sum excludes them.
+        reported: in an erasing round, decryptors that reported revealing nothing.
+        reports_min: number of such reports that ends the round.
+        holders: for a finished indicator, the number of members that hold each class.
+        phase_seconds: duration of each phase so far.
+        cost: estimated traffic, storage and computation of all parties.
+        transcript: head of the ended round's transcript (protocol §11).
+    """
+
+    round: RoundId
+    federation: Hex32
+    cohort: Hex32
+    context: Hex32
+    sequence: int
+    attempt: int
+    state: Literal[
+        "collecting",
+        "checking",
+        "freezing",
+        "revealing",
+        "recovered",
+        "done",
+        "failed",
+        "voiding",
+        "voided",
+        "erasing",
+        "erased",
+        "lost",
+    ]
+    ended: bool
+    version: int
+    deadline_s: float | None
+    members: tuple[str, ...]
+    survivors_min: int
+    threshold: int
+    uploaded: tuple[str, ...]
+    waiting_for: tuple[str, ...]
+    survivors: tuple[str, ...]
+    evicted: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    reports_min: int = 0
+    holders: tuple[int, ...] = ()
+    fault: Problem | None
+    phase_seconds: dict[str, float]
+    spec: SpecView
+    cost: str | None = None
+    transcript: Hex32 | None = None
+
+
+class UploadView(View):
+    """The missing chunks of an announced upload."""
+
+    member: MemberId
+    chunks: int
+    missing: tuple[int, ...]
+
+
+class CancelRequest(Model):
+    """A request to cancel a round; the reason is public."""
+
+    reason: Annotated[str, Field(max_length=500, pattern=LINE_PATTERN)]
+
+
+class ExtendRequest(Model):
+    """A request to extend a round's current phase.
+
+    Attributes:
+        deadline_s: new deadline in Unix time: no earlier than the current one, before the terms' latest end.
+    """
+
+    deadline_s: Annotated[float, Field(gt=0, lt=1 << 48)]

@@ -1,0 +1,104 @@
+"""One round, decoded once from an attempt's signed documents (protocol §4.1, §8, §9)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Manifest, Terms
+from veilsum.protocol.study import INDICATOR_BITS, INDICATOR_STEP, SUM_STEP, Content, Question
+
+CHUNK_ELEMENTS = 1 << 20
+"""Elements of every chunk but the last (protocol §4.4)."""
+
+
+@dataclass(frozen=True)
+class RoundSpec:
+    """One step of a run, as study, manifest and terms say it.
+
+    Attributes:
+        content: the study's.
+        study: its hash, 32 bytes.
+        period: which records are summed.
+        step: of the study's steps.
+        withheld: classes left out.
+        members: n, members of the cohort.
+        survivors_min: n_min, fewest survivors of the cohort.
+        chunk_elements: elements of every chunk but the last.
+    """
+
+    content: Content
+    study: bytes
+    period: str
+    step: str
+    withheld: tuple[int, ...]
+    members: int
+    survivors_min: int
+    chunk_elements: int
+
+    @classmethod
+    def of(cls, content: Content, manifest: Manifest, terms: Terms) -> "RoundSpec":
+        """Decode a round; PeerFault(terms-refused) for a step or class that the study does not have."""
+        question = content.question
+        if terms.step not in question.steps:
+            raise PeerFault(
+                Cause.TERMS_REFUSED,
+                f"step {terms.step!r}: the steps of {content.notes.name} are {', '.join(question.steps)}",
+                ["coordinator"],
+            )
+        if terms.withheld and terms.withheld[-1] >= len(question.classes):
+            raise PeerFault(
+                Cause.TERMS_REFUSED,
+                f"class {terms.withheld[-1]} is withheld; the study has {len(question.classes)} classes",
+                ["coordinator"],
+            )
+        return cls(
+            content,
+            manifest.study,
+            manifest.period,
+            terms.step,
+            terms.withheld,
+            len(manifest.members),
+            manifest.survivors_min,
+            CHUNK_ELEMENTS,
+        )
+
+    @property
+    def question(self) -> Question:
+        """The study's."""
+        return self.content.question
+
+    @property
+    def name(self) -> str:
+        """The study and period in words, for example "ct-2026, period 2026-11"."""
+        return f"{self.content.notes.name}, period {self.period}"
+
+    @property
+    def indicator(self) -> bool:
+        """Whether the step counts how many members hold each class."""
+        return self.step == INDICATOR_STEP
+
+    @property
+    def sums(self) -> bool:
+        """Whether the step is the exact study's sum."""
+        return self.step == SUM_STEP and not self.noisy
+
+    @property
+    def noisy(self) -> bool:
+        """Whether members add noise."""
+        return self.question.noise is not None
+
+    @cached_property
+    def elements(self) -> int:
+        """Length of the vector."""
+        return self.question.elements_of(self.step)
+
+    @property
+    def ring_bits(self) -> int:
+        """Bits of an element on the wire."""
+        return INDICATOR_BITS if self.indicator else self.question.ring_bits
+
+    @property
+    def takes_material(self) -> bool:
+        """Whether the step needs what earlier steps summed (protocol §9)."""
+        return self.question.takes_material(self.step)

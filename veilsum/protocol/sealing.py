@@ -1,0 +1,144 @@
+"""M1: a member masks its vector and seals the shares of its seeds (protocol §4.4)."""
+
+import hashlib
+import os
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.keys import Pair, PairKey
+from veilsum.protocol.keystream import Masks
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    Upload,
+    UploadHeader,
+    edge_commitment,
+    self_commitment,
+    share_commitments,
+)
+from veilsum.protocol.packing import pack
+from veilsum.protocol.shamir import SHARE_BYTES, share_secrets
+
+_NONCE = bytes(12)
+"""Zero is safe: box_key's salt is fresh for every upload, so a key seals one box."""
+
+
+def seal(key: bytes, shares: bytes, context: bytes) -> bytes:
+    """The box: ciphertext and 16-byte tag, bound to the context."""
+    return AESGCM(key).encrypt(_NONCE, shares, context)
+
+
+def unseal(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
+    """The shares in the box; PeerFault(box-refused) names the dealer if it does not open."""
+    try:
+        return AESGCM(key).decrypt(_NONCE, box, context)
+    except (InvalidTag, ValueError) as error:
+        raise PeerFault(Cause.BOX_REFUSED, f"the box from {dealer} does not open", [dealer]) from error
+
+
+class Sealing:
+    """One member's upload in the making: chunks in order, then the signed announcement of them.
+
+    Nothing is stored before `finish`; after an interruption, begin again with fresh secrets.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        member: str,
+        masks: tuple[PairKey, ...],
+        boxes: tuple[PairKey, ...],
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._attempt, self._member, self._random = attempt, member, random_bytes
+        self._box_keys = {pair.peer: pair for pair in boxes}
+        self._self_seed = SecretBytes(random_bytes(32))
+        seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
+        self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
+        # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
+        added = [self._self_seed, *(seeds[peer] for peer in seeds if peer > member)]
+        subtracted = [seeds[peer] for peer in seeds if peer < member]
+        self._masks = Masks(attempt.ring, added=added, subtracted=subtracted)
+        self._digests: list[bytes] = []
+        self._words = np.empty(0, attempt.ring.dtype)
+
+    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
+        """Mask and pack the next chunk.
+
+        Args:
+            values: int64, the chunk's elements in order; as many as the terms give this chunk.
+
+        Raises:
+            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
+        """
+        index, attempt = len(self._digests), self._attempt
+        if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
+            raise Misuse(f"chunk {index} of {attempt.chunks} does not have {len(values)} elements")
+        if self._words.size < len(values):
+            self._words = np.empty(len(values), attempt.ring.dtype)
+        words = attempt.ring.to_ring(values, out=self._words[: len(values)])
+        self._masks.apply(words, index * attempt.spec.chunk_elements)
+        packed = pack(words, attempt.ring.bits)
+        self._digests.append(hashlib.sha256(packed).digest())
+        return packed
+
+    def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
+        """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.
+
+        Args:
+            key: the member's identity.
+
+        Raises:
+            Misuse: chunks are missing.
+        """
+        attempt, me, digests = self._attempt, self._member, tuple(self._digests)
+        if len(digests) != attempt.chunks:
+            raise Misuse(f"{len(digests)} of {attempt.chunks} chunks are masked")
+        secrets = [self._self_seed, *self._edge_seeds]
+        dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
+        salt = self._random(32)
+        boxes, rows, own = [], [], SecretBytes()
+        for position, decryptor in enumerate(attempt.decryptors):
+            shares = dealt[position].tobytes()
+            rows.append(commit_row(attempt.context, me, decryptor, shares))
+            if decryptor == me:
+                own = SecretBytes(shares)
+                boxes.append(b"")
+            else:
+                box_key = self._box_keys[decryptor].box_key(me, decryptor, attempt.context, salt)
+                boxes.append(seal(box_key, shares, attempt.context))
+        commitments = [self_commitment(attempt.context, me, self._self_seed)]
+        for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):
+            pair = Pair.of(me, peer)
+            commitments.append(edge_commitment(attempt.context, pair.low, pair.high, seed))
+        header = UploadHeader.make(
+            key,
+            context=attempt.context,
+            member=me,
+            salt=salt,
+            chunk_root=Tree.of(digests).root,
+            commitment_root=commitment_tree(commitments, rows).root,
+            box_root=Tree.of(boxes).root,
+        )
+        upload = Upload(header, digests, tuple(commitments), tuple(rows), tuple(boxes))
+        return upload, own
+
+
+def commit_row(context: bytes, dealer: str, decryptor: str, shares: bytes) -> bytes:
+    """16 bytes for each of a dealer's shares for one decryptor, in the order of its secrets."""
+    return share_commitments(context, dealer, decryptor, range(-(-len(shares) // SHARE_BYTES)), shares)
+
+
+def commitment_tree(
+    commitments: list[bytes] | tuple[bytes, ...], rows: list[bytes] | tuple[bytes, ...]
+) -> Tree:
+    """The tree under an upload's commitment root: the secrets' commitments, then a row a decryptor."""
+    return Tree.of([b"".join(commitments), *rows])

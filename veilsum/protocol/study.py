@@ -1,0 +1,499 @@
+"""A study's content: every field that decides what is summed, and the rules between the fields.
+
+The specification is docs/protocol.md §4.1. Its JSON form is canonical (RFC 8785), so that equal contents have equal digests.
+"""
+
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal, Self
+
+import rfc8785
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.tags import Tag, hash_fields
+
+DAY_S = 86_400
+LIFETIME_MAX_S = 90 * DAY_S
+"""A study expires at most this long ahead of a member's own clock."""
+END_MAX_S = 30 * DAY_S
+"""An attempt's latest end lies at most this long ahead."""
+SCALE_MIN, SCALE_MAX = 8, 40
+ROWS_MIN = 50
+"""Rows of honest members behind the smallest sum."""
+ELEMENTS_MAX = 1 << 32
+NORMALS_MAX = 1 << 27
+NOISY_RECORDS_MAX = 1 << 22
+"""Rows whose noisy sums fit a ring of 48 bits."""
+RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
+    "sum": (("sum", 1.0),),
+    "mean+sum": (("mean", 0.1), ("sum", 0.9)),
+    "mean+sum+refinement": (
+        ("mean", 0.1),
+        ("sum", 0.45),
+        *((f"refinement-{step}", 0.1125) for step in range(1, 5)),
+    ),
+    "mean+gradients": (("mean", 0.1), *((f"gradient-{step}", 0.03) for step in range(1, 31))),
+}
+"""The steps of a noisy study, each with its share of μ²."""
+
+INDICATOR_STEP, SUM_STEP, MEAN_STEP = "indicator", "sum", "mean"
+INDICATOR_BITS = 32
+
+Natural = Annotated[int, Field(ge=1, lt=1 << 32)]
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+ClassKey = Annotated[str, Field(pattern="^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$")]
+"""1 to 64 printable ASCII characters, without a space at either end."""
+Real = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Notes(_Block):
+    """What people read. It changes nothing that is summed.
+
+    Attributes:
+        name: of the study, for example "ct-2026".
+        version: rises with every change.
+        purpose: what the result is for, in the author's words.
+        display: names of the classes for people, in the order of the question's classes; empty for none.
+        expires: Unix time in seconds.
+    """
+
+    name: Name
+    version: Natural
+    purpose: Annotated[str, Field(max_length=1024, pattern=f"^[^{CONTROLS}]*$")]
+    display: tuple[Annotated[str, Field(min_length=1, max_length=64, pattern=f"^[^{CONTROLS}]*$")], ...]
+    expires: Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+class FFC(_Block):
+    """V, U and counts of unit features (Dong et al. 2022, eq. 9), with a constant column if `bias`."""
+
+    kind: Literal["ffc"] = "ffc"
+    bias: bool
+
+    def width(self, dim: int) -> int:
+        """Rows of V."""
+        return dim + self.bias
+
+    def elements(self, dim: int, classes: int) -> int:
+        """Length of its vector."""
+        return _moments(self.width(dim), classes)
+
+
+class RandomFeatures(_Block):
+    """FFC's sums of `size` random Fourier features of a Gaussian kernel (Fanì et al. 2024)."""
+
+    kind: Literal["random-features"] = "random-features"
+    size: Annotated[int, Field(ge=2, le=65_536, multiple_of=2)]
+    bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
+
+    def width(self, dim: int) -> int:
+        """Rows of V."""
+        del dim
+        return self.size
+
+    def elements(self, dim: int, classes: int) -> int:
+        """Length of its vector."""
+        return _moments(self.width(dim), classes)
+
+
+class CCVR(_Block):
+    """Count, sum and second moment of each class (Luo et al. 2021)."""
+
+    kind: Literal["ccvr"] = "ccvr"
+
+    def width(self, dim: int) -> int:
+        """Rows of each class's second moment."""
+        return dim
+
+    def elements(self, dim: int, classes: int) -> int:
+        """Length of its vector."""
+        return classes * (1 + dim + dim * (dim + 1) // 2)
+
+
+Statistic = Annotated[FFC | RandomFeatures | CCVR, Field(discriminator="kind")]
+ORDER = ("ffc", "random-features", "ccvr")
+
+
+class RecordRules(_Block):
+    """How many records a member sums.
+
+    Attributes:
+        least: fewest rows with which a member takes part.
+        most: most rows of a member that are summed.
+        least_per_class: rows from which on a member counts as holding a class.
+        rows_per_id: most rows of one record, which is recognised by its id.
+    """
+
+    least: Natural
+    most: Natural
+    least_per_class: Natural
+    rows_per_id: Natural
+
+
+class Withhold(_Block):
+    """Classes that few members hold are left out: those with fewer than a + h_min + margin holders."""
+
+    margin: Annotated[int, Field(ge=0, le=10_000)]
+
+
+class Noise(_Block):
+    """Differential privacy: one budget for all steps of the recipe.
+
+    Attributes:
+        epsilon, delta: what the whole study may tell about one unit.
+        unit: a record, or everything that one member holds.
+        recipe: the steps, a key of `RECIPES`.
+    """
+
+    epsilon: Annotated[Real, Field(gt=0, le=10)]
+    delta: Annotated[Real, Field(gt=0, le=1e-5)]
+    unit: Literal["record", "member"]
+    recipe: Literal["sum", "mean+sum", "mean+sum+refinement", "mean+gradients"]
+
+
+class Windows(_Block):
+    """The least time that the coordinator gives, in seconds: to enrol, to upload, and for each answer after that."""
+
+    enrol: Annotated[int, Field(ge=1, le=END_MAX_S)]
+    upload: Annotated[int, Field(ge=1, le=END_MAX_S)]
+    answer: Annotated[int, Field(ge=1, le=END_MAX_S)]
+
+
+class Question(_Block):
+    """Everything that a vector or a floor depends on. Its digest names what is summed."""
+
+    extractor: Hex32
+    dim: Annotated[int, Field(ge=1, le=65_536)]
+    classes: Annotated[tuple[ClassKey, ...], Field(min_length=2, max_length=10_000)]
+    statistics: Annotated[tuple[Statistic, ...], Field(min_length=1, max_length=len(ORDER))]
+    ring_bits: Literal[32, 48]
+    records: RecordRules
+    thin_classes: bool
+    members_min: Annotated[int, Field(ge=3, le=10_000)]
+    members_max: Annotated[int, Field(ge=3, le=10_000)]
+    a: Annotated[int, Field(ge=0, le=10_000)]
+    h_min: Annotated[int, Field(ge=3, le=10_000)]
+    loss: Annotated[int, Field(ge=0, le=374)]
+    withhold: Withhold | None
+    noise: Noise | None
+    windows: Windows
+
+    @cached_property
+    def digest(self) -> bytes:
+        """H("question", canonical JSON), 32 bytes."""
+        return hash_fields(Tag.QUESTION, canonical(self))
+
+    @property
+    def records_max(self) -> int:
+        """N_max: most rows in a sum."""
+        return self.records.most * self.members_max
+
+    @property
+    def width(self) -> int:
+        """dim′: rows of the widest second moment."""
+        return max(statistic.width(self.dim) for statistic in self.statistics)
+
+    @property
+    def rows_wanted(self) -> int:
+        """The fewest rows of honest members that may stand behind an exact sum.
+
+        Not so few that each weighs much; twice dim′; and no fewer numbers in the rows than in the second moments: random features of few
+        dimensions have more sums than unknowns.
+        """
+        moments = sum(statistic.width(self.dim) ** 2 for statistic in self.statistics)
+        return max(ROWS_MIN, 2 * self.width, -(-moments // self.dim))
+
+    @property
+    def elements(self) -> int:
+        """Length of the vector of an exact sum."""
+        return sum(statistic.elements(self.dim, len(self.classes)) for statistic in self.statistics)
+
+    @property
+    def scale(self) -> int:
+        """s: an exact sum is rounded to multiples of 2^−s; 0 where the ring holds no such sum."""
+        room = (1 << self.ring_bits - 1) - 1 - (self.members_max + 1) // 2
+        return min(SCALE_MAX, max(0, (room // self.records_max).bit_length() - 1))
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps of a run, in order."""
+        if self.noise is not None:
+            return tuple(step for step, _ in RECIPES[self.noise.recipe])
+        return (INDICATOR_STEP, SUM_STEP) if self.withhold is not None else (SUM_STEP,)
+
+    def elements_of(self, step: str) -> int:
+        """Length of the vector of a step (protocol §8, §9)."""
+        classes = len(self.classes)
+        if step == INDICATOR_STEP:
+            return classes
+        if self.noise is None:
+            return self.elements
+        if step == MEAN_STEP:
+            return self.dim + 1
+        (statistic,) = self.statistics
+        if step != SUM_STEP:
+            return statistic.width(self.dim) * classes
+        # Counts are exact: under noise only CCVR sums them, noisily.
+        return statistic.elements(self.dim, classes) - (0 if self.has("ccvr") else classes)
+
+    def share_of(self, step: str) -> float:
+        """The step's share of the study's μ²; 0 without noise (protocol §9)."""
+        return 0.0 if self.noise is None else dict(RECIPES[self.noise.recipe])[step]
+
+    def takes_material(self, step: str) -> bool:
+        """Whether the step needs what earlier steps summed: a centre, or a head (protocol §9)."""
+        return self.noise is not None and self.steps.index(step) > 0
+
+    @cached_property
+    def smallest(self) -> Sizes:
+        """The sizes of the smallest cohort and roster; PeerFault(cohort-too-small) where there are none."""
+        return self.sizes(self.members_min, self.members_min)
+
+    def sizes(self, members: int, roster: int) -> Sizes:
+        """The sizes of a cohort of so many members of a roster of so many, without nominees (protocol §5)."""
+        assumptions = Assumptions(delta=self.loss)
+        return size(members, None, assumptions, colluders=self.a, honest_min=self.h_min, roster=roster)
+
+    def least_rows(self, quorum: Quorum) -> int:
+        """Rows of honest members that stand in every sum of a cohort, at least."""
+        return self.records.least * (quorum.survivors_min - self.a)
+
+    @property
+    def class_floor(self) -> int:
+        """m: the fewest holders with which a class is published (protocol §8.3). The study withholds rare classes."""
+        assert self.withhold is not None
+        beside = self.a + self.withhold.margin
+        # The second moment of a class of CCVR needs two rows a dimension of honest members.
+        thin = self.has("ccvr") and not self.thin_classes
+        honest = -(-2 * self.dim // self.records.least_per_class) if thin else 0
+        return beside + max(self.h_min, honest)
+
+    def has(self, kind: str) -> bool:
+        """Whether a statistic of this kind is summed."""
+        return any(statistic.kind == kind for statistic in self.statistics)
+
+
+def _ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
+    """Say all that is possible: of a union, the error would name one type."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        raise ValueError('expected "gcv", or a number above 0') from error
+
+
+class CCVRHead(_Block):
+    """How the head of CCVR is retrained: draws of each class, and the exponent of Tukey's transformation."""
+
+    samples_per_class: Annotated[int, Field(ge=1, le=100_000)]
+    power: Annotated[Real, Field(gt=0, le=1)]
+
+
+class After(_Block):
+    """What is made of the sums.
+
+    Attributes:
+        ridge: λ, or "gcv" to choose it by generalised cross-validation.
+        publish: documents beside the head.
+        readers: who may read the head; the sums themselves are for the roster's readers.
+        ccvr: how the head of CCVR is retrained; None without CCVR.
+    """
+
+    ridge: Annotated[Literal["gcv"] | Annotated[Real, Field(gt=0)], WrapValidator(_ridge)]
+    publish: tuple[Literal["lda", "ncm", "pooled", "posterior"], ...]
+    readers: Literal["members", "anyone"]
+    ccvr: CCVRHead | None
+
+
+class Content(_Block):
+    """A whole study, before or after it is signed."""
+
+    format: Literal["veilsum-study/1"] = "veilsum-study/1"
+    notes: Notes
+    question: Question
+    after: After
+
+    @model_validator(mode="after")
+    def _obeys(self) -> Self:
+        if broken := next(_broken(self), None):
+            raise ValueError(broken)
+        return self
+
+    @cached_property
+    def approval(self) -> bytes:
+        """What a member approves: everything but version and expiry, so that a renewal needs no new approval."""
+        values = self.model_dump(mode="json", exclude={"notes": {"version", "expires"}})
+        return hash_fields(Tag.APPROVAL, rfc8785.dumps(values))
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON (RFC 8785) in UTF-8."""
+        return canonical(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read a study's content.
+
+        Raises:
+            PeerFault: study-refused where a field is missing, unknown or wrong, where a rule of §4.1 is broken, or where the
+                bytes are not the canonical encoding.
+        """
+        try:
+            read = cls.model_validate(as_tuples(json.loads(content)))
+        except ValidationError as error:
+            raise refused(first_error(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise refused(f"the content is not JSON: {error}") from error
+        if read.to_bytes() != content:
+            raise refused("the content is not canonical JSON (RFC 8785)")
+        return read
+
+
+@lru_cache(maxsize=64)
+def read_content(content: bytes) -> Content:
+    """`Content.from_bytes`, once for each content."""
+    return Content.from_bytes(content)
+
+
+def refused(detail: str) -> PeerFault:
+    """The fault of a study that breaks a rule."""
+    return PeerFault(Cause.STUDY_REFUSED, detail, ["admin"])
+
+
+def canonical(block: BaseModel) -> bytes:
+    """RFC 8785."""
+    return rfc8785.dumps(block.model_dump(mode="json"))
+
+
+def as_tuples(value: Any) -> Any:
+    """JSON's arrays as tuples: strict models take no lists for them."""
+    if isinstance(value, dict):
+        return {name: as_tuples(inner) for name, inner in value.items()}
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+def first_error(error: ValidationError) -> str:
+    """The first thing that is wrong: where it stands, then why."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in ORDER)
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {words}" if place else words
+
+
+def _moments(rows: int, classes: int) -> int:
+    return rows * (rows + 1) // 2 + rows * classes + classes
+
+
+def _broken(content: Content) -> Iterator[str]:
+    """The rules between fields that a study breaks, in the page's order."""
+    question, notes = content.question, content.notes
+    classes, records = question.classes, question.records
+    kinds = [statistic.kind for statistic in question.statistics]
+    if len(set(classes)) != len(classes):
+        yield "question.classes: a class key stands twice"
+    if notes.display and len(notes.display) != len(classes):
+        yield f"notes.display: {len(notes.display)} names for {len(classes)} classes; give one each, or none"
+    if kinds != [kind for kind in ORDER if kind in kinds]:
+        yield f"question.statistics: give each kind at most once, in the order {', '.join(ORDER)}"
+    for name in ("least", "least_per_class", "rows_per_id"):
+        if (given := getattr(records, name)) > records.most:
+            yield f"question.records: {name} is {given}, above most, {records.most}"
+    if question.members_min > question.members_max:
+        yield f"question.members_min is {question.members_min}, above members_max, {question.members_max}"
+    if content.after.publish != tuple(sorted(set(content.after.publish))):
+        yield "after.publish: give each document once, in alphabetical order"
+    if (content.after.ccvr is None) == question.has("ccvr"):
+        yield "after.ccvr goes with the statistic ccvr: give both or neither"
+    yield from _unsafe(question)
+
+
+def _unsafe(question: Question) -> Iterator[str]:
+    quarter = question.members_max // 4
+    if question.a < quarter:
+        yield f"question.a is {question.a}: with up to {question.members_max} members it must be at least {quarter}, a quarter"
+    try:
+        quorum = question.smallest.quorum
+    except PeerFault as fault:
+        yield f"question.members_min: {fault.detail}"
+    else:
+        yield from _unsafe_beside(question, quorum)
+
+
+def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
+    """What is unsafe though the smallest cohort has a quorum."""
+    margin = quorum.members_may_miss
+    if question.withhold is not None and question.withhold.margin > margin:
+        yield f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing"
+    windows = question.windows
+    if (needed_s := windows.upload + 3 * windows.answer) > END_MAX_S:
+        yield f"question.windows: upload + 3 · answer is {needed_s:,} s, above 30 days ({END_MAX_S:,} s)"
+    if question.elements > ELEMENTS_MAX:
+        yield f"question: the vector has {question.elements:,} elements, at most {ELEMENTS_MAX:,} can be summed"
+    if any(
+        each.kind == "random-features" and each.size * question.dim > NORMALS_MAX
+        for each in question.statistics
+    ):
+        yield f"question.statistics: random features take dim · size up to {NORMALS_MAX:,}"
+    yield from _noisy(question) if question.noise is not None else _exact(question, quorum)
+
+
+def _noisy(question: Question) -> Iterator[str]:
+    assert question.noise is not None
+    if question.withhold is not None:
+        yield "question.noise and question.withhold exclude each other: counts of the classes' holders are exact"
+    if Fraction(question.noise.delta) * question.records_max > 1:
+        yield (
+            f"question.noise.delta is {question.noise.delta:g}: it must be at most 1 / (most · members_max) = "
+            f"{1 / question.records_max:.1g}, or the noise may give a record away"
+        )
+    if len(question.statistics) > 1:
+        yield "question.statistics: a noisy study sums one statistic, so that its budget buys one answer"
+    if question.has("ccvr") and question.noise.recipe not in {"sum", "mean+sum"}:
+        yield f"question.noise.recipe is {question.noise.recipe}: CCVR takes sum or mean+sum"
+    if question.ring_bits != 48 or question.records_max >= NOISY_RECORDS_MAX:
+        yield f"question.noise needs ring_bits = 48 and most · members_max below {NOISY_RECORDS_MAX:,}"
+
+
+def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
+    if question.scale < SCALE_MIN:
+        yield (
+            f"question.records.most: {question.records_max:,} rows do not fit a ring of {question.ring_bits} bits; "
+            "take fewer rows, fewer members or 48 bits"
+        )
+    rows, wanted = question.least_rows(quorum), question.rows_wanted
+    if rows < wanted:
+        least = -(-wanted // (quorum.survivors_min - question.a))
+        yield (
+            f"question.records.least is {question.records.least}: a sum could hold as few as {rows} rows of honest members, "
+            f"and this study needs {wanted}; take at least {least}"
+        )
+    if question.withhold is not None and question.class_floor > question.members_min:
+        left = question.members_min - question.a - question.withhold.margin
+        yield (
+            f"question.records.least_per_class is {question.records.least_per_class}: CCVR publishes a class that "
+            f"{question.class_floor} members hold, and a run may have {question.members_min}; take at least "
+            f"{-(-2 * question.dim // left)}, or set thin_classes = true"
+        )
+    if question.withhold is None and not question.thin_classes:
+        yield (
+            "question.withhold: without it a class that one record has shows that record; "
+            "withhold rare classes, or publish every class with thin_classes = true"
+        )
