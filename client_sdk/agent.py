@@ -27,7 +27,7 @@ from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.result import Result
-from client_sdk.session import Session
+from client_sdk.session import Session, ready_of
 from client_sdk.store import Held
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
@@ -35,7 +35,7 @@ from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.rest import RunView
-from veilsum.protocol.study import SUM_STEP
+from veilsum.protocol.study import SUM_STEP, read_content
 
 LOOK_S = 30.0
 """Between two looks for runs that take cards, while a round lets a member wait."""
@@ -109,9 +109,17 @@ class Agent:
         """Cohorts in which there may be something to do."""
         for cohort, held in self._session.store.cohorts():
             run = self._runs.get(cohort.hex())
-            over = run is None or run.over or run.state == "failed"
+            over = run is None or run.over or run.state == "failed" or self._given_up(held, run.period)
             if cohort.hex() not in self._passed and not (over and self._nothing_left(held)):
                 yield cohort, held
+
+    def _given_up(self, held: Held, period: str) -> bool:
+        """Whether an agent for one run leaves this one alone: the owner gave it up. Others stay, and help to end its attempts."""
+        if not self._once:
+            return False
+        study = held.phase.study if isinstance(held.phase, Enrolled) else ready_of(held.phase).study
+        answered = self._session.store.ledger.run(read_content(study.content).question.digest, period)
+        return answered is not None and answered.given_up
 
     def _busy_beside(self, run: RunView) -> bool:
         """Whether this member is in another run; one run may take several cohorts: after a new roster, or to repeat a step."""

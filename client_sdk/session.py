@@ -170,7 +170,8 @@ class Session:
                     raise
                 raise PeerFault(
                     Cause.OUTCOME_MISSING,
-                    f"this member took part in round {round_name(entry.context)} and is not shown how it ended: {fault.detail}",
+                    f"this member took part in round {round_name(entry.context)} and is not shown how it ended ({fault.detail}): it opens "
+                    "no other round until it is. Ask the operator",
                     ["coordinator"],
                 ) from fault
             history = self._settled(history, document)

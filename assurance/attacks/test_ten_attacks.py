@@ -602,6 +602,8 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, 
             with made.sdk(member) as process:
                 process.give_up("study", "p6")
         assert charges(made) == before
+        made.play("p7")
+        assert not made.refusals()
         # A certified step is never repeated.
         made.publish()
         with hostile(made):

@@ -55,7 +55,7 @@ STATES: dict[str, Words] = {
         "failed",
         "bad",
         "The survivors are certified, so their records are spent, but there is no result.",
-        "Repeat the attempt in a new cohort, with its context as `repeats`.",
+        "veilsum operator run repeats it, with exactly its survivors.",
     ),
     "voiding": Words(
         "ending VOID",
@@ -73,7 +73,8 @@ STATES: dict[str, Words] = {
         "bad",
         "The latest end has passed without a sum. Decryptors erase what they hold and report what they revealed. Enough reports "
         "of nothing end the attempt VOID, however late they come.",
-        "Decryptors run their command again. Only if too few can come back, the admin closes the round: veilsum admin close.",
+        "Members start veilsum member join. Only if too few can come back: cancel a certified round and repeat it; the admin closes "
+        "any other by veilsum admin close.",
     ),
     "erased": Words(
         "VOID",

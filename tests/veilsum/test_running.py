@@ -160,7 +160,7 @@ def test_a_command_that_is_killed_between_phases_goes_on(consortium: Make, remot
         assert process.returncode in {130, -signal.SIGINT, -signal.SIGKILL}, ended
         if process.returncode == 130:
             assert "The same command goes on with it" in ended[1]
-    assert kills > 3, phases
+    assert kills > 1, phases
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
     until(remote.url, c.admin, lambda view, rounds: len(rounds) == 2 and view.step is None)
 
