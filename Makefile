@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk check check-tests test assurance lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,14 @@ coverage: $(READY)  ## the same with branch coverage: 100 % of protocol, 90 % of
 	$(BIN)/coverage report --include='veilsum/protocol/*' --fail-under=100
 	@for package in client_sdk service training veilsum; do \
 	  $(BIN)/coverage report --include="$$package/*" --fail-under=90 || exit 1; done
+
+check: $(READY)  ## in 90 seconds: lint, types, the protocol and calibration, vectors, one round over the API
+	$(MAKE) --no-print-directory --jobs 2 lint check-tests
+
+CHECKED = tests/protocol tests/calibration tests/veilsum/study assurance/attacks/test_catalogue.py assurance/vectors/test_vectors.py tests/service/test_sums.py
+
+check-tests: $(READY)
+	$(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(CHECKED)
 
 lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff check
@@ -88,11 +96,16 @@ slow: $(READY)  ## a million steps of hostile state machines and 10,000 rounds w
 agreement: $(READY)  ## 1,000 federations, five attempts each, beside the second implementation: every message, sum and transcript
 	REFERENCE_ROUNDS=5000 $(BIN)/python -m pytest --no-cov --timeout 0 assurance/reference/test_agreement.py
 
-slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pages in Chromium, the start page's commands, kills
+slow-tests: $(READY)  ## the tests that `make test` leaves out: demos, training, pages in Chromium, short campaigns, kills
 	$(BIN)/python -m pytest --no-cov --timeout 900 -m slow tests assurance
 
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m assurance.kill.run --output runs/kill.json
+
+CAMPAIGNS = slow-tests fuzz slow agreement mutation model-check audit audit-canaries kill both-stores chaos durability outages liveness api-fuzz load
+
+assurance: $(READY)  ## every campaign, one after another; it goes on past one that fails (hours; needs PostgreSQL, spin, gcc, strace, chromium, root)
+	$(MAKE) --keep-going --jobs 1 $(CAMPAIGNS)
 
 .PHONY: both-stores
 both-stores: $(READY)  ## the coordinator's tests on SQLite and files, and again on PostgreSQL and S3 (needs PostgreSQL, chromium)
@@ -107,7 +120,10 @@ durability: $(READY)  ## what a power cut leaves before each answer of a round, 
 outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone, back or silent, two replicas after one lease (needs PostgreSQL, and root to mount a small disk)
 	$(BIN)/python -m assurance.outages.run --output runs/outages.json
 
-api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
+liveness: $(READY)  ## 60 runs of real processes that are killed, stopped and cut off: each ends by itself, in the sum or accounted for
+	$(BIN)/python -m assurance.liveness.run --output runs/liveness.json
+
+api-fuzz: $(READY)  ## some 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
 	$(BIN)/python -m assurance.apifuzz.run --output runs/api-fuzz.json
 
 load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
@@ -169,7 +185,7 @@ bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES
 bench-ccvr: $(READY)  ## CCVR's 82 million numbers of ten members over HTTP: memory and processor of each process (14 GB of memory)
 	$(BIN)/python -m benchmarks.ccvr_round --output runs/bench-ccvr.json
 
-bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each
+bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each, and of 200 with small vectors
 	$(BIN)/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
 
 bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
@@ -178,17 +194,21 @@ bench-models: $(READY)  ## images a second of each model on one thread, where th
 keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short, into the repository
 	$(BIN)/python -m research.keep $(RESULTS) research/results/$(notdir $(RESULTS))
 
-reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
-	$(BIN)/python -m research.report research/results --output docs/reproduction.md
+reproduction: $(READY)  ## research/reproduction.md from the result files in the repository
+	$(BIN)/python -m research.report research/results --output research/reproduction.md
 
 .PHONY: pictures
-pictures: $(READY)  ## docs/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
+pictures: $(READY)  ## research/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
 	for method in ccvr-fedavg ccvr-spherefed; do \
 	  $(BIN)/python -m research.analyse research/experiments/$$method.toml --variant small --workers 2 --output runs/analysed/$$method || exit 1; done
-	$(BIN)/python -m research.pictured runs/analysed --page docs/analyses.md
+	$(BIN)/python -m research.pictured runs/analysed --page research/analyses.md
 
 reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours
 	$(BIN)/python -m research.reproduce_small --output runs/reproduce-small
+
+.PHONY: bench-abuse
+bench-abuse: $(READY)  ## polls of 50 members beside one address that asks for what costs most: the median may take 1.5 times as long
+	$(BIN)/python -m benchmarks.abuse --output runs/abuse.json
 
 bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's simulation and a plain loop, the same local update
 	$(BIN)/python -m benchmarks.training_speed --output runs/bench-training.json
@@ -208,6 +228,10 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
+.PHONY: image
+image: $(READY)  ## build both images without a Docker daemon and hold a run of three members against one (needs root, buildah, debootstrap)
+	$(BIN)/python -m tests.deploy.image --output runs/image.json
 
 walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
 	$(BIN)/python -m tests.deploy.walk

@@ -1,19 +1,17 @@
 """A simulation's stores in a folder: what grows with the cohort lies on disk, and memory holds where it lies."""
 
 import io
-import os
 import pickle
 import shutil
-import weakref
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from service.shelf import FileShelf
 from tests.support.storage import Chunks, Phases
-from veilsum.protocol.codec import Reader, Struct
+from veilsum.protocol.codec import Struct
 from veilsum.protocol.member import MemberPhase
-from veilsum.protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Study, Upload
-from veilsum.protocol.shelf import Committed, Trees
+from veilsum.protocol.messages import Certificate, Manifest, Opening, Roster, Study
 
 SHARED = (Roster, Study, Manifest, Opening, Certificate)
 
@@ -30,8 +28,8 @@ class Folder:
     def chunks(self) -> Chunks:
         return FolderChunks(_emptied(self._path / "chunks"))
 
-    def shelf(self) -> "FolderShelf":
-        return FolderShelf(_emptied(self._path / "shelf"))
+    def shelf(self) -> FileShelf:
+        return FileShelf(self._path)
 
 
 def _emptied(folder: Path) -> Path:
@@ -138,51 +136,3 @@ class FolderChunks(MutableMapping[tuple[str, int], bytes]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self._folder.iterdir())
-
-
-class FolderShelf:
-    """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place.
-
-    A second one has each dealer's commitments with their path, in that order.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._file, self._commitments = (
-            os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-            for name in ("deliveries", "commitments")
-        )
-        for file in (self._file, self._commitments):
-            weakref.finalize(self, os.close, file)
-        self._places: dict[str, int] = {}  # of dealers, as they came
-        self._holders = self._width_bytes = self._path_bytes = self._committed_bytes = 0
-
-    def put(self, upload: Upload, trees: Trees) -> None:
-        dealer, place = upload.header.member, len(self._places)
-        if dealer in self._places:
-            return
-        committed = trees.committed(upload)
-        path = b"".join(committed.path)
-        if not self._width_bytes:
-            self._holders, self._path_bytes = len(upload.boxes), len(path)
-            self._committed_bytes = len(path) + len(committed.commitments)
-            # A dealer that decrypts has no box of its own, its id may be short, and so may a path: room for all that comes.
-            paths_bytes = 2 * 32 * len(upload.share_rows).bit_length()
-            sealed_bytes = max(map(len, upload.boxes)) + len(upload.share_rows[0])
-            self._width_bytes = len(upload.header.encode_fields()) + 64 + sealed_bytes + paths_bytes + 16
-        deliveries = (trees.delivery(upload, holder) for holder in range(self._holders))
-        records = (each.encode_fields().ljust(self._width_bytes, b"\0") for each in deliveries)
-        os.pwrite(self._file, b"".join(records), place * self._holders * self._width_bytes)
-        os.pwrite(self._commitments, path + committed.commitments, place * self._committed_bytes)
-        self._places[dealer] = place
-
-    def committed(self, dealer: str) -> Committed:
-        width, at = self._committed_bytes, self._path_bytes
-        read = os.pread(self._commitments, width, self._places[dealer] * width)
-        return Committed(read[at:], tuple(read[i : i + 32] for i in range(0, at, 32)))
-
-    def delivery(self, dealer: str, place: int) -> Delivery:
-        start = (self._places[dealer] * self._holders + place) * self._width_bytes
-        return Delivery.decode_fields(Reader(os.pread(self._file, self._width_bytes, start)))
-
-    def row(self, dealer: str, place: int) -> bytes:
-        return self.delivery(dealer, place).row

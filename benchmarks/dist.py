@@ -27,7 +27,6 @@ INSTALLED_MB, IMPORT_S, HELP_S = 130, 0.4, 0.3
 RUNS = 9
 SUITE = ("tests/client_sdk", "assurance/vectors", "tests/calibration", "tests/protocol/member")
 NOT_A_MEMBER_S = {
-    "tests/client_sdk/test_crowd.py": "the coordinator plays along",
     "tests/client_sdk/test_member.py": "the coordinator plays along",
     "tests/calibration/test_ffc.py": "torch's tensors go in too",
     "tests/calibration/test_rows.py": "torch's tensors go in too",

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import structlog
 
-from assurance.attacks.stage import coordinator, founded
 from client_sdk.result import Result
 from service.journal import Journal
 from tests.service.driver import Party
 from tests.service.serving import running
+from tests.support.consortium import coordinator, founded
 
 ROOT = Path(__file__).parents[1]
 OURS = tuple(f"{ROOT / package}/" for package in ("client_sdk", "service", "training", "veilsum"))

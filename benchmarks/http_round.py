@@ -33,7 +33,7 @@ from client_sdk import AsyncMember, Identity, Records
 from client_sdk.effects import Flow, Request, Response, together
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE
 from client_sdk.transport import AsyncDriver
@@ -135,7 +135,7 @@ async def plain(
 
     def sent(member: str, records: Records) -> Flow[None]:
         signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
-        caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
+        caller = RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
         numbers = FFCStatistics(plan.dim, plan.classes, normalise=True)
         numbers.update(records.features, records.labels)
         blocks = {"V": numbers.V, "U": numbers.U, "n": numbers.counts.astype(np.float64)}
@@ -145,7 +145,7 @@ async def plain(
             Request("GET", RESULT.format(federation=founded.federation), wait_s=PATIENCE_S)
         )
 
-    def chunk(caller: Caller, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
+    def chunk(caller: RetryingClient, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
         path = CHUNK.format(federation=founded.federation, member=member, index=index)
         body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
         return lambda: caller.call(Request("PUT", path, body, {"content-type": rest.OCTETS}))
@@ -226,7 +226,7 @@ def _asked(served: Served, request: Request) -> Response:
     async def asked() -> Response:
         driver = AsyncDriver(served.url)
         try:
-            return await driver.run(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
+            return await driver.run(RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
         finally:
             await driver.close()
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
 
+from tests.support.keystream import Keystream
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.answer import Answer
 from veilsum.calibration.rows import unit_rows
-from veilsum.protocol.keystream import Keystream
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import SUM_STEP
 from veilsum.study import answers, vectors

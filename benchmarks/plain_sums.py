@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 from fastapi import APIRouter, FastAPI, Response
 
-from service.access.guards import ANYBODY, MEMBER, ROUNDS, GuardedRoute
+from service.access.guards import EVERYONE, MEMBER, ROUNDS, GuardedRoute
 from service.app import create_app
 from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets
 from service.settings import Settings
@@ -118,12 +118,12 @@ def plain_app(settings: Settings) -> FastAPI:
         """Send float32 numbers as they are."""
         await sums[federation].store(member, index, body)
 
-    @router.get(SUM, dependencies=ANYBODY.dependencies)
+    @router.get(SUM, dependencies=EVERYONE.dependencies)
     async def seconds(federation: Hex32Path) -> dict[str, float]:
         """How long each phase took."""
         return sums[federation].seconds
 
-    @router.get(RESULT, dependencies=ANYBODY.dependencies)
+    @router.get(RESULT, dependencies=EVERYONE.dependencies)
     async def weights(federation: Hex32Path) -> Response:
         """The head, as soon as it is solved."""
         return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS)

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.secure_sum import ROOT
+from tests.support.keystream import Keystream
 from veilsum.calibration.privacy import DiscreteGaussian, Mechanism, ffc_release, gdp_mu
 from veilsum.calibration.privacy.sampler import DRAWN_BYTES
-from veilsum.protocol.keystream import Keystream
 
 SIGMA_BITS = (2, 12, 20, 30)
 SAMPLES = 2_000_000

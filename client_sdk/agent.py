@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from client_sdk.contribution import take_part
+from client_sdk.contribution import take_part, too_few_rows
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import form, send_card, tell_waiting
 from client_sdk.errors import (
@@ -28,14 +28,13 @@ from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.result import Result
 from client_sdk.session import Session, ready_of
-from client_sdk.store import Held
+from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.rest import RunView
-from veilsum.protocol.study import SUM_STEP, read_content
+from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
 """Between two looks for runs that take cards, while a round lets a member wait."""
@@ -57,9 +56,9 @@ class Agent:
         self._passed = set[str]()
         """Cohorts that need nothing more of this member, or that it takes no part in."""
         self._sent = set[str]()
-        """Cohorts whose card this process has handed in."""
+        """Cohorts that this process has sent a card to."""
         self._followed = set[str]()
-        """Cohorts whose run was not over when this agent saw it."""
+        """Cohorts with a run that was not over when this agent saw it."""
         self._ended = False
         self._runs: dict[str, RunView] = {}
         self._revision: int | None = None
@@ -105,7 +104,7 @@ class Agent:
             yield from self._wait(idle=idle)
         return None
 
-    def _mine(self) -> Iterator[tuple[bytes, Held]]:
+    def _mine(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """Cohorts in which there may be something to do."""
         for cohort, held in self._session.store.cohorts():
             run = self._runs.get(cohort.hex())
@@ -113,7 +112,7 @@ class Agent:
             if cohort.hex() not in self._passed and not (over and self._nothing_left(held)):
                 yield cohort, held
 
-    def _given_up(self, held: Held, period: str) -> bool:
+    def _given_up(self, held: StoredPhase, period: str) -> bool:
         """Whether an agent for one run leaves this one alone: the owner gave it up. Others stay, and help to end its attempts."""
         if not self._once:
             return False
@@ -126,7 +125,7 @@ class Agent:
         mine = (self._runs.get(cohort.hex()) for cohort, _ in self._mine())
         return any(each is None or (each.name, each.period) != (run.name, run.period) for each in mine)
 
-    def _nothing_left(self, held: Held) -> bool:
+    def _nothing_left(self, held: StoredPhase) -> bool:
         """Whether the member's last round of a run that is over is behind it: no key, no share, no result is wanted any more."""
         if isinstance(held.phase, Attempting):
             return False
@@ -173,7 +172,7 @@ class Agent:
 
     # Following a run
 
-    def _follow(self, cohort: bytes, held: Held) -> Flow[Result | None]:
+    def _follow(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
         """Do what a cohort asks now; the run's result once there is one."""
         session = self._session
         view = yield from session.coordinator.cohort(cohort)
@@ -189,7 +188,7 @@ class Agent:
         result = None
         if view.rounds and (view.step is None or (yield from self._asks(view.rounds[-1]))):
             result = yield from self._part(view.rounds[-1])
-        return None if result is None or not _last(result) else result
+        return None if result is None or not result.last else result
 
     def _asks(self, round_id: str) -> Flow[bool]:
         """Whether the round has anything left for this member."""
@@ -199,12 +198,13 @@ class Agent:
         if not view.ended:
             return True
         held = self._session.store.held(bytes.fromhex(view.cohort))
-        inside = (
-            held is not None and held.round_id == round_id and isinstance(held.phase, Attempting | Closed)
-        )
-        counted = inside and self._session.store.history().count_of(bytes.fromhex(view.context)) is not None
-        void = held is not None and isinstance(held.phase, Closed) and held.phase.certificate.void
-        return inside and not counted and not void
+        if held is None or held.round_id != round_id or not isinstance(held.phase, Attempting | Closed):
+            return False
+        if isinstance(held.phase, Closed) and held.phase.certificate.void:
+            return False
+        attempt = held.phase.attempt
+        counted = self._session.store.history().count_of(attempt.context) is not None
+        return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
     def _part(self, round_id: str) -> Flow[Result | None]:
         try:
@@ -212,7 +212,8 @@ class Agent:
         except NoResult as fault:
             # The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
             view = yield from self._session.round(round_id)
-            over = (yield from self._session.coordinator.cohort(bytes.fromhex(view.cohort))).step is None
+            cohort = yield from self._session.coordinator.cohort(bytes.fromhex(view.cohort))
+            over = cohort.step is None or fault.state == "counted"
             repeatable = fault.state == "failed" and view.spec.noise is None
             if self._once and over and not repeatable and view.cohort in self._followed:
                 raise
@@ -246,9 +247,3 @@ class Agent:
         if self._once and final:
             raise error
         self._session.report(Progress(Step.WAITING, detail=f"cohort {cohort[:16]}: {error}"))
-
-
-def _last(result: Result) -> bool:
-    """Whether the run ends with this step."""
-    repeated = result.evidence.manifest.repeats != NO_CONTEXT
-    return result.record.step == (SUM_STEP if repeated else result.content.question.steps[-1])

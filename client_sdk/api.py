@@ -6,7 +6,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault, first_fault
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause
@@ -33,13 +33,13 @@ class StudyViews(RootModel[tuple[rest.StudyView, ...]]):
     """The studies of a federation."""
 
 
-class Coordinator:
-    """What a member may ask of the coordinator. Everything raises what `Caller.call` raises.
+class CoordinatorApi:
+    """What a member may ask of the coordinator. Everything raises what `RetryingClient.call` raises.
 
     Answers that don't parse raise PeerFault with the cause that fits, naming "coordinator".
     """
 
-    def __init__(self, caller: Caller, *, wait_s: float = LONG_POLL_S) -> None:
+    def __init__(self, caller: RetryingClient, *, wait_s: float = LONG_POLL_S) -> None:
         self._caller, self._wait_s = caller, wait_s
 
     def roster(self, federation: bytes) -> Flow[Roster]:

@@ -69,7 +69,7 @@ class Combined:
         check_head(by_round[self._latest(by_round)].spec, self.calibrated)
 
     def _latest(self, by_round: dict[str, Result]) -> str:
-        """The part whose study the record names."""
+        """Return the part with the study that the record names."""
         for round_id, result in by_round.items():
             if result.record.study == self.record.study:
                 return round_id

@@ -30,6 +30,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
+from veilsum.protocol.rare_classes import check_enough_rows
 from veilsum.protocol.record import verify_record
 from veilsum.protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 from veilsum.study.materials import read_material
@@ -76,10 +77,23 @@ def take_part(session: Session, round_id: str) -> Flow[Result | bytes]:
             yield from session.settle()
     view = yield from attendance.until_end(view)
     yield from attendance.close(view)
-    if Evidence.load(folder).attempt.spec.indicator:
+    if (attempt := Evidence.load(folder).attempt).spec.indicator:
         yield from attendance.check_counted()
+        if (fault := too_few_rows(session, attempt)) is not None:
+            raise NoResult(round_id, "counted", fault)
         return cohort
     return (yield from attendance.collect(view))
+
+
+def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
+    """Why no sum can follow an indicator that this member has counted: the run is over."""
+    counted = session.store.history().count_of(indicator.context)
+    assert counted is not None
+    try:
+        check_enough_rows(indicator.question, counted.holders)
+    except PeerFault as fault:
+        return fault
+    return None
 
 
 def _forget_shares(session: Session, round_id: str, cohort: bytes) -> None:

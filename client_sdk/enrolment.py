@@ -17,7 +17,7 @@ from veilsum.protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Stu
 from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
-from veilsum.protocol.study import Content, read_content
+from veilsum.protocol.study import Content, Question, read_content
 from veilsum.study.promise import check_cohort
 
 
@@ -35,6 +35,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
     Raises:
         Declined: too few records are free; the card stays here.
         PeerFault: the roster, the study, the coordinator, the manifest or the policy refuses.
+        Misuse: the run was answered with other data.
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     phase = yield from send_card(session, cohort, records)
@@ -45,7 +46,26 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         else:
             phase = yield from form(session, phase, view)
     ready = ready_of(phase)
-    return Quorum.of(ready.manifest, read_content(ready.study.content).question)
+    question = read_content(ready.study.content).question
+    if records is not None:
+        yield from compute(partial(_check_same, session, question, ready.manifest.period, records))
+    return Quorum.of(ready.manifest, question)
+
+
+def _check_same(session: Session, question: Question, period: str, records: Records) -> None:
+    """Refuse other data than the run was answered with: its sum holds the rows that were reserved then."""
+    ledger = session.store.ledger
+    run = ledger.run(question.digest, period)
+    if run is None or run.state is State.DECLINED:
+        return
+    features, _, ranks = ledger.rows(run)
+    marks = Marks(ledger.secret, session.policy.federation)
+    other = (select_again(records, question.dim, marks, ranks) != features).any(axis=1)
+    if other.any():
+        raise Misuse(
+            f"{run.name} was answered with other data: {int(other.sum())} of its {len(other)} rows are not among these records. Its sum holds "
+            "the earlier ones; join the next period with new records"
+        )
 
 
 def send_card(session: Session, cohort: bytes, records: Records | None) -> Flow[MemberPhase]:
@@ -217,7 +237,7 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
 def _tell(session: Session, run: Run) -> None:
     detail = (
         f"{run.name}: {run.rows} rows of {run.records} records are summed; skipped {run.taken} rows of reserved or spent records, "
-        f"{run.unusable} unusable ones, and {run.beyond} beyond the study's limits"
+        f"{run.unusable} unusable ones, and {run.beyond} that are held out or beyond the study's limits"
     )
     if run.state is not State.DECLINED:
         session.report(Progress(Step.ENROLLING, detail=detail))

@@ -25,8 +25,9 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "erased", "lost"; "erasing" while it waits for reports; "missed" if this member came
-            too late to see the opening; "lapsed" if the terms' latest end passed and this member erased its keys.
+        state: how it ended: "failed", "voided", "erased", "lost"; "counted" for an indicator whose counts leave too few rows for a
+            sum; "erasing" while it waits for reports; "missed" if this member came too late to see the opening; "lapsed" if the
+            terms' latest end passed and this member erased its keys.
     """
 
     def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
@@ -37,6 +38,7 @@ class NoResult(PeerFault):
 _ENDINGS = {
     "failed": "has no result, though its survivors are certified: its records are spent, and only a run that repeats it sums them",
     "voided": "ended without a sum and nothing was opened; join the next attempt",
+    "counted": "counted the classes, and no sum follows",
     "erasing": "is past its latest end and waits for erasure reports; this member has erased its keys; run the same command again "
     "later",
     "erased": "ended without a sum and nothing was opened; join the next round",

@@ -77,7 +77,7 @@ class Evidence:
         3. the manifest follows from both (`check_manifest`), and this member stands in it (manifest-mismatch);
         4. the opening is what members may open under that study (`check_opening`);
         5. the certificate has t valid votes on its outcome (`check_certificate`);
-        6. it does not name another upload of this member than the one it sent, whose header it signed (own-upload-changed,
+        6. it does not name another upload of this member than the one that it sent and signed (own-upload-changed,
            bad-signature).
 
         Args:

@@ -23,8 +23,8 @@ LOSS = (
 )
 
 ANEW = (
-    "fetch the result again into another folder; or, where the folder is a member's own, move its record.json "
-    "away and run the same call again"
+    "Fetch the result again into another folder. If the folder is a member's own, move its record.json "
+    "away and run the same command again"
 )
 
 FILE_MODE = 0o600
@@ -165,9 +165,17 @@ def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
     """
     try:
         return load(path.read_bytes())
+    except FileNotFoundError as error:
+        raise StateError(_absent(path, of)) from error
     except (OSError, PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
         why = first_fault(error) if isinstance(error, ValidationError) else error
-        raise StateError(f"{path.parent} holds no complete {of} ({path.name}: {why}): {ANEW}") from error
+        raise StateError(f"{path.parent} holds no complete {of} ({path.name}: {why}). {ANEW}") from error
+
+
+def _absent(path: Path, of: str) -> str:
+    if not path.parent.exists():
+        return f"no folder {path.parent}: expected a saved result's folder, such as hospital-a/results/STUDY/PERIOD"
+    return f"{path.parent} holds no complete {of}: {path.name} is missing. {ANEW}"
 
 
 def whole(decode: Callable[[Reader], T]) -> Callable[[bytes], T]:

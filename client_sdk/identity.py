@@ -10,6 +10,7 @@ from typing import Self
 
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.files import make_private, sync_folder, write_durably
+from veilsum.exposure import loose_mode
 from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.identity import SigningKey, fingerprint
 
@@ -68,22 +69,20 @@ class Identity:
         """Read the identity that `create` wrote.
 
         Raises:
-            IdentityError: there is none, others may read its key, or its files are damaged.
+            IdentityError: there is none, others may read its key or enter its folder, or its files are damaged.
         """
         home = Path(folder).expanduser()
         path, card_path = home / _KEY, home / _CARD
         if path.exists() != card_path.exists():
             there, missing = (path, card_path) if path.exists() else (card_path, path)
             raise IdentityError(
-                f"{there} is there, {missing} is not: where making it was interrupted, nobody knows this key yet, so "
+                f"{there} is there, {missing} is not: if its creation was interrupted, no other party has this key yet, so "
                 f"remove {there} and make one with Identity.create; if it was in use, put {missing} back"
             )
         try:
-            mode = path.stat().st_mode
-            if mode & 0o077:
+            if (why := loose_mode(path) or loose_mode(home, group_may=True)) is not None:
                 raise IdentityError(
-                    f"others may read {path} (mode {mode & 0o777:04o}): run chmod 600 {path}, and replace "
-                    "this identity by a new one if anybody else had access"
+                    f"{why}, and replace this identity by a new one if another person had access"
                 )
             key = SigningKey(bytes.fromhex(path.read_text("ascii")))
             card = json.loads(card_path.read_text("utf-8"))

@@ -51,7 +51,7 @@ FROM run;
 """
 
 
-class Database:
+class LedgerDatabase:
     """The database; one writer at a time, which the identity's lock sees to.
 
     Args:
@@ -124,7 +124,7 @@ def verified(path: Path, digest: bytes) -> bytes:
 
 
 def carry_over(old: Path, new: Path) -> None:
-    """Move the ledger of an identity whose other state is lost into a new one's folder, so that no record is summed twice.
+    """Move the ledger of an identity that lost its other state into a new one's folder, so that no record is summed twice.
 
     Args:
         old: the identity's folder, unusable afterwards. Its ledger must not be older than the last attempt it took
@@ -147,7 +147,7 @@ def carry_over(old: Path, new: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with Database(source)._open() as ledger:  # noqa: SLF001 - its own class
+    with LedgerDatabase(source)._open() as ledger:  # noqa: SLF001 - its own class
         named = ledger.execute(
             "SELECT id, rows_sha256 FROM run WHERE rows_sha256 IS NOT NULL AND yes"
         ).fetchall()

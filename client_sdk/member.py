@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from client_sdk.agent import Agent
-from client_sdk.api import Coordinator
+from client_sdk.api import CoordinatorApi
 from client_sdk.contribution import contribute
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
-from client_sdk.errors import Misuse, PeerFault
+from client_sdk.errors import Misuse, PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.identity import Identity
+from client_sdk.judging import judge
 from client_sdk.policy import Policy, bytes_of
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.records import Records
 from client_sdk.reservations import Run
 from client_sdk.result import Result
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.session import Session
 from client_sdk.signing import Signer
 from client_sdk.store import Store
@@ -78,6 +79,8 @@ class Conversations:
     ) -> None:
         if lanes < 1 or patience_s < 0:
             raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
+        _expect("identity", identity, Identity, "Identity.load(folder)")
+        _expect("policy", policy, Policy, "Policy(admin_key=…, approved={…})")
         given = _roster(roster)
         if given is not None:
             policy.check_roster(given)
@@ -91,7 +94,7 @@ class Conversations:
                 key=identity.key,
                 store=store,
                 policy=policy,
-                coordinator=Coordinator(Caller(patience_s, surroundings, report, signer)),
+                coordinator=CoordinatorApi(RetryingClient(patience_s, surroundings, report, signer)),
                 report=report,
                 surroundings=surroundings,
                 given=given,
@@ -122,9 +125,12 @@ class Conversations:
         Raises:
             Declined: too few of the records are free.
             PeerFault: the roster, the study, the coordinator, the manifest or the policy refuses.
+            Misuse: the run was answered with other data before.
             CalibrationError: the features do not have the study's dimension.
             ClientError: see `client_sdk.errors`.
         """
+        if records is not None:
+            _expect("records", records, Records, "Records(features, labels, ids)")
         return self._alone(partial(enrol, self.session, _cohort(cohort), records))
 
     def cohort(self, cohort: str | bytes, after: int | None = None) -> Flow[CohortView]:
@@ -236,7 +242,8 @@ class Conversations:
                 raise Misuse(f"the ledger has no run of {study!r}, period {period!r}: see `ledger()`")
             for run in names:
                 ledger.give_up(run)
-            with suppress(PeerFault):  # an attempt that has not ended yet holds its records until it has
+            # An attempt holds its records until this member knows how it ended.
+            with suppress(PeerFault, Unreachable, UnexpectedAnswer):
                 yield from self.session.settle()
 
         return self._alone(flow)
@@ -247,6 +254,7 @@ class Conversations:
 
     def agent(self, records: Records, *, once: bool = False, period: str | None = None) -> Agent:
         """What `join` steps through."""
+        _expect("records", records, Records, "Records(features, labels, ids)")
         return Agent(self.session, records, once=once, period=period)
 
     def ledger(self) -> tuple[Run, ...]:
@@ -278,10 +286,27 @@ class Conversations:
             self.lock.release()
 
 
+def _expect(name: str, value: object, kind: type, example: str) -> None:
+    """Raise Misuse if an argument has another type."""
+    if not isinstance(value, kind):
+        raise Misuse(f"{name}: got {type(value).__name__}, expected {example}")
+
+
 def _roster(source: RosterSource) -> Roster | None:
     if source is None or isinstance(source, Roster):
         return source
-    return Roster.from_bytes(source if isinstance(source, bytes) else Path(source).read_bytes())
+    if isinstance(source, bytes):
+        return Roster.from_bytes(source)
+    if not isinstance(source, str | os.PathLike):
+        raise Misuse(
+            f"roster: got {type(source).__name__}, expected a Roster, its bytes, or the path of a signed roster file"
+        )
+    try:
+        return Roster.from_bytes(Path(source).read_bytes())
+    except OSError as error:
+        raise Misuse(
+            f"roster: can't read {source}: {error.strerror}. Pass the path of a signed roster file (.bin)"
+        ) from error
 
 
 def _round(value: str) -> str:
@@ -353,6 +378,23 @@ class _Front(Generic[D]):
     def ledger(self) -> tuple[Run, ...]:
         """Every run that this member answered, with rows used and skipped; makes no request."""
         return self._conversations.ledger()
+
+    def judge(self, result: Result, records: Records, *, held_out: Records | None = None) -> Result:
+        """Judge a result's head on hold-out records, beside a head of this member's own contribution; makes no request.
+
+        Args:
+            result: of a run that this member answered.
+            records: everything this member has. Those that the run did not sum judge, whole ids at a time.
+            held_out: other records to judge with instead.
+
+        Returns:
+            The result with `judged`; as it was where no record can judge, or the step ended in no head.
+
+        Raises:
+            CalibrationError, Misuse: records of another shape.
+            StateError: the ledger is damaged.
+        """
+        return judge(self._conversations.session, result, records, held_out)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._conversations.session.member}>"

@@ -10,7 +10,7 @@ from client_sdk.api import LONG_POLL_S, StudyViews, model_of
 from client_sdk.effects import Request, Response
 from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
@@ -28,7 +28,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 # Where what may have been created shows.
 _COHORTS = "the cohorts on the federation's page (Operator.federation)"
 _ROUNDS = "the rounds on the federation's page (Operator.federation)"
-_TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke what nobody holds"
+_TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
 
 
 class Operator:
@@ -68,7 +68,7 @@ class Operator:
             signer = Signer(ADMIN, admin, surroundings)
         elif token is None and member is not None:
             signer = Signer(member.member, member.key, surroundings)
-        self._caller = Caller(patience_s, surroundings, Reporter(progress), signer)
+        self._caller = RetryingClient(patience_s, surroundings, Reporter(progress), signer)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
 
     def coordinator(self) -> rest.CoordinatorView:

@@ -42,15 +42,22 @@ class Policy:
 
     def __post_init__(self) -> None:
         _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
-        if isinstance(self.approved, str | bytes):
-            raise Misuse(f"approved is a set of digests: write {{{self.approved!r}}}")
-        _set(self, "approved", frozenset(_approval(each) for each in self.approved))
+        if isinstance(self.approved, str | bytes) or not isinstance(self.approved, Collection):
+            raise Misuse(f"approved: got one digest, expected a set: write {{{self.approved!r}}}")
+        _set(self, "approved", frozenset(bytes_of(each, "approved") for each in self.approved))
         if self.members_min < 3 or self.decryptor_colluders_min < 0:
-            raise Misuse("members_min is at least 3, decryptor_colluders_min at least 0")
+            raise Misuse(
+                f"members_min: got {self.members_min}, expected at least 3; decryptor_colluders_min: got "
+                f"{self.decryptor_colluders_min}, expected at least 0"
+            )
         if not (self.lifetime_max_s > 0 and self.mu_budget > 0):
-            raise Misuse("lifetime_max_s and mu_budget are above 0")
+            raise Misuse(
+                f"lifetime_max_s: got {self.lifetime_max_s}, mu_budget: got {self.mu_budget}; both must be above 0"
+            )
         if self.epsilon_max is not None and not 0 < self.epsilon_max < math.inf:
-            raise Misuse("epsilon_max is above 0, or None for any")
+            raise Misuse(
+                f"epsilon_max: got {self.epsilon_max}, expected a number above 0, or None for no limit"
+            )
 
     @property
     def federation(self) -> bytes:
@@ -101,29 +108,32 @@ class Policy:
 
 
 def bytes_of(value: bytes | str, field: str) -> bytes:
-    """32 bytes, given as they are or as 64 hexadecimal digits; Misuse for others."""
-    try:
-        raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
-    except (ValueError, TypeError) as error:
-        raise Misuse(f"{field}: not hexadecimal") from error
+    """Return the 32 bytes of a key or digest, given as bytes or as 64 hexadecimal digits. Raises Misuse for anything else."""
+    raw, got = b"", type(value).__name__
+    if isinstance(value, bytes):
+        raw, got = value, f"{len(value)} bytes"
+    elif isinstance(value, str):
+        got = f"{len(value)} characters"
+        try:
+            raw = bytes.fromhex(value)
+        except ValueError:
+            got += ", not all of them hexadecimal digits"
     if len(raw) != 32:
-        raise Misuse(f"{field}: got {len(raw)} bytes, expected 32 bytes or 64 hexadecimal digits")
+        raise Misuse(
+            f"{field}: got {got}, expected 64 hexadecimal digits or 32 bytes{_SOURCES.get(field, '')}"
+        )
     return raw
+
+
+_SOURCES = {
+    "admin_key": ". Ask the admin for the public key that `veilsum admin new` showed",
+    "approved": ". `veilsum member join` shows each study's approval digest",
+}
 
 
 def check_admin(roster: Roster, admin_key: bytes | str | None) -> None:
     """Refuse a roster that this key did not sign, 32 bytes or their digits; None takes the key that the roster names."""
     roster.verify_admin(roster.federation if admin_key is None else bytes_of(admin_key, "admin_key"))
-
-
-def _approval(value: bytes | str) -> bytes:
-    """An approval digest as 32 bytes."""
-    try:
-        return bytes_of(value, "approved")
-    except Misuse as error:
-        raise Misuse(
-            f"approved: got {value!r}, expected an approval digest, 64 hexadecimal digits; `veilsum member join` shows each study's"
-        ) from error
 
 
 def _refused(field: str, wanted: str, seen: object) -> PeerFault:

@@ -29,7 +29,7 @@ class Progress:
         phase: the coordinator's phase that the member waits for, or "".
         done: chunks masked or uploaded, or members that are there.
         total: of how many; 0 where nothing is counted.
-        waiting_for: ids of the members whose answers are missing.
+        waiting_for: ids of the members that have not answered.
         until_s: Unix time in seconds at which the wait ends by itself; None if it does not.
         detail: one sentence for people, or "".
     """

@@ -38,19 +38,25 @@ class Records:
         labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
         ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", "7" and 7 are one
             id. Without ids the whole data set counts as one record.
+        held_out: the share of the records to keep out of every sum, from 0 below 1, to judge heads with (`Member.judge`). The
+            installation's secret decides which, so that each run keeps out the same ones. A run takes some of them all the same if its
+            study needs more rows than are left.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels have another type or shape.
-        Misuse: ids have another number or type, or one is empty.
+        Misuse: ids have another number or type, or one is empty; a share outside its range.
     """
 
     features: Any
     labels: Any
     ids: Any = None
+    held_out: float = 0.0
     keys: tuple[bytes, ...] = field(init=False)
     """The ids as bytes, one a row; one empty id for all rows without ids."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise Misuse(f"held_out is {self.held_out!r}, expected a share from 0 below 1")
         given = as_array(self.features)
         if given.dtype.kind in "biu" and given.size:
             given = given.astype(np.float64)
@@ -93,8 +99,8 @@ class Selection:
         ranks: (k, 32) uint8, the HMACs that recognise each row, under whichever extractor.
         records: HMACs of the ids that have a row selected, sorted.
         unusable: rows with NaN or infinity, of zeros, or with a label that is not a class of the study.
-        taken: usable rows whose records are reserved, spent or without budget.
-        beyond: usable rows of free records beyond `rows_per_id` or `most`.
+        taken: usable rows of records that are reserved, spent or without budget.
+        beyond: usable rows of free records that are held out, or beyond `rows_per_id` or `most`.
     """
 
     features: Array
@@ -175,10 +181,20 @@ def select(
         else:
             taken += 1
     rows_per_id = len(records) if records.ids is None else question.records.rows_per_id
-    ranked = sorted(pair for rows in by_id.values() for pair in sorted(rows)[:rows_per_id])
-    # A noisy vector is clipped instead: dropping rows would let one record decide about another one's.
-    kept = ranked if question.noise is not None else ranked[: question.records.most]
-    chosen = sorted((row, rank) for rank, row in kept)
+
+    def held_out(rank: bytes, row: int) -> bool:
+        name = rank if records.ids is None else keyed[records.keys[row]]
+        return int.from_bytes(name[:8], "big") >= (1 - records.held_out) * (1 << 64)
+
+    ranked = sorted(
+        (held_out(*pair), *pair) for rows in by_id.values() for pair in sorted(rows)[:rows_per_id]
+    )
+    wanted = sum(not out for out, _, _ in ranked)
+    if question.noise is None:
+        # Keeping records back changes no answer. A noisy vector is clipped instead, and takes no other rows for those held out:
+        # one record would decide about another one's.
+        wanted = min(question.records.most, max(question.records.least, wanted))
+    chosen = sorted((row, rank) for _, rank, row in ranked[:wanted])
     rows = np.array([row for row, _ in chosen], np.int64)
     return Selection(
         records.features[rows],
@@ -189,6 +205,18 @@ def select(
         taken,
         int(np.count_nonzero(usable)) - taken - len(rows),
     )
+
+
+def unsummed(records: Records, classes: Sequence[str], marks: Marks, ranks: Array) -> tuple[Array, Integers]:
+    """Features and class indices of the usable rows of records that have no row among these ranks: of those that a run did not sum."""
+    summed = {rank.tobytes() for rank in ranks}
+    labels, found = records.indices(classes), list(marks.rows(records))
+    inside = np.array([rank in summed for rank in found], bool)
+    if records.ids is not None:
+        keys = {key for key, summed_ in zip(records.keys, inside, strict=True) if summed_}
+        inside = np.array([key in keys for key in records.keys], bool)
+    usable = usable_rows(records.features, labels, len(classes)) & ~inside
+    return records.features[usable], labels[usable]
 
 
 def select_again(records: Records, dim: int, marks: Marks, ranks: Array) -> Array:

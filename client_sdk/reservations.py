@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOSS, make_private, remove_durably, whole, write_durably
-from client_sdk.ledger import Database, keep_in, kept_in, verified
+from client_sdk.ledger import LedgerDatabase, keep_in, kept_in, verified
 from client_sdk.records import WHOLE, Selection
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -41,7 +41,7 @@ Array = npt.NDArray[Any]
 
 SECRET_BYTES = 32
 _LEFT_OUT = "left-out"
-"""How an attempt ended for a member whose upload is not in the certified sum."""
+"""Ending of an attempt for a member that is not in the certified sum."""
 _BY_QUESTION = "SELECT * FROM answered WHERE question = ? AND period = ?"
 _BY_NUMBER = "SELECT * FROM answered WHERE id = ?"
 _BY_CONTEXT = (
@@ -65,7 +65,7 @@ class Run:
 
     Attributes:
         number: in the ledger.
-        base: of the run whose records this one sums again, under another extractor; None for a run of its own.
+        base: the run that this one repeats under another extractor; None for a run of its own.
         study: its name.
         approval, question: digests of 32 bytes.
         extractor: digest in hexadecimal.
@@ -108,7 +108,7 @@ class Run:
         return f"{self.study}, period {self.period}"
 
 
-class Reservations(Database):
+class Reservations(LedgerDatabase):
     """The ledger's meaning: answers, reservations, attempts and vectors.
 
     Raises:
@@ -217,7 +217,7 @@ class Reservations(Database):
             period: which records.
             found: the rows selected. A yes holds them and their records.
             mu_budget: of each record.
-            base: the reservation whose records are summed again, under another extractor.
+            base: the reservation that is summed again under another extractor.
 
         Raises:
             Misuse: the run was answered before, the reservation has a question for this extractor, or a record is not free any more.

@@ -2,22 +2,26 @@
 
 import hashlib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from client_sdk.errors import Misuse, PeerFault, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import read_part, write_together
+from client_sdk.model_card import model_card
 from client_sdk.records import Records
 from veilsum.calibration.answer import REFUSED
 from veilsum.calibration.head import Head
-from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.head_file import NO_TEMPERATURE, Calibrated
+from veilsum.calibration.reliability import Reliability
 from veilsum.calibration.ridge import OWN_WEIGHTS
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.attempt import ALL_CARDS_MAX
@@ -31,7 +35,7 @@ from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.replay import replay
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import Content
+from veilsum.protocol.study import SUM_STEP, Content
 from veilsum.protocol.transcript import Transcript
 from veilsum.protocol.verdict import COORDINATOR, Verdict
 from veilsum.study.materials import read_material
@@ -39,6 +43,20 @@ from veilsum.study.promise import promise
 from veilsum.study.result_files import calibrated_in, check_head, document_in
 from veilsum.study.vectors import Material
 
+if TYPE_CHECKING:
+    from veilsum.calibration import Personal
+    from veilsum.integrations.sklearn import SecureRidgeClassifier
+    from veilsum.integrations.torch import CalibratedHead
+
+Floats = npt.NDArray[np.float64]
+
+_RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
+_JUDGED, _CARD = "judged.json", "model-card.md"
+_REALS = 1e-9
+_MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
+TRANSCRIPT = "transcript.json"
+LOG_ODDS = frozenset({"gradient", "virtual features"})
+"""Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
 FETCHED_UP_TO = ALL_CARDS_MAX
 """Members of a cohort up to which a member fetches the transcript unasked: beyond, it is tens of megabytes."""
 
@@ -93,15 +111,27 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
     return verdict
 
 
-if TYPE_CHECKING:
-    from veilsum.calibration import Personal
+class Judgement(BaseModel):
+    """How right heads are on hold-out records of this member.
 
-Floats = npt.NDArray[np.float64]
+    Attributes:
+        records: rows that judged.
+        accuracy: share of them that the consortium's head labels right.
+        own_accuracy: share that a head of this member's own contribution labels right; None without one.
+        temperature: τ at which softmax(scores/τ) of the consortium's head fits their labels best.
+    """
 
-_RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
-_REALS = 1e-9
-_MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
-TRANSCRIPT = "transcript.json"
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    records: int = Field(gt=0)
+    accuracy: float
+    own_accuracy: float | None
+    temperature: float = Field(gt=0, allow_inf_nan=False)
+
+    @property
+    def worse(self) -> bool:
+        """Whether the member's own head is right more often."""
+        return self.own_accuracy is not None and self.accuracy < self.own_accuracy
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -116,6 +146,7 @@ class Result:
         transcript_file: what was said in the round; None if it was not fetched.
         document_files: what is published beside the head, by name, as it came.
         material_file: what the step took of earlier ones; None for nothing.
+        judged: how right the head is on hold-out records of this member; None before `judge`. Unsigned, and it stays here.
     """
 
     evidence: Evidence
@@ -125,6 +156,7 @@ class Result:
     transcript_file: bytes | None = None
     document_files: Mapping[str, bytes] = field(default_factory=dict)
     material_file: bytes | None = None
+    judged: Judgement | None = None
 
     @property
     def spec(self) -> RoundSpec:
@@ -133,7 +165,7 @@ class Result:
 
     @property
     def content(self) -> Content:
-        """The study's."""
+        """The content of the round's study."""
         return self.evidence.attempt.content
 
     @cached_property
@@ -148,7 +180,7 @@ class Result:
 
     @cached_property
     def calibrated(self) -> Calibrated:
-        """The head, which answers no class without rows.
+        """The head, which answers no class without rows, with the temperature that `judge` found, and 1 for heads of the logistic loss.
 
         Raises:
             Misuse: the round ended in no head.
@@ -156,7 +188,11 @@ class Result:
         """
         if self.head_file is None:
             raise Misuse(f"step {self.record.step} ends in no head: see `arrays` of its documents")
-        return calibrated_in(self.head_file).without(self.unanswered)
+        found = calibrated_in(self.head_file).without(self.unanswered)
+        if self.judged is not None:
+            return replace(found, temperature=self.judged.temperature)
+        log_odds = self.record.solution.chosen_by in LOG_ODDS
+        return replace(found, temperature=1.0) if log_odds else found
 
     @cached_property
     def heads(self) -> Mapping[str, Calibrated]:
@@ -248,18 +284,49 @@ class Result:
         """
         return self.calibrated.scores(features)
 
-    def probabilities(self, features: npt.ArrayLike, *, temperature: float = 1.0) -> Floats:
+    def probabilities(self, features: npt.ArrayLike, *, temperature: float | None = None) -> Floats:
         """(n, C) probabilities softmax(scores/τ).
+
+        Without a temperature the scores of a ridge head are no log-odds, and a UserWarning says so.
 
         Args:
             features: as `scores`.
-            temperature: τ; records held out say which suits a ridge head.
+            temperature: τ; None for the one that `judge` found, and 1 before.
 
         Raises:
             CalibrationError: as `scores`.
         """
+        calibrated = self.calibrated
+        tau = temperature or calibrated.temperature
+        if tau is None:
+            warnings.warn(NO_TEMPERATURE, stacklevel=2)
+        return calibrated.head.probabilities(
+            features, temperature=tau or 1.0, normalise=calibrated.head.scales
+        )
+
+    def judge(self, held_out: Records, own: Head | None = None) -> "Result":
+        """The result with its accuracy on hold-out records, and the temperature that they give; nothing leaves this member.
+
+        Args:
+            held_out: records that no member contributed. `Member.judge` finds this member's.
+            own: a head to compare with.
+
+        Raises:
+            Misuse: no row is usable, or the round ended in no head.
+            CalibrationError: as `scores`.
+        """
+        features, labels = self._usable(held_out)
+        if not len(labels):
+            raise Misuse("no hold-out record has usable features and a label of the study's classes")
         head = self.calibrated.head
-        return head.probabilities(features, temperature=temperature, normalise=head.scales)
+        seen = Reliability.of(head, features, labels, normalise=head.scales)
+        beside = None
+        if own is not None:
+            beside = float((own.predict(features, normalise=own.scales) == labels).mean())
+        judged = Judgement(
+            records=len(labels), accuracy=seen.accuracy, own_accuracy=beside, temperature=seen.temperature
+        )
+        return replace(self, judged=judged)
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """(n,) labels as the members numbered them; never a class that was withheld."""
@@ -286,6 +353,39 @@ class Result:
             raise Misuse("no row has usable features and a label of the study's classes")
         return float((self.predict(usable) == expected).mean())
 
+    def to_torch(self) -> "CalibratedHead":
+        """The head as a PyTorch layer; `replace_head` puts it into a model. Misuse if it is not linear."""
+        from veilsum.integrations.linear import LinearHead  # noqa: PLC0415 - an extra
+        from veilsum.integrations.torch import CalibratedHead  # noqa: PLC0415 - an extra
+
+        return CalibratedHead(LinearHead.of(self))
+
+    def to_sklearn(self, classes: Any = None) -> "SecureRidgeClassifier":
+        """The head as a fitted scikit-learn classifier; `classes` are labels in the study's order. Misuse if it is not linear."""
+        from veilsum.integrations.sklearn import SecureRidgeClassifier  # noqa: PLC0415 - an extra
+
+        return SecureRidgeClassifier.of(self, classes)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the head as an ONNX model (`veilsum.integrations.onnx.save_onnx`). Misuse if it is not linear."""
+        from veilsum.integrations.onnx import save_onnx  # noqa: PLC0415 - an extra
+
+        record = self.record
+        save_onnx(
+            self,
+            path,
+            notes={
+                "study": record.name,
+                "period": record.period,
+                "round": record.round,
+                "classes": self.spec.question.classes,
+            },
+        )
+
+    def model_card(self) -> str:
+        """What a user of the head should know, as Markdown."""
+        return model_card(self)
+
     @property
     def certificate(self) -> Certificate:
         """The decryptors' certificate of the survivors."""
@@ -305,6 +405,12 @@ class Result:
     def counted(self) -> bool:
         """Whether this member's own upload is in the sum; False also if it only helped to decrypt."""
         return self.evidence.counted and self.evidence.member in self.summed
+
+    @property
+    def last(self) -> bool:
+        """Whether the run ends with this step."""
+        repeated = self.evidence.manifest.repeats != NO_CONTEXT
+        return self.record.step == (SUM_STEP if repeated else self.content.question.steps[-1])
 
     @cached_property
     def verdict(self) -> Verdict | None:
@@ -391,7 +497,7 @@ class Result:
         attempt, evicted = self.evidence.attempt, self.record.evicted
         proofs = self.evictions.proofs if self.evictions is not None else ()
         if tuple(proof.member for proof in proofs) != evicted or len(evicted) > attempt.quorum.colluders:
-            raise mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
+            raise mismatch(f"the record evicts {', '.join(evicted) or 'no member'}; the proofs do not match")
         for proof in proofs:
             check_proof(attempt, self.certificate, proof)
 
@@ -442,6 +548,8 @@ class Result:
             _MATERIAL: self.material_file,
             _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
             TRANSCRIPT: self.transcript_file,
+            _CARD: None if self.head_file is None else self.model_card().encode(),
+            _JUDGED: None if self.judged is None else self.judged.model_dump_json(indent=2).encode(),
             _RECORD: self.record.model_dump_json(indent=2).encode(),
         }
         write_together(home, files)
@@ -471,6 +579,7 @@ class Result:
             read(home / TRANSCRIPT, bytes) if (home / TRANSCRIPT).exists() else None,
             {view.name: read(home / f"{view.name}{_DOCUMENT}", bytes) for view in record.documents},
             read(home / _MATERIAL, bytes) if rests else None,
+            read(home / _JUDGED, Judgement.model_validate_json) if (home / _JUDGED).exists() else None,
         )
 
     def __repr__(self) -> str:

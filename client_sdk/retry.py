@@ -21,7 +21,7 @@ RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_S, _LONGEST_S = 0.5, 30.0
 
 
-class Caller:
+class RetryingClient:
     """Exchanges a request for an answer.
 
     Args:

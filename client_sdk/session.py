@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from client_sdk.api import Coordinator
+from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Flow, Pause
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import ANEW
@@ -49,7 +49,7 @@ class Session:
     key: SigningKey
     store: Store
     policy: Policy
-    coordinator: Coordinator
+    coordinator: CoordinatorApi
     report: Reporter
     surroundings: Surroundings
     given: Roster | None
@@ -131,7 +131,7 @@ class Session:
             if fault.cause is Cause.WRONG_FEDERATION:
                 raise
             raise StateError(
-                f"{folder} no longer holds the result that this member verified ({fault.detail}): {ANEW}"
+                f"{folder} no longer holds the result that this member verified ({fault.detail}). {ANEW}"
             ) from fault
         return result
 

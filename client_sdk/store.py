@@ -37,6 +37,10 @@ from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
 
+T = TypeVar("T")
+
+_EXPORTED = "exported"
+
 
 class Spool:
     """A folder of masked chunks, which hold nothing that the coordinator may not see."""
@@ -94,18 +98,15 @@ class Spool:
         return self._folder / f"{index:07d}"
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
-class Held:
+class StoredPhase:
     """A stored phase, and the id of the round it is in or was in last; "" before the first."""
 
     phase: MemberPhase
     round_id: str
 
     def __repr__(self) -> str:
-        return f"<Held {type(self.phase).__name__} {self.round_id}>"
+        return f"<StoredPhase {type(self.phase).__name__} {self.round_id}>"
 
 
 class Store:
@@ -134,7 +135,7 @@ class Store:
         for fresh in (self._state / "phases").glob(".*.new"):
             remove_durably(fresh)
 
-    def held(self, cohort: bytes) -> Held | None:
+    def held(self, cohort: bytes) -> StoredPhase | None:
         """What this member holds of a cohort; None before it enrolled. StateError where the file is damaged."""
         path = self._state / "phases" / cohort.hex()
         if not path.exists():
@@ -148,7 +149,7 @@ class Store:
         path = self._state / "phases" / cohort.hex()
         write_sealed(path, round_id.encode("ascii") + b"\n" + phase.to_bytes())
 
-    def cohorts(self) -> Iterator[tuple[bytes, Held]]:
+    def cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
         """What this member holds of each cohort; a damaged file is skipped here, and refused when it is used."""
         for path in sorted((self._state / "phases").glob("[!.]*")):
             if not re.fullmatch("[0-9a-f]{64}", path.name):
@@ -189,6 +190,17 @@ class Store:
         """Where a round's evidence and result are kept."""
         return self._state / "results" / round_id
 
+    def unexported(self) -> tuple[Path, ...]:
+        """The folders of `results` that `exported` was not called for."""
+        return tuple(
+            sorted(path for path in (self._state / "results").iterdir() if not (path / _EXPORTED).exists())
+        )
+
+    def exported(self, round_id: str) -> None:
+        """Note durably that a round's result stands where its owner wants it."""
+        write_synced(self.results(round_id) / _EXPORTED, b"")
+        sync_folder(self.results(round_id))
+
     def roster(self) -> Roster | None:
         """The newest roster seen, if any."""
         return self._read("roster.bin", Roster.from_bytes)
@@ -224,6 +236,6 @@ class Store:
             write_sealed(self._state / "studies" / name, study.to_bytes())
 
 
-def _held(content: bytes) -> Held:
+def _held(content: bytes) -> StoredPhase:
     round_id, _, raw = content.partition(b"\n")
-    return Held(load_phase(raw), round_id.decode("ascii"))
+    return StoredPhase(load_phase(raw), round_id.decode("ascii"))

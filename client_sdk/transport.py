@@ -9,18 +9,22 @@ import re
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
 from client_sdk.errors import Misuse, PeerFault, Unreachable
+from veilsum.exposure import in_the_clear, loose_mode
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target
 
@@ -35,8 +39,12 @@ ClientCertificate = str | tuple[str, str]
 """A PEM file with certificate and key, or the two files."""
 
 
+class PlainHttpWarning(UserWarning):
+    """The coordinator is reached over a network without TLS."""
+
+
 class Stopped(Exception):  # noqa: N818 - no error: another lane failed
-    """Ends the other lanes of a `Together` whose first one failed."""
+    """Ends the other lanes of a `Together` after one failed."""
 
 
 class BlockingDriver:
@@ -62,7 +70,7 @@ class BlockingDriver:
         self._sleep = sleep
         self._client = httpx.Client(
             base_url=_checked(url),
-            verify=_tls(verify, cert),
+            verify=_tls(url, verify, cert),
             headers=_HEADERS,
             cookies=_no_cookies(),
             transport=transport,
@@ -156,7 +164,7 @@ class AsyncDriver:
         self._sleep = sleep
         self._client = httpx.AsyncClient(
             base_url=_checked(url),
-            verify=_tls(verify, cert),
+            verify=_tls(url, verify, cert),
             headers=_HEADERS,
             cookies=_no_cookies(),
             transport=transport,
@@ -251,6 +259,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 _ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
 """The other side's reasons for refusing ours, in OpenSSL's words."""
+_PLAIN = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
+"""OpenSSL's reasons when the other side answers TLS in plain text."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
@@ -261,18 +271,30 @@ def _no_cookies() -> CookieJar:
 
 
 def _checked(url: str) -> str:
-    if not url.startswith(("https://", "http://")):
+    if not str(url).startswith(("https://", "http://")):
         raise Misuse(
-            f"{url!r} is no address of a coordinator: it begins with https:// (or http:// on one machine)"
+            f"url: got {url!r}, expected the coordinator's address with its scheme, such as https://sum.example.org:8443 "
+            "(http:// only on one machine)"
+        )
+    if in_the_clear(url):
+        warnings.warn(
+            f"http://{urlsplit(url).hostname} is plain HTTP on a network: anyone on the network path can read and change requests and answers. Use https://",
+            PlainHttpWarning,
+            stacklevel=4,
         )
     return url
 
 
-def _tls(verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+    if url.startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; it trusts no authority, and reads none
     context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
     if verify is False:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if cert is not None:
+        secret = Path(cert if isinstance(cert, str) else cert[1])
+        if secret.is_file() and (why := loose_mode(secret, group_may=True)) is not None:
+            raise Misuse(why)
         context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
     return context
 
@@ -332,9 +354,14 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
                 f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}); pass "
                 "verify= with the path of your authority's PEM file"
             ) from error
+        if isinstance(cause, ssl.SSLError) and cause.reason in _PLAIN:
+            raise Unreachable(
+                f"{request.path}: the server does not speak TLS at this port ({cause.reason}); begin the address with "
+                "http:// if it is on this machine, or use the port that speaks TLS"
+            ) from error
         if isinstance(cause, ssl.SSLError) and _ASKED.search(cause.reason or ""):
             raise Unreachable(
-                f"{request.path}: the coordinator answers only those whose certificate its authority has signed "
+                f"{request.path}: the coordinator answers only clients with a certificate of its authority "
                 f"({cause.reason}); pass cert= with your PEM file of one"
             ) from error
         cause = cause.__cause__ or cause.__context__
@@ -342,4 +369,6 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
     if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "https":
         # Servers in Python hang up on a certificate that they don't take, and send no reason.
         reason += " (does it ask for certificates? then pass cert= with your PEM file of one)"
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "http":
+        reason += " (does this port speak TLS? then begin the address with https://)"
     return Unreached(reason, sent=not isinstance(error, _UNSENT))

@@ -19,8 +19,11 @@ BESIDE = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "assurance/ASVS.md": "project/asvs.md",
+    "assurance/model/README.md": "project/model.md",
     "benchmarks/README.md": "project/benchmarks.md",
     "deploy/README.md": "project/deploy.md",
+    "research/reproduction.md": "project/reproduction.md",
     "service/pages/causes.md": "causes.md",
 }
 """Pages that are kept elsewhere in the repository, and their places on the site."""

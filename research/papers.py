@@ -37,6 +37,7 @@ class PaperRow:
         average_last: last rounds that the paper averages.
         rounds: the paper's rounds, if it averages several.
         also: other experiments here to compare with it.
+        assumed: what the paper leaves open and its experiment chose, and where the experiment departs from published code.
     """
 
     id: str
@@ -51,6 +52,7 @@ class PaperRow:
     average_last: int = 1
     rounds: int = 0
     also: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 def paper_experiment(
@@ -67,10 +69,12 @@ def paper_rows() -> dict[str, PaperRow]:
     for file in sorted(_HERE.glob("tables/*.toml")):
         table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
         for row in table["rows"]:
+            assumed = (*table.get("assumed", ()), *row.pop("assumed", ()))
             rows[row["id"]] = PaperRow(
                 paper=table["name"],
                 source=table["source"],
                 **({"spread": {}} | row | {"also": tuple(row.get("also", ()))}),
+                assumed=assumed,
             )
     return rows
 

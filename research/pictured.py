@@ -17,7 +17,7 @@ _IMAGE = re.compile(r"data:image/([a-z]+)(?:\+xml)?;base64,(.*)", re.DOTALL)
 _HEADING = """# Runs in pictures
 
 Written by `make pictures` from two runs of `python -m research.analyse --variant small` on CCVR's row (CIFAR-10 as JPEG, 10,000 records, 20 rounds of 2 epochs, one seed). `python -m research.report` draws the same of any result files;
-[training.md](training.md#analyses) says what each is and where it comes from. One seed shows what a picture looks like, not which method is better: for that see [reproduction.md](reproduction.md)."""
+[training.md](../docs/training.md#analyses) says what each is and where it comes from. One seed shows what a picture looks like, not which method is better: for that see [reproduction.md](reproduction.md)."""
 
 
 def page(found: Sequence[Cell], folder: Path) -> Iterator[str]:

@@ -1,44 +1,55 @@
 """The application: `uvicorn service.app:app`."""
 
 import asyncio
+import secrets
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import cached_property, partial
 from importlib.metadata import version
 from types import FrameType
 
 import structlog
 from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
 
 from service import keys, problems
-from service.access.bodies import Bodies, Pace, Room
+from service.access.bodies import ENDING, Pace, Room
+from service.access.callers import ADDRESS, CALLER, Limits
 from service.access.gate import Gate
 from service.access.issuer import Issuer
-from service.access.limits import ADDRESS, CALLER, Limits
+from service.access.metering import Metering
 from service.access.nonces import Nonces
-from service.access.tokens import Tokens
+from service.access.tokens import Tokens, configured
 from service.audit import Audit
 from service.cache import Recent
+from service.clock import Clock
 from service.coordinator import Coordinator
 from service.pages import acting
 from service.pages import routes as pages
+from service.pages.kept import KEPT_BYTES, KeptPages
 from service.pages.rendering import problem_page
 from service.routes import federations, operating, rounds
 from service.settings import Settings
 from service.storage.faults import worded
+from service.storage.folder import make_folder
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness, checks_of
-from service.telemetry.requests import RequestTelemetry, tracing
-from veilsum.protocol.errors import Misuse
+from service.telemetry.requests import note, tracing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.request_signature import WITH_BODY
+from veilsum.protocol.rest import REQUEST_ID_HEADER
 
 log = structlog.get_logger(LOGGER)
 MAX_JSON_BYTES = 1 << 20
@@ -55,48 +66,79 @@ HEADERS = {
 OVER_TLS = {"strict-transport-security": "max-age=31536000; includeSubDomains"}
 
 
-class Headers:
-    """ASGI middleware that adds `HEADERS`."""
+class Edge:
+    """ASGI middleware around everything else.
+
+    Each request gets an id of our own, which its log lines and its answer show (a client's own could be anything, and is ignored), a
+    least rate for its body, and an ExitStack that is closed once it is answered, streams included. Each answer gets `HEADERS`. FastAPI
+    answers by itself where a body is too long, in plain text; here this becomes a problem.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id, started, status = secrets.token_hex(8), time.perf_counter(), 500
+        problem: bytes | None = None
 
         async def sent(message: Message) -> None:
+            nonlocal status, problem
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
+                status, headers = message["status"], MutableHeaders(scope=message)
+                if status == 413 and headers.get("content-type", "").startswith("text/plain"):
+                    fault = PeerFault(Cause.OVERSIZED, "the body is longer than this route takes")
+                    answer = problems.answer_of(problems.noted(fault))
+                    headers.update(answer.headers)
+                    problem = bytes(answer.body)
+                headers[REQUEST_ID_HEADER] = request_id
                 for name, value in (HEADERS | (OVER_TLS if scope["scheme"] == "https" else {})).items():
                     headers.setdefault(name, value)
+            elif message["type"] == "http.response.body" and problem is not None:
+                message, problem = {**message, "body": problem}, b""
             await send(message)
 
-        await self.app(scope, receive, sent)
+        if scope["method"] in WITH_BODY:
+            receive = scope["app"].state.pace.kept(receive)
+        with bound_contextvars(request=request_id):
+            try:
+                with ExitStack() as scope[ENDING]:
+                    await self.app(scope, receive, sent)
+            finally:
+                note(scope, status, time.perf_counter() - started)
 
 
 class Application(FastAPI):
-    """FastAPI, with every refusal a problem, and every answer under its headers and an id."""
+    """FastAPI within `Edge`, its requests measured."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap FastAPI's own, which answers by itself where a body is too long or a request fails."""
-        return Headers(RequestTelemetry(problems.Oversized(super().build_middleware_stack())))
+        return Metering(Edge(super().build_middleware_stack()))
+
+    @cached_property
+    def document(self) -> bytes:
+        """The API's document, as it is sent."""
+        return bytes(JSONResponse(self.openapi()).body)
 
 
-def create_app(settings: Settings | None = None, now: Callable[[], float] = time.time) -> FastAPI:
+def create_app(settings: Settings | None = None, clock: Clock | None = None) -> FastAPI:
     """Make a coordinator over a data folder: routes, storage and background work.
 
     Args:
         settings: None reads the environment when the app starts.
-        now: Unix time in seconds.
+        clock: set by the database's; None for one of its own.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as ending:
             try:
-                coordinator = await _started(app, settings or Settings(), now, ending)
+                coordinator = await _started(app, settings or Settings(), clock or Clock(), ending)
             except Exception as error:
-                app.state.failure = error  # for who can say it better than a log
+                app.state.failure = error  # reported better than by a log
                 log.error("start failed", why=_why(error), **where(error))  # noqa: TRY400 - its words stay out
                 raise
             with on_stop_signal(coordinator.stop_waiting):
@@ -115,9 +157,9 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         redirect_slashes=False,
         telemetry=tracing(),
     )
+    app.state.pages = KeptPages(KEPT_BYTES)
     problems.install(app, problem_page)
     app.state.refused, app.state.exposition = Recent[str, Counter[str]](REFUSED_ROUNDS), Exposition()
-    app.add_middleware(Bodies)
     for router in ROUTERS:
         app.include_router(router)
     return app
@@ -136,26 +178,27 @@ ROUTERS = (
 )
 
 
-async def _started(
-    app: FastAPI, chosen: Settings, now: Callable[[], float], ending: AsyncExitStack
-) -> Coordinator:
+async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExitStack) -> Coordinator:
     """Open the stores, load what is open, and begin the background work; `ending` undoes it."""
-    database, blobs = await ending.enter_async_context(opened(chosen))
-    key = keys.key_of(chosen)
+    make_folder(chosen.data_dir)
+    # All that may refuse to start comes before the database is upgraded.
+    key, token = keys.key_of(chosen), configured(chosen.operator_token)
+    database, blobs = await ending.enter_async_context(opened(chosen, partial(keys.claim, key)))
     with worded():
-        await keys.claim(database, key)
+        await now.look(database)
     coordinator = Coordinator(
         database,
         blobs,
+        chosen.data_dir,
         key,
         now=now,
         max_wait_s=chosen.max_wait_s,
         resume_grace_s=chosen.resume_grace_s,
         skew_s=chosen.clock_skew_s,
     )
-    app.state.coordinator = coordinator
+    app.state.coordinator, app.state.clock = coordinator, now
     app.state.audit = Audit(database, key)
-    app.state.tokens = Tokens(database, now, chosen.operator_token, chosen.data_dir)
+    app.state.tokens = Tokens(database, now, token, chosen.data_dir)
     app.state.gate = Gate(
         Nonces(database, now),
         app.state.tokens,
@@ -169,13 +212,14 @@ async def _started(
     )
     app.state.room = Room(chosen.body_room_bytes)
     app.state.pace = Pace()
-    app.state.readiness = Readiness(checks_of(coordinator))
+    app.state.readiness = Readiness(checks_of(coordinator, now))
     with worded():
         await coordinator.load()
         await app.state.tokens.start()  # last, so that a start that fails draws none
     work = {
         "the scheduler": coordinator.scheduler.run(),
-        "following others": coordinator.follow(),
+        "following others": coordinator.catalogue.follow(),
+        "the clock": now.follow(database),
         "the loop's watch": watch_loop(),
     }
     coordinator.background = tuple(asyncio.create_task(each, name=name) for name, each in work.items())
@@ -185,7 +229,7 @@ async def _started(
 
 
 def _why(error: Exception) -> str | None:
-    """What a log may say of a start that failed: our own words, or the names of settings, whose values may be secrets."""
+    """What a log may say of a start that failed: our own words, or the names of settings; their values may be secrets."""
     if isinstance(error, ValidationError):
         return "out of its domain: " + ", ".join(sorted({str(each["loc"][0]) for each in error.errors()}))
     return str(error) if isinstance(error, Misuse) else None

@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import ColumnElement, func, insert, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.batches import Batches
-from service.storage.database import Database
+from service.storage.database import Batches, Database
 from service.storage.tables import audit, audit_head
 from veilsum.protocol.audit import PAGE_MAX, START, AuditEntry, AuditHead, AuditPage, End, chained
 from veilsum.protocol.identity import SigningKey
@@ -16,7 +15,7 @@ from veilsum.protocol.identity import SigningKey
 COORDINATOR = "coordinator"
 DONE = "done"
 MAX_TEXT = 2000
-"""The longest evidence of a chunk's conflict has less: whoever signs it has no room to push its end out (service.access.gate)."""
+"""The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -26,7 +25,7 @@ class Deed:
 
     Attributes:
         at_s: Unix time in seconds.
-        who: by whom, as `AuditEntry.who`.
+        who: the actor, as `AuditEntry.who`.
         action: a route, or what was done.
         on: ids.
         outcome: `DONE`, or a cause.
@@ -40,7 +39,7 @@ class Deed:
 
 
 async def begin(database: Database, connection: AsyncConnection) -> None:
-    """Let nobody else write to the log until the transaction ends; its first statement."""
+    """Lock the log until the transaction ends; must be its first statement."""
     await database.alone(connection, "audit")
 
 
@@ -57,6 +56,31 @@ async def write(database: Database, connection: AsyncConnection, deeds: Sequence
     await database.put(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which entries a page shows; empty for all.
+
+    Attributes:
+        text: stands in who, action or ids.
+        outcome: "done", "refused" or empty.
+    """
+
+    text: str = ""
+    outcome: str = ""
+
+    @property
+    def conditions(self) -> tuple[ColumnElement[bool], ...]:
+        """On the rows."""
+        found: list[ColumnElement[bool]] = []
+        if self.text:
+            columns = (audit.c.who, audit.c.action, audit.c.on)
+            found.append(or_(*(column.contains(self.text, autoescape=True) for column in columns)))
+        if self.outcome:
+            done = audit.c.outcome == DONE
+            found.append(done if self.outcome == DONE else not_(done))
+        return tuple(found)
+
+
 class Audit:
     """One coordinator's log.
 
@@ -70,7 +94,7 @@ class Audit:
         self._batches = Batches(self._append)
 
     async def record(self, deed: Deed) -> None:
-        """Append durably; OSError or SQLAlchemyError where that can't be done, and then nobody may be answered."""
+        """Append durably; OSError or SQLAlchemyError if it fails; then the request must not be acknowledged."""
         await self._batches.put(deed)
 
     async def page(self, after: int, limit: int) -> AuditPage:
@@ -85,6 +109,27 @@ class Audit:
             head=AuditHead.make(self._key, end),
         )
 
+    async def matching(self, chosen: Choice, below: int, most: int) -> Sequence[AuditEntry]:
+        """Entries that a choice admits, the newest first, with numbers below one."""
+        newest = (
+            select(audit).where(audit.c.number < below, *chosen.conditions).order_by(audit.c.number.desc())
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(newest.limit(most))).mappings()
+            return [AuditEntry.model_validate(dict(row)) for row in rows]
+
+    async def count(self, chosen: Choice) -> int:
+        """Count the entries that a choice admits."""
+        async with self._database.reading() as connection:
+            counted = select(func.count()).select_from(audit).where(*chosen.conditions)
+            return int((await connection.execute(counted)).scalar_one())
+
+    async def place(self, chosen: Choice, index: int) -> int:
+        """Return the number of the entry that has so many newer ones; 0 if there is none."""
+        at = select(audit.c.number).where(*chosen.conditions).order_by(audit.c.number.desc())
+        async with self._database.reading() as connection:
+            return (await connection.execute(at.offset(index).limit(1))).scalar() or 0
+
     async def _append(self, deeds: list[Deed]) -> list[None]:
         async with self._database.transaction() as connection:
             await begin(self._database, connection)
@@ -98,6 +143,6 @@ async def _end(connection: AsyncConnection) -> End:
 
 
 def _bounded(text: str) -> str:
-    # PostgreSQL takes no NUL, and what is refused there fails for everybody in its batch.
+    # PostgreSQL takes no NUL, and a refused row fails its whole batch.
     plain = _CONTROL.sub("?", text[:MAX_TEXT])
     return plain.encode("ascii", "backslashreplace").decode("ascii")[:MAX_TEXT]

@@ -60,7 +60,7 @@ T = TypeVar("T", bound=Cached)
 
 
 class ObjectCache(Mapping[str, T]):
-    """Cohorts or rounds by id. Each is one object for as long as anybody holds it, so that all who wait hear of its changes."""
+    """Cohorts or rounds by id. Each is one object while it is referenced, so that all waiters are notified of its changes."""
 
     def __init__(self) -> None:
         self._all = WeakValueDictionary[str, T]()

@@ -1,32 +1,34 @@
 """Cohorts and rounds in memory: a cache of the database, which other processes write to as well.
 
 What is asked for by name is looked up where it is not here, and brought up to date where it is. Beside that each process hears of
-changes as they are committed, for those who wait for one, and looks around now and then in case it did not.
+changes as they are committed, for callers that wait for one, and polls now and then in case it missed one.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 from sqlalchemy import Row, func, select
 
+from service import journal
 from service.cache import ObjectCache
-from service.cohorts import Cohort
-from service.documents import DISCLOSURE
+from service.cohorts import Brief, Cohort
+from service.documents import DISCLOSURE, MATERIAL
 from service.federations import Federations
 from service.problems import not_found
-from service.round_history import Brief, RoundHistories
 from service.rounds import Round
-from service.runs import Runs
+from service.runs import Runs, certified
+from service.shelf import FileShelf
 from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.faults import quarantined, tried
+from service.storage.faults import check_named, tried
 from service.storage.tables import cohorts, rounds
-from service.studies import Studies
 from service.telemetry.logs import LOGGER, where
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, Enrolling
@@ -38,16 +40,81 @@ from veilsum.protocol.transcript import Transcript
 
 log = structlog.get_logger(LOGGER)
 
-FOLDERS = ("uploads", "sums", "results")
+FOLDERS = ("uploads", "sums", journal.FOLDER, "results")
 """In which blobs lie by rounds."""
 KEPT_S = 1.0
-"""How long a look stands for those who ask for its like."""
+"""How long a look is cached."""
 LOOK_S = 5.0
 """Between two looks at what others may have stored, where no word of it came."""
+READ = 100
+"""How many ended rounds' views are read at once."""
+
+
+@dataclass(frozen=True)
+class RoundHistory:
+    """The ended rounds of a federation, summed up.
+
+    Attributes:
+        number: of the last one, in storage.
+        uploaded: by member, the newest round that has its upload, and when that was opened in Unix time.
+    """
+
+    number: int = 0
+    uploaded: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+    def after(self, number: int, view: RoundView, opened_s: float) -> "RoundHistory":
+        """Add the next round."""
+        return RoundHistory(number, {**self.uploaded, **dict.fromkeys(view.uploaded, (view.round, opened_s))})
+
+
+class RoundHistories:
+    """A cache of federations' histories. Each ended round is read once, because it never changes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._read = dict[str, RoundHistory]()
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def of(self, federation: str) -> RoundHistory:
+        """Sum up a federation's ended rounds; at most one live round follows them."""
+        lock = self._locks.setdefault(federation, asyncio.Lock())
+        async with lock:
+            past = self._read.get(federation, RoundHistory())
+            while found := await self._after(federation, past):
+                past = self._read[federation] = found
+            return past
+
+    async def _after(self, federation: str, past: RoundHistory) -> RoundHistory | None:
+        query = (
+            select(rounds.c.number, rounds.c.id, rounds.c.final, rounds.c.opened_s)
+            .where(rounds.c.federation == federation, rounds.c.number > past.number)
+            .where(rounds.c.final.is_not(None))
+            .order_by(rounds.c.number)
+            .limit(READ)
+        )
+        rows = await self._database.rows(query)
+
+        def read() -> RoundHistory:
+            found = past
+            for row in rows:
+                found = RoundHistory(row.number, found.uploaded)
+                with self._database.quarantine.skipping(f"round {row.id}"):
+                    view = RoundView.model_validate_json(row.final)
+                    found = found.after(row.number, view, row.opened_s)
+            return found
+
+        return await asyncio.to_thread(read) if rows else None
+
+    async def states(self) -> dict[str, int]:
+        """Count all federations' ended rounds by state."""
+        query = (
+            select(rounds.c.state, func.count()).where(rounds.c.state.is_not(None)).group_by(rounds.c.state)
+        )
+        return {row[0]: row[1] for row in await self._database.rows(query)}
 
 
 class Catalogue:
-    """Cohorts and rounds: those that are open, and what somebody has asked for.
+    """Cohorts and rounds: the open ones, and a cache of others.
 
     Attributes:
         cohorts: those held here, by id.
@@ -57,9 +124,9 @@ class Catalogue:
     Args:
         database: the truth.
         blobs: rounds' chunks.
+        folder: on the disk for what only live rounds need.
         key: the coordinator's.
-        federations: their rosters and chains.
-        studies: of all federations.
+        federations: their rosters, studies and chains.
         runs: told when a cohort or round of a federation begins or ends.
         wake: called when there may be something to do.
     """
@@ -68,14 +135,14 @@ class Catalogue:
         self,
         database: Database,
         blobs: Blobs,
+        folder: Path,
         key: SigningKey,
         federations: Federations,
-        studies: Studies,
         runs: Runs,
         wake: Callable[[], None],
     ) -> None:
-        self._database, self._blobs, self._key = database, blobs, key
-        self._federations, self._studies, self._runs, self._wake = federations, studies, runs, wake
+        self._database, self._blobs, self._folder, self._key = database, blobs, folder, key
+        self._federations, self._runs, self._wake = federations, runs, wake
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
         self.histories = RoundHistories(database)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
@@ -97,24 +164,47 @@ class Catalogue:
         """As it stands; PeerFault(not-found)."""
         found = self.rounds.get(name)
         while found is None:
-            row = await self._row(select(rounds).where(rounds.c.id == name))
+            row = await self._database.row(select(rounds).where(rounds.c.id == name))
             if row is None:
                 raise not_found(what)
             if row.final is None:
                 await self._take_up(row.federation)
                 found = self.rounds.get(name)  # unless it has ended meanwhile
             else:
-                # One at a time: whoever asks for what is over keeps nobody from what runs.
+                # One at a time, so that requests for ended rounds don't delay the running ones.
                 async with self._reading:
-                    found = self.rounds.get(name) or await self._as_it_ended(row)
+                    with self._database.quarantine.reading(f"round {name}"):
+                        found = self.rounds.get(name) or await self._as_it_ended(row)
         await found.refresh()
         return found
+
+    async def closed(self, context: str) -> Round:
+        """The round of a context; PeerFault(not-found)."""
+        found = await self.round(round_name(bytes.fromhex(context)), "context")
+        if found.attempt.context.hex() != context:
+            raise not_found("context")
+        return found
+
+    async def material(self, attempt: Attempt) -> bytes | None:
+        """The file that members fetch beside the opening; None where the step takes none."""
+        spec = attempt.spec
+        if not spec.takes_material:
+            return None
+        steps = spec.question.steps
+        before = steps[steps.index(spec.step) - 1]
+        link = certified(attempt.opening.links, spec.question, spec.period, before)
+        return None if link is None else await self.left_by(link.context)
+
+    async def left_by(self, context: bytes) -> bytes | None:
+        """What a certified step leaves to the next one; None where it has no result."""
+        documents = (await self.round(round_name(context))).documents
+        return None if documents.record is None else await asyncio.to_thread(documents.document, MATERIAL)
 
     async def refresh(self, federation: str) -> None:
         """All of a federation's, as it stands."""
         await self._take_up(federation)
         for cohort in list(self.cohorts.values()):
-            if _federation(cohort) == federation:
+            if cohort.federation == federation:
                 await self._refresh_cohort(cohort)
         for round_ in self.live(federation):
             await round_.refresh()
@@ -129,31 +219,29 @@ class Catalogue:
         return [
             round_
             for round_ in self.rounds.open()
-            if round_.final is None and federation in {None, _federation(round_)}
+            if round_.final is None and federation in {None, round_.federation}
         ]
 
     async def opened(self, federation: str) -> int:
         """How many rounds a federation has opened."""
         count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-        async with self._database.reading() as connection:
-            return int((await connection.execute(count)).scalar_one())
+        return int(await self._database.value(count))
 
     async def numbers(self, names: Collection[str]) -> dict[str, int]:
         """Rounds' places in storage, the later the higher."""
         query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
-        async with self._database.reading() as connection:
-            return {row.id: row.number for row in await connection.execute(query)}
+        return {row.id: row.number for row in await self._database.rows(query)}
 
     async def refresh_all(self) -> None:
         """All that is open, or held here, as it stands."""
         if not self._database.shared:
             return
         for federation in sorted({*await self._stirring(), *await self._behind()}):
-            with quarantined(federation):
+            with self._database.quarantine.skipping(f"federation {federation}"):
                 await self.refresh(federation)
 
     async def look(self) -> None:
-        """The same, as far as storage answers soon, and once in a while however often it is asked: for those whom no limit holds."""
+        """The same, as far as storage answers soon, and once in a while however often it is asked: for callers without a rate limit."""
         async with self._looking:
             if time.monotonic() >= self._looked_s + KEPT_S:
                 await tried(asyncio.wait_for(self._look(), LOOK_S))
@@ -170,8 +258,7 @@ class Catalogue:
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
-            async with self._database.reading() as connection:
-                known = (await connection.execute(count)).scalar_one()
+            known = await self._database.value(count)
             if cohort.live is not None:
                 await cohort.live.refresh()
             if known != len(cohort.rounds):
@@ -179,43 +266,9 @@ class Catalogue:
                     await self._rounds_of(cohort)
         await cohort.refresh()
 
-    async def _row(self, query: Any) -> Row[Any] | None:
-        async with self._database.reading() as connection:
-            return (await connection.execute(query)).one_or_none()
-
-    # New ones
-
-    async def add(self, attempt: Attempt, now_s: float, before: int) -> bool:
-        """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
-        federation = attempt.roster.federation.hex()
-        row = {
-            "id": round_name(attempt.context),
-            "federation": federation,
-            "cohort": attempt.manifest.cohort.hex(),
-            "sequence": attempt.opening.sequence,
-            "attempt": attempt.opening.attempt,
-            "opening": attempt.opening.to_bytes(),
-            "opened_s": now_s,
-        }
-        async with self._database.transaction() as connection:
-            if not await self._database.add(connection, rounds, row):
-                return False
-            # From here on no other can be opened; one may have been, and have ended, until now.
-            count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-            if (await connection.execute(count)).scalar_one() != before + 1:
-                await connection.rollback()
-                return False
-            await self._database.announce(connection, federation)
-        return True
-
-    def cohort_of(self, enrolling: Enrolling, deadline_s: float) -> Cohort:
-        """A cohort without cards."""
-        told = partial(self._runs.changed, enrolling.roster.federation.hex())
-        return Cohort(self._database, self._wake, told, enrolling, deadline_s)
-
     async def certified(self, context: bytes) -> tuple[Survivor, ...]:
         """The certified set of an attempt that has ended; PeerFault(not-found)."""
-        row = await self._row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
+        row = await self._database.row(select(rounds.c.closing).where(rounds.c.id == round_name(context)))
         closing = None if row is None or row.closing is None else parse(row.closing)
         if not isinstance(closing, Certificate) or closing.context != context:
             raise not_found("certified attempt")
@@ -226,36 +279,33 @@ class Catalogue:
     async def load(self, not_before_s: float) -> None:
         """All that is open, as it was when the last process stopped."""
         for federation in sorted(await self._stirring()):
-            with quarantined(federation):
+            with self._database.quarantine.skipping(f"federation {federation}"):
                 await self._take_up(federation, not_before_s)
         await self.sweep()
 
     async def sweep(self) -> None:
-        """Have deleted what lies in storage of rounds that have ended: whoever put it died, or came late.
+        """Clear up ended rounds after a process that died or came late.
 
-        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges. With it goes
+        Nothing can refer to them any more: an ended round takes neither events nor ranges. With it goes
         what interrupted writes have left.
         """
         await asyncio.to_thread(self._blobs.clear_up)
         lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
         await self.refresh_all()
-        ended = select(rounds.c.id, rounds.c.state).where(rounds.c.state.is_not(None))
-        async with self._database.reading() as connection:
-            states = {row.id: row.state for row in await connection.execute(ended)}
-        for name in set[str]().union(*lying.values()) & states.keys():
-            kept = {"results"} if states[name] == "done" else set()
-            if any(name in lying[folder] for folder in FOLDERS if folder not in kept):
-                with quarantined(name):
+        ended = select(rounds.c.id, rounds.c.state, rounds.c.cleared).where(rounds.c.state.is_not(None))
+        for name, state, cleared in await self._database.rows(ended):
+            kept = {"results"} if state == "done" else set()
+            if not cleared or any(name in lying[folder] for folder in FOLDERS if folder not in kept):
+                with self._database.quarantine.skipping(f"round {name}"):
                     round_ = await self.round(name)
                     round_.littered = True
                     self.rounds.put(round_)
         self._wake()
 
     async def disclosed(self) -> list[str]:
-        """Indicators whose disclosure lies in storage."""
+        """Indicators with a stored disclosure."""
         query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
-        async with self._database.reading() as connection:
-            counted = (await connection.execute(query)).scalars().all()
+        counted = await self._database.values(query)
 
         def lying() -> list[str]:
             return [name for name in counted if DISCLOSURE in self._blobs.names(f"results/{name}")]
@@ -266,12 +316,10 @@ class Catalogue:
         """What of a federation is open and not here yet."""
         async with self._loading:
             forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
-            async with self._database.reading() as connection:
-                names = (await connection.execute(forming)).scalars().all()
-            for name in names:
+            for name in await self._database.values(forming):
                 await self._cohort_named(name, not_before_s)
             live = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_(None))
-            row = await self._row(live)
+            row = await self._database.row(live)
             if row is None or row.id in self.rounds:
                 return
             if row.cohort in self.cohorts:
@@ -282,16 +330,18 @@ class Catalogue:
     async def _cohort_named(self, name: str, not_before_s: float = 0.0) -> Cohort:
         if (known := self.cohorts.get(name)) is not None:
             return known
-        row = await self._row(select(cohorts).where(cohorts.c.id == name))
+        row = await self._database.row(select(cohorts).where(cohorts.c.id == name))
         if row is None:
             raise not_found("cohort")
-        roster = await self._federations.roster(row.federation, row.roster_number)
-        study = await self._studies.study(row.federation, row.study)
-        repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
-        repeated = () if row.repeats is None else await self.certified(repeats)
-        enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
-        cohort = self.cohort_of(enrolling, row.deadline_s)
-        await cohort.load(not_before_s)
+        with self._database.quarantine.reading(f"cohort {name} of federation {row.federation}"):
+            roster = await self._federations.roster(row.federation, row.roster_number)
+            study = await self._federations.study(row.federation, row.study)
+            repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
+            repeated = () if row.repeats is None else await self.certified(repeats)
+            enrolling = Enrolling(roster, study, row.counter, row.period, repeats, repeated)
+            cohort = Cohort(self._database, self._wake, self._runs.changed, enrolling, row.deadline_s)
+            check_named(name, cohort.id)
+            await cohort.load(not_before_s)
         await self._rounds_of(cohort, not_before_s)
         self.cohorts.put(cohort)
         self._wake()
@@ -300,19 +350,19 @@ class Catalogue:
     async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """What a cohort has not heard of its rounds, oldest first; all that it has heard of stand as they are."""
         query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
-        async with self._database.reading() as connection:
-            new = await connection.execute(query.order_by(rounds.c.number).offset(len(cohort.rounds)))
-            rows = new.all()
-        for row in rows:
+        new = query.order_by(rounds.c.number).offset(len(cohort.rounds))
+        for row in await self._database.rows(new):
             if row.final is None:
-                live = await self._row(select(rounds).where(rounds.c.id == row.id))
+                live = await self._database.row(select(rounds).where(rounds.c.id == row.id))
                 assert live is not None
-                round_ = await self._round(live, cohort, not_before_s)
+                with self._database.quarantine.reading(f"round {row.id}"):
+                    round_ = await self._round(live, cohort, not_before_s)
                 self.rounds.put(round_)
                 cohort.opened(round_)
                 self.cohorts.put(cohort)  # again, for as long as the round is live
             else:
-                view = await asyncio.to_thread(RoundView.model_validate_json, row.final)
+                with self._database.quarantine.reading(f"round {row.id}"):
+                    view = await asyncio.to_thread(RoundView.model_validate_json, row.final)
                 cohort.opened(Brief.of(view))
         self._wake()
 
@@ -321,22 +371,24 @@ class Catalogue:
         await cohort.refresh()
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
+        check_named(row.id, round_name(attempt.context))
         noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         rests_on = earlier_context(attempt)
         earlier = () if rests_on == NO_CONTEXT else (SurvivorSet(await self.certified(rests_on)),)
-        phase = Collecting.begin(attempt, row.opened_s, earlier)
+        phase = Collecting.begin(attempt, row.opened_s, earlier, FileShelf(self._folder))
         return await self._made(attempt, row.opened_s, phase, noted).resume(not_before_s)
 
     async def _as_it_ended(self, row: Row[Any]) -> Round:
         query = select(cohorts.c.roster_number, cohorts.c.study, cohorts.c.manifest)
-        formed = await self._row(query.where(cohorts.c.id == row.cohort))
+        formed = await self._database.row(query.where(cohorts.c.id == row.cohort))
         assert formed is not None
         roster = await self._federations.roster(row.federation, formed.roster_number)
-        study = await self._studies.study(row.federation, formed.study)
+        study = await self._federations.study(row.federation, formed.study)
         manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
-        round_ = self._made(attempt, row.opened_s).restore(row, littered=False)
+        check_named(row.id, round_name(attempt.context))
+        round_ = self._made(attempt, row.opened_s).restore(row, littered=not row.cleared)
         self.rounds.put(round_)
         return round_
 
@@ -347,15 +399,31 @@ class Catalogue:
         phase: Collecting | None = None,
         noted: Transcript | None = None,
     ) -> Round:
-        told = partial(self._runs.changed, attempt.roster.federation.hex())
         return Round(
-            self._database, self._blobs, self._wake, told, self._key, attempt, opened_s, phase, noted
+            self._database,
+            self._blobs,
+            self._wake,
+            self._runs.changed,
+            self._key,
+            attempt,
+            opened_s,
+            phase,
+            noted,
         )
 
     # From other processes
 
-    async def listen(self) -> None:
-        """Refresh what others say has changed, for as long as this is not cancelled."""
+    async def follow(self) -> None:
+        """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
+        await asyncio.gather(self._listen(), self._look_around())
+
+    async def _look_around(self) -> None:
+        while self._database.shared:
+            await asyncio.sleep(LOOK_S)
+            await tried(self.refresh_all())
+
+    async def _listen(self) -> None:
+        """Refresh what others say has changed."""
         changed: asyncio.Queue[str] = asyncio.Queue()
         handling = asyncio.create_task(self._handle(changed))
         try:
@@ -381,26 +449,19 @@ class Catalogue:
         """Federations of which something is open, in storage or as far as is known here."""
         forming = select(cohorts.c.federation).where(*_FORMING)
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
-        async with self._database.reading() as connection:
-            found = set((await connection.execute(forming.union(live))).scalars())
-        return found | set(map(_federation, self.open()))
+        found = await self._database.values(forming.union(live))
+        return set(found) | {thing.federation for thing in self.open()}
 
     async def _behind(self) -> set[str]:
-        """Federations of whose cohorts that are held here storage has more rounds."""
+        """Federations with more rounds in storage than in the cohorts held here."""
         here = dict(self.cohorts)
         counted = (
             select(rounds.c.cohort, func.count().label("many"))
             .where(rounds.c.cohort.in_(here))
             .group_by(rounds.c.cohort)
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(counted)).all()
-        return {_federation(here[row.cohort]) for row in rows if row.many != len(here[row.cohort].rounds)}
+        rows = await self._database.rows(counted)
+        return {here[row.cohort].federation for row in rows if row.many != len(here[row.cohort].rounds)}
 
 
 _FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
-
-
-def _federation(thing: Cohort | Round) -> str:
-    roster = thing.roster if isinstance(thing, Cohort) else thing.attempt.roster
-    return str(roster.federation.hex())

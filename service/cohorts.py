@@ -2,29 +2,29 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from sqlalchemy import select, update
 
+from service.access.metering import in_thread
 from service.problems import named, problem_of, wrong_phase
-from service.round_history import Brief
 from service.rounds import Round
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
-from service.views import quorum_view
 from service.watch import Watch
 from veilsum.protocol.attempt import cohort_sizes
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Enrolling, Voided
+from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
-from veilsum.protocol.messages.opening import MAX_ATTEMPTS
-from veilsum.protocol.rest import CohortView, Problem
-from veilsum.protocol.study import Content, Question
+from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView
+from veilsum.protocol.study import Question
 
 
 def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:
-    """Refuse a cohort that cannot form even if everybody comes.
+    """Refuse a cohort that can't form even if every member enrols.
 
     Args:
         roster: the newest.
@@ -52,17 +52,39 @@ def check_possible(roster: Roster, question: Question, repeated: Sequence[Surviv
     cohort_sizes(roster, question, members, repeats=bool(repeated))
 
 
+@dataclass(frozen=True)
+class Brief:
+    """What a cohort knows of one of its rounds.
+
+    Attributes:
+        place: sequence and attempt.
+    """
+
+    id: str
+    state: str
+    place: tuple[int, int]
+    step: str
+
+    @classmethod
+    def of(cls, view: RoundView) -> "Brief":
+        """Sum up a round's view."""
+        return cls(view.round, view.state, (view.sequence, view.attempt), view.spec.step)
+
+
 class Cohort:
-    """One cohort; its cards and its manifest are in the database before anybody hears of them.
+    """One cohort. Its cards and manifest are in the database before they are shown.
 
     Args:
         database: its rows.
         wake: called at every change.
-        told: called when enrolment has ended.
+        told: called with the federation when enrolment has ended.
         enrolling: without cards yet.
         deadline_s: when enrolment closes, in Unix time.
 
     Attributes:
+        roster: who may enrol.
+        content: the study's.
+        size: members of the roster.
         enrolling: the cards so far.
         deadline_s: when enrolment closes, in Unix time.
         manifest: once the cohort is formed.
@@ -77,12 +99,17 @@ class Cohort:
         self,
         database: Database,
         wake: Callable[[], None],
-        told: Callable[[], None],
+        told: Callable[[str], None],
         enrolling: Enrolling,
         deadline_s: float,
     ) -> None:
         self.enrolling, self.deadline_s = enrolling, deadline_s
-        self.id = self.enrolling.cohort.hex()
+        self.id, self.federation = enrolling.cohort.hex(), enrolling.roster.federation.hex()
+        self.roster, self.content, self.size = (
+            enrolling.roster,
+            enrolling.content,
+            len(enrolling.roster.members),
+        )
         self.live: Round | None = None
         self._past: tuple[Brief, ...] = ()
         self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
@@ -111,14 +138,9 @@ class Cohort:
 
     @property
     def next_place(self) -> tuple[int, int]:
-        """Sequence and attempt of the round that may be opened next: another attempt where the last one ended VOID."""
+        """Sequence and attempt of the round that may be opened next: the next sequence's first (protocol §4.3)."""
         known = self.rounds
-        if not known:
-            return 0, 0
-        sequence, number = known[-1].place
-        if known[-1].state == Voided.name and number + 1 < MAX_ATTEMPTS:
-            return sequence, number + 1
-        return sequence + 1, 0
+        return (known[-1].place[0] + 1, 0) if known else (0, 0)
 
     async def refresh(self) -> None:
         """Take up what other processes have stored."""
@@ -127,7 +149,7 @@ class Cohort:
                 await self._catch_up()
 
     async def load(self, not_before_s: float = 0.0) -> Self:
-        """Take up what storage holds; a deadline that passed while nobody ran waits a little for members."""
+        """Take up what storage holds; a deadline that passed while no process ran is postponed a little."""
         self.deadline_s = max(self.deadline_s, not_before_s)
         await self._catch_up()
         return self
@@ -152,18 +174,8 @@ class Cohort:
         self._wake()
 
     @property
-    def roster(self) -> Roster:
-        """Who may enrol."""
-        return self.enrolling.roster
-
-    @property
-    def content(self) -> Content:
-        """The study's."""
-        return self.enrolling.content
-
-    @property
     def repeats(self) -> str | None:
-        """The context of the attempt whose records the run sums again."""
+        """The context of the attempt that the run repeats."""
         context = self.enrolling.repeats
         return None if context == NO_CONTEXT else context.hex()
 
@@ -186,11 +198,6 @@ class Cohort:
     def at_rest(self) -> bool:
         """Whether no more cards are taken, and no round of it is live."""
         return not self.open and (self.live is None or self.live.at_rest)
-
-    @property
-    def size(self) -> int:
-        """Members of its roster."""
-        return len(self.roster.members)
 
     @property
     def due_s(self) -> float | None:
@@ -226,7 +233,7 @@ class Cohort:
         manifest, fault = None, None
         if card is None or after.complete:
             try:
-                manifest = await asyncio.to_thread(after.manifest)
+                manifest = await in_thread(after.manifest)
             except PeerFault as short:
                 fault = problem_of(short)
         async with self._database.transaction() as connection:
@@ -246,12 +253,12 @@ class Cohort:
                 await self._database.put(connection, cards, row)
             await self._database.announce(connection, self.id)
             if manifest or fault:
-                await self._database.announce(connection, self.roster.federation.hex())
+                await self._database.announce(connection, self.federation)
         self.enrolling, self.manifest, self.fault = after, manifest, fault
         self._seen += 1
         self._changed()
         if not self.open:
-            self._told()
+            self._told(self.federation)
         return True
 
     def formed(self) -> Manifest:
@@ -275,16 +282,16 @@ class Cohort:
 
     @property
     def cards(self) -> Cards:
-        """The manifest with everybody's cards; PeerFault(wrong-phase) before the cohort is formed."""
+        """The manifest with all cards; PeerFault(wrong-phase) before the cohort is formed."""
         manifest = self.formed()
-        return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # who needs all
+        return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # a decryptor needs all
 
     def view(self, step: str | None) -> CohortView:
-        """What anybody may see; `step` is that of a round that is opened now."""
+        """The public view; `step` is the step that a round opened now would have."""
         enrolling, notes = self.enrolling, self.content.notes
         return CohortView(
             cohort=self.id,
-            federation=self.roster.federation.hex(),
+            federation=self.federation,
             study=enrolling.study.hash.hex(),
             name=notes.name,
             study_version=notes.version,
@@ -296,8 +303,26 @@ class Cohort:
             members=enrolling.invited,
             cards=tuple(sorted(enrolling.cards)),
             deadline_s=self.deadline_s if self.open else None,
-            quorum=quorum_view(self.manifest, self.content.question) if self.manifest else None,
+            quorum=_quorum_view(self.manifest, self.content.question) if self.manifest else None,
             fault=self.fault,
             rounds=tuple(each.id for each in self.rounds),
             step=step,
         )
+
+
+def _quorum_view(manifest: Manifest, question: Question) -> QuorumView:
+    """The numbers that a cohort lives by."""
+    quorum = Quorum.of(manifest, question)
+    return QuorumView(
+        members=quorum.members,
+        colluders=quorum.colluders,
+        decryptors=quorum.decryptors,
+        decryptor_colluders=quorum.decryptor_colluders,
+        survivors_min=quorum.survivors_min,
+        threshold=quorum.threshold,
+        members_may_miss=quorum.members_may_miss,
+        decryptors_may_miss=quorum.decryptors_may_miss,
+        neighbours=manifest.degree,
+        window_dropped_max=manifest.window_dropped_max,
+        caution=quorum.caution(),
+    )

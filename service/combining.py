@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from service.documents import HEAD, SUMS
-from service.problems import named, not_found
+from service.problems import named, not_found, terms_refused
 from service.rounds import Round
 from service.solving import digest_of, solution_view
 from service.storage.blobs import Blobs
@@ -99,7 +99,7 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
 def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
     """What `combine` kept of a federation's rounds; `known` are those that were read before, which never change."""
     for name in set(blobs.names(_FOLDER)).difference(known):
-        with suppress(PeerFault):  # of what nobody came to the end of
+        with suppress(PeerFault):  # of a combination that was never finished
             known[name] = stored_record(name, blobs)
     return [record for record in tuple(known.values()) if record.federation == federation]
 
@@ -132,22 +132,18 @@ def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> No
     first = rounds[-1]
     periods = Counter(record.period for record in records)
     if twice := [period for period, times in periods.items() if times > 1]:
-        raise _refused(
+        raise terms_refused(
             f"two rounds sum period {named(twice)}, and its records would count twice: give one round a period"
         )
     for round_ in rounds:
         spec = round_.attempt.spec
         if spec.noisy:
-            raise _refused(f"round {round_.id} is noisy: only exact sums are combined")
+            raise terms_refused(f"round {round_.id} is noisy: only exact sums are combined")
         if spec.question.digest != first.attempt.question.digest:
-            raise _refused(
-                f"rounds {round_.id} and {first.id} are of different questions: combine periods of studies whose question is the same"
+            raise terms_refused(
+                f"rounds {round_.id} and {first.id} are of different questions: combine periods of one question"
             )
         if spec.withheld != first.attempt.spec.withheld:
-            raise _refused(
+            raise terms_refused(
                 f"rounds {round_.id} and {first.id} withhold different classes: combine periods that withhold the same"
             )
-
-
-def _refused(detail: str) -> PeerFault:
-    return PeerFault(Cause.TERMS_REFUSED, detail)

@@ -1,62 +1,67 @@
-"""The coordinator as one object: its federations, cohorts and rounds, loaded from storage and kept there."""
+"""The coordinator as one object. It decides what is opened: the cohorts, each step of a run, and under which terms (protocol §4.3).
+
+A run is what a study says, for one period, over fresh records or those of one certified attempt. Whatever it needs follows from the study
+and the federation's chain; the operator does not choose it. What the chain already rules out is refused here in words, before any member is asked.
+"""
 
 import asyncio
 import hashlib
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 
 from sqlalchemy import func, select
 
-from service import combining, liveness, solving
-from service.catalogue import LOOK_S, Catalogue
+from service import combining, liveness
+from service.catalogue import Catalogue
 from service.cohorts import Cohort, check_possible
-from service.documents import DISCLOSURE, Publication
-from service.federations import Federations
-from service.problems import named, not_found, problem_of
-from service.rounds import Round
-from service.runs import Runs, next_step
-from service.scheduler import PAUSE_S, Job, Scheduler
-from service.steps import Steps
+from service.federations import Federations, refuse_expired
+from service.jobs import Jobs
+from service.journal import begin_round
+from service.problems import named, not_found, terms_refused
+from service.rounds import Round, spec_view
+from service.runs import Runs, certified, next_step
+from service.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.faults import quarantined, tried
-from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
-from service.studies import Studies, refuse_expired
-from service.summing import DamagedChunkError, DamagedRangeError, Pieces
-from service.views import spec_view
 from service.watch import Watch, calm_s
-from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Enrolling, Erasing, Recovered
+from veilsum.protocol.coordinator import Enrolling, Erasing
 from veilsum.protocol.cost import plan_of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import NO_CONTEXT, Opening
-from veilsum.protocol.preflight import DecryptorsView, PreflightView
+from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
+    NO_CONTEXT,
+    NO_REASON,
+    SHARE_BYTES,
+    Certificate,
+    Link,
+    Opening,
+    Study,
+    Survivor,
+    Terms,
+)
+from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
+from veilsum.protocol.opening_rules import check_opening, check_repeats, link_of, same_records
+from veilsum.protocol.preflight import PreflightView
+from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
 from veilsum.protocol.record import CombinedRecord, CombineRequest
-from veilsum.protocol.rest import MAX_WAIT_S, CohortRequest, CohortView, RoundRequest, round_name
-from veilsum.protocol.shelf import Announced
-from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, refused
+from veilsum.protocol.rest import (
+    MAX_DISCLOSURE_BYTES,
+    MAX_WAIT_S,
+    CohortRequest,
+    CohortView,
+    RoundRequest,
+    round_name,
+)
+from veilsum.protocol.study import END_MAX_S, INDICATOR_STEP, SUM_STEP, Question, read_content, refused
+from veilsum.study.promise import check_cohort
 
-SWEEP_S = 3600.0
-"""Between two looks for what dead processes have left in storage."""
-
-
-@dataclass(frozen=True)
-class PreparedAttempt:
-    """An attempt that may be opened, as long as it is stored before any other.
-
-    Attributes:
-        now_s: Unix time that its terms go by.
-        before: rounds that its federation had.
-    """
-
-    attempt: Attempt
-    now_s: float
-    before: int
+HOUR_S = 3600
 
 
 class Coordinator:
@@ -64,10 +69,12 @@ class Coordinator:
 
     Attributes:
         background: what goes on by itself until the process ends.
+        changes: grows with everything that happens here.
 
     Args:
         database: rows.
         blobs: chunks and results.
+        folder: on this process's own disk, for what live rounds need again and again.
         key: signs openings and results.
         now: Unix time in seconds.
         max_wait_s: longest time that a long-poll is held.
@@ -81,6 +88,7 @@ class Coordinator:
         self,
         database: Database,
         blobs: Blobs,
+        folder: Path,
         key: SigningKey,
         *,
         now: Callable[[], float] = time.time,
@@ -92,19 +100,28 @@ class Coordinator:
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
-        self.studies = Studies(database, self.federations)
         self.runs = Runs(database, self.federations)
-        self.scheduler = Scheduler(self._jobs, now, pause_s, Leases(database, lease_s))
         self.catalogue = Catalogue(
-            database, blobs, key, self.federations, self.studies, self.runs, self.scheduler.wake
+            database,
+            blobs,
+            folder,
+            key,
+            self.federations,
+            self.runs,
+            self._changed,
         )
-        self.steps = Steps(self.federations, self.catalogue)
+        self.jobs = Jobs(self.catalogue, self.federations, blobs, key, now)
+        self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
-        self.stopping, self._swept_s = False, now()
+        self.stopping, self.changes = False, 0
         self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.scheduler.wake()
 
     # Cohorts
 
@@ -116,10 +133,10 @@ class Coordinator:
                 come of it.
         """
         roster = await self.federations.roster(federation)
-        study = await self.studies.study(federation, request.study)
-        content = await self.studies.check_current(roster, study, self.now())
+        study = await self.federations.study(federation, request.study)
+        content = await self.federations.check_current(roster, study, self.now())
         repeats = NO_CONTEXT if request.repeats is None else bytes.fromhex(request.repeats)
-        repeated = await self.steps.check_new(federation, study, request.period, repeats)
+        repeated = await self._check_new(federation, study, request.period, repeats)
         await asyncio.to_thread(check_possible, roster, content.question, repeated)
         taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
         added = False
@@ -141,17 +158,53 @@ class Coordinator:
                 }
                 added = await self.database.add(connection, cohorts, row)  # not where another was first
                 await self.database.announce(connection, federation)
-        self.scheduler.wake()
+        self._changed()
         self.runs.changed(federation)
         return await self.catalogue.cohort(name)
 
-    async def cohort(self, cohort_id: str) -> Cohort:
-        """A cohort by its id, as it stands; PeerFault(not-found)."""
-        return await self.catalogue.cohort(cohort_id)
-
     async def cohort_view(self, cohort: Cohort) -> CohortView:
-        """What anybody may see of a cohort."""
-        return cohort.view(await self.steps.next(cohort))
+        """A cohort's public view."""
+        enrolling = cohort.enrolling
+        links = await self.federations.links(cohort.federation)
+        return cohort.view(
+            next_step(cohort.content.question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
+        )
+
+    async def _check_new(
+        self, federation: str, study: Study, period: str, repeats: bytes
+    ) -> tuple[Survivor, ...]:
+        """Refuse a run that is over, or that repeats nothing which it may; the repeated survivors, none over fresh records.
+
+        Raises:
+            PeerFault: already-summed, terms-refused, repeat-mismatch.
+        """
+        question = read_content(study.content).question
+        links = await self.federations.links(federation)
+        if repeats == NO_CONTEXT:
+            if next_step(question, period, repeats, b"", links) is None:
+                raise _over(question, period, repeats, links)
+            return ()
+        if question.noise is not None:
+            raise terms_refused("a noisy study is never repeated: open the cohort for a new period")
+        link = link_of(links, repeats)
+        if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH,
+                f"{repeats.hex()} is no certified attempt over fresh records of this federation: give the context of one, as its "
+                "round shows it",
+            )
+        if link.period != period:
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH, f"the attempt was of period {link.period}: repeat it as {link.period}"
+            )
+        earlier = await self.catalogue.round(round_name(repeats))
+        if not same_records(question, earlier.attempt.question):
+            raise PeerFault(
+                Cause.REPEAT_MISMATCH,
+                "the study asks for other records than the repeated attempt's: it may have another extractor, and then another dim, "
+                "other statistics and ring_bits, and must be the same in everything else",
+            )
+        return certificate_of(earlier).survivors
 
     # Rounds
 
@@ -163,18 +216,19 @@ class Coordinator:
                 one waits for reports or the admin; already-summed once the run is over; roster-rollback, study-refused, terms-refused,
                 indicator-mismatch, repeat-mismatch or weak-parameters where members would take no part.
         """
-        cohort = await self.cohort(cohort_id)
+        cohort = await self.catalogue.cohort(cohort_id)
         async with self._opening:
             while True:
-                made = await self._prepared(cohort, request)
-                if await self.catalogue.add(made.attempt, made.now_s, made.before):
-                    self.runs.changed(cohort.roster.federation.hex())
-                    return await self.catalogue.round(round_name(made.attempt.context))
+                attempt, now_s, before = await self._next_attempt(cohort, request)
+                if await begin_round(self.database, attempt, now_s, before):
+                    self.runs.changed(cohort.federation)
+                    return await self.catalogue.round(round_name(attempt.context))
 
     async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
         """What `open_round` would open now; PeerFault as there."""
-        made = await self._prepared(await self.cohort(cohort_id), request)
-        attempt, opening = made.attempt, made.attempt.opening
+        attempt, now_s, _ = await self._next_attempt(await self.catalogue.cohort(cohort_id), request)
+        opening = attempt.opening
+        within_s = request.heard_within_s or liveness.LOOK_BACK_S
         return PreflightView(
             federation=attempt.roster.federation.hex(),
             cohort=attempt.manifest.cohort.hex(),
@@ -184,45 +238,48 @@ class Coordinator:
             survivors_min=attempt.survivors_min,
             spec=spec_view(attempt),
             cost=plan_of(attempt).sentence,
-            decryptors=await self._heard(attempt, request, made.now_s),
+            decryptors=await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s),
         )
 
     async def last_heard(self, federation: str, members: Collection[str]) -> dict[str, float]:
         """When each member was last heard from, in Unix time; none for a member that never was."""
         return await liveness.signed_s(self.database, federation, members, self._skew_s)
 
-    async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
-        within_s = request.heard_within_s or liveness.LOOK_BACK_S
-        return await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s)
+    async def _next_attempt(self, cohort: Cohort, request: RoundRequest) -> tuple[Attempt, float, int]:
+        """The cohort's next attempt, which may be opened as long as it is stored before any other.
 
-    async def _prepared(self, cohort: Cohort, request: RoundRequest) -> PreparedAttempt:
-        """The cohort's next attempt, as nobody has seen it yet."""
+        Returns:
+            The attempt; the Unix time that its terms go by; and how many rounds its federation has had.
+        """
         manifest, now_s = cohort.formed(), self.now()
-        federation = cohort.roster.federation.hex()
-        before = await self._check_free(federation)
+        federation = cohort.federation
+        # Before a look: what comes after it is missed by the count.
+        before = await self.catalogue.opened(federation)
+        await self.catalogue.refresh(federation)
+        _refuse_unsettled(self.catalogue.live(federation))
         await self._check_current(cohort, now_s)
         sequence, number = cohort.next_place
-        terms = await self.steps.terms(cohort, request, now_s)
+        links = await self.federations.links(federation)
+        terms = await self._terms(cohort, request, links, now_s)
         opening = await asyncio.to_thread(
             Opening.make,
             self.key,
             cohort=manifest.cohort,
             sequence=sequence,
             attempt=number,
-            links=await self.federations.links(federation),
+            links=links,
             terms=terms,
         )
         attempt = Attempt(cohort.roster, cohort.enrolling.study, manifest, opening)
-        await self.steps.check(attempt, self.blobs)
+        await self._check(attempt)
         if request.heard_within_s is not None:
-            members = await self.steps.eligible(attempt)
-            within_s = request.heard_within_s
+            members, within_s = await self._eligible(attempt), request.heard_within_s
             await liveness.check(self.database, attempt, members, within_s, now_s, self._skew_s)
-        return PreparedAttempt(attempt, now_s, before)
+        return attempt, now_s, before
 
     async def _check_current(self, cohort: Cohort, now_s: float) -> None:
         """Refuse a cohort in which members would open nothing any more: study revoked or expired, or roster superseded."""
-        newest, content = await self.federations.newest(cohort.roster.federation.hex()), cohort.content
+        newest, content = await self.federations.roster(cohort.federation), cohort.content
         if cohort.enrolling.study.hash in newest.revoked:
             raise refused(
                 f"roster {newest.number} revokes this version of study {content.notes.name}: open a cohort for another version"
@@ -235,29 +292,104 @@ class Coordinator:
                 f"cohort of {content.notes.name}, period {cohort.enrolling.period}; the run goes on there where it stands",
             )
 
-    async def _check_free(self, federation: str) -> int:
-        """Refuse a round beside another, as all processes know it; how many there were."""
-        # Before a look: what comes after it is missed by the count.
-        count = await self.catalogue.opened(federation)
-        await self.catalogue.refresh(federation)
-        _refuse_unsettled(self.catalogue.live(federation))
-        return count
+    async def _terms(
+        self, cohort: Cohort, request: RoundRequest, links: Sequence[Link], now_s: float
+    ) -> Terms:
+        """The terms of the cohort's next round.
 
-    async def round(self, round_id: str) -> Round:
-        """A round by its id, as it stands; PeerFault(not-found)."""
-        return await self.catalogue.round(round_id)
+        Raises:
+            PeerFault: already-summed once the run is over; terms-refused, indicator-mismatch, where no member would take part; with
+                what to do.
+        """
+        question, enrolling = cohort.content.question, cohort.enrolling
+        if len(links) >= MAX_LINKS:
+            raise terms_refused(
+                f"the chain holds {MAX_LINKS:,} attempts, and no more fit: found a new federation"
+            )
+        step = next_step(question, enrolling.period, enrolling.repeats, enrolling.cohort, links)
+        if step is None:
+            raise _over(question, enrolling.period, enrolling.repeats, links)
+        latest_end_s = int(now_s) + _lifetime_s(question, request.lifetime_s)
+        if enrolling.repeats != NO_CONTEXT:
+            repeated = (await self.catalogue.round(round_name(enrolling.repeats))).attempt.terms
+            if repeated.indicator != NO_CONTEXT:
+                counted = await self.catalogue.round(round_name(repeated.indicator))
+                _check_withheld(question, repeated, counted.view().holders)
+            return Terms(
+                step, repeated.indicator, repeated.withheld, repeated.evicted, NO_CONTEXT, latest_end_s
+            )
+        material = await self._material(question, enrolling.period, step, links)
+        if step != SUM_STEP or question.withhold is None:
+            return Terms(step, NO_CONTEXT, (), (), material, latest_end_s)
+        counted = await self._counted(question, enrolling.period, links)
+        _check_counted(cohort, counted)
+        holders = counted.view().holders
+        check_enough_rows(question, holders)
+        evicted = tuple(sorted(counted.view().evicted))
+        withheld = withheld_classes(question, holders)
+        return Terms(step, counted.attempt.context, withheld, evicted, NO_CONTEXT, latest_end_s)
 
-    async def closed(self, context: str) -> Round:
-        """The round of a context; PeerFault(not-found)."""
-        found = await self.catalogue.round(round_name(bytes.fromhex(context)), "context")
-        if found.attempt.context.hex() != context:
-            raise not_found("context")
-        return found
+    async def _eligible(self, attempt: Attempt) -> tuple[str, ...]:
+        """The members that may be in the sum: all of the cohort, or those that the indicator counted."""
+        if attempt.repeats or attempt.terms.indicator == NO_CONTEXT:
+            return attempt.members
+        certified = await self.catalogue.certified(attempt.terms.indicator)
+        return tuple(each.member for each in certified if each.member not in attempt.terms.evicted)
+
+    async def _check(self, attempt: Attempt) -> None:
+        """Refuse an attempt that members would refuse, or that the disk has no room for."""
+        finished = None
+        if attempt.repeats:
+            earlier = await self.catalogue.round(round_name(attempt.manifest.repeats))
+            own, survivors = earlier.attempt, certificate_of(earlier).survivors
+            finished = Finished(own.context, own.study, own.terms, survivors)
+
+        def check() -> None:
+            check_opening(attempt)
+            if attempt.repeats:
+                check_repeats(attempt, finished)
+            check_cohort(attempt.spec)
+            _check_disclosure(attempt)
+            _check_room(attempt, self.blobs)
+
+        await asyncio.to_thread(check)  # of 10,000 members it takes a while
+
+    async def _counted(self, question: Question, period: str, links: Sequence[Link]) -> Round:
+        """The newest certified indicator of a run that has counts."""
+        contexts = [
+            link.context
+            for link in reversed(links)
+            if (link.question, link.period, link.step) == (question.digest, period, INDICATOR_STEP)
+            and link.reason == NO_REASON
+        ]
+        for context in contexts:
+            found = await self.catalogue.round(round_name(context))
+            if found.view().holders:
+                return found
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            "the indicator of this period was certified and has no counts: repeat it in a cohort with "
+            f"repeats={contexts[-1].hex()}, or take a new period",
+        )
+
+    async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
+        if not question.takes_material(step):
+            return NO_CONTEXT
+        before = question.steps[question.steps.index(step) - 1]
+        link = certified(links, question, period, before)
+        content = None if link is None else await self.catalogue.left_by(link.context)
+        if content is None:
+            raise terms_refused(
+                f"step {before} of period {period} was certified and has no result, and {step} needs it: take a new period"
+            )
+        return hashlib.sha256(content).digest()
+
+    # Combinations
 
     async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
         """Add up the sums of finished rounds of a federation; PeerFault(not-found), or as `combining.combine`."""
-        rounds_ = [await self.round(name) for name in dict.fromkeys(request.rounds)]
-        if any(round_.attempt.roster.federation.hex() != federation for round_ in rounds_):
+        rounds_ = [await self.catalogue.round(name) for name in dict.fromkeys(request.rounds)]
+        if any(round_.federation != federation for round_ in rounds_):
             raise not_found("round in this federation")
         numbers = await self.catalogue.numbers([round_.id for round_ in rounds_])
         rounds_.sort(key=lambda round_: numbers[round_.id])
@@ -285,141 +417,15 @@ class Coordinator:
 
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
-        self.stopping = True
+        self.stopping, self.changes = True, self.changes + 1
         things = (self.cohorts.values(), self.rounds.values())
         for watch in [*(thing.watch for each in things for thing in each), *self.runs.watches()]:
             watch.stop()
 
-    # What goes on by itself
-
     async def load(self) -> None:
         """Bring everything that is open back from storage, as it was when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
-        self._swept_s = self.now()
-        await self._forget_disclosures()
-
-    async def follow(self) -> None:
-        """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
-        await asyncio.gather(self.catalogue.listen(), self._look_around())
-
-    async def _look_around(self) -> None:
-        while self.database.shared:
-            await asyncio.sleep(LOOK_S)
-            await tried(self.catalogue.refresh_all())
-
-    def _jobs(self) -> Iterator[Job]:
-        """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
-        for thing in self.catalogue.open():
-            if thing.due_s is not None:
-                yield Job(thing.id, thing.due_s, partial(self._advance, thing))
-        for round_ in self.catalogue.live():
-            if (recovered := round_.recovered) is not None:
-                missing = set(round_.summing.parts) - round_.summing.unmasked
-                for part in missing:
-                    work = partial(self._unmask, round_, part, recovered)
-                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
-                if not missing:
-                    yield Job(round_.id, 0.0, partial(self._solve, round_))
-            else:
-                parts, uploaded = round_.to_add()
-                for part in parts:
-                    work = partial(self._add, round_, part, uploaded)
-                    yield Job(f"{round_.id}/{part}", 0.0, work, heavy=True)
-        yield Job("sweep", self._swept_s + SWEEP_S, self._sweep)
-
-    async def _sweep(self) -> None:
-        await self.catalogue.sweep()
-        # A process that stood still may have put one back that was forgotten.
-        await self._forget_disclosures()
-        self._swept_s = self.now()
-
-    async def _advance(self, thing: Cohort | Round) -> None:
-        await thing.advance(self.now())
-
-    async def _add(self, round_: Round, part: int, uploaded: Mapping[str, Announced]) -> None:
-        try:
-            await round_.summing.add(part, uploaded)
-        except DamagedChunkError as chunk:
-            version = round_.version
-            await round_.damaged(chunk, self.now())
-            if round_.version == version:  # of nobody who is summed: not again at once
-                raise
-
-    async def _unmask(self, round_: Round, part: int, recovered: Recovered) -> None:
-        await round_.refresh()
-        if round_.final is not None:
-            return
-        try:
-            await round_.summing.unmask(part, recovered)
-        except DamagedChunkError as chunk:
-            await round_.damaged(chunk, self.now())
-        except PeerFault as fault:
-            await round_.fail(problem_of(fault), self.now())
-
-    async def _solve(self, round_: Round) -> None:
-        await round_.refresh()
-        recovered, noted = round_.recovered, round_.noted
-        pieces = await round_.summing.pieces()
-        if recovered is None or noted is None or pieces is None:
-            return
-        try:
-            outcome = await self._outcome(round_, recovered, noted.head, pieces)
-            await round_.finish(outcome, self.now())
-        except DamagedRangeError as damaged:
-            await round_.summing.begin_again(damaged)
-            return
-        except DamagedChunkError as chunk:
-            await round_.damaged(chunk, self.now())
-        except PeerFault as fault:
-            await round_.fail(problem_of(fault), self.now())
-        if (named := round_.attempt.terms.indicator) != NO_CONTEXT:
-            await self._forget(round_name(named))
-
-    async def _outcome(
-        self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces
-    ) -> Publication:
-        """The sum's result, or the counts."""
-        attempt = recovered.attempt
-        if attempt.spec.indicator:
-            return await asyncio.to_thread(solving.count, round_.id, recovered, pieces, self.blobs)
-        named, holders = attempt.terms.indicator, tuple[int, ...]()
-        if named != NO_CONTEXT:
-            holders = (await self.round(round_name(named))).view().holders
-        material = await self.steps.material(attempt)
-        if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
-            raise PeerFault(
-                Cause.STORAGE_DAMAGED,
-                "the coordinator's storage does not hold the material of this step as the terms name it; no member is at fault",
-                ["coordinator"],
-            )
-        solve = partial(
-            solving.solve,
-            round_.id,
-            recovered,
-            transcript,
-            pieces,
-            self.key,
-            material=material,
-            holders=holders,
-        )
-        return await asyncio.to_thread(solve)
-
-    async def _forget_disclosures(self) -> None:
-        """Delete what members have been shown of indicators that nobody needs any more: the run is over, or its study has expired."""
-        for name in await self.catalogue.disclosed():
-            with quarantined(name):
-                await self._forget_disclosure(name)
-
-    async def _forget_disclosure(self, name: str) -> None:
-        attempt = (await self.round(name)).attempt
-        links = await self.federations.links(attempt.roster.federation.hex())
-        question, period = attempt.question, attempt.manifest.period
-        over = next_step(question, period, NO_CONTEXT, b"", links) not in {INDICATOR_STEP, SUM_STEP}
-        if over or self.now() >= attempt.content.notes.expires:
-            await self._forget(name)
-
-    async def _forget(self, indicator: str) -> None:
-        await asyncio.to_thread(self.blobs.delete, f"results/{indicator}/{DISCLOSURE}")
+        await self.jobs.forget_disclosures()
 
 
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
@@ -437,4 +443,93 @@ def _refuse_unsettled(rounds: Iterable[Round]) -> None:
         raise PeerFault(
             Cause.CONFLICT,
             f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
+        )
+
+
+def certificate_of(round_: Round) -> Certificate:
+    """The certificate of a round that was certified."""
+    assert isinstance(round_.closing, Certificate)
+    return round_.closing
+
+
+def _lifetime_s(question: Question, asked_s: float | None) -> int:
+    least_s = question.windows.attempt_s
+    if asked_s is None:
+        return max(least_s, min(END_MAX_S - HOUR_S, max(HOUR_S, 2 * least_s)))
+    if asked_s < least_s:
+        raise terms_refused(
+            f"lifetime_s is {asked_s:g}: the study's windows take {least_s} s (upload + 3 · answer); give it as long, or leave it out"
+        )
+    return math.ceil(asked_s)
+
+
+def _over(question: Question, period: str, repeats: bytes, links: Sequence[Link]) -> PeerFault:
+    own = [
+        link
+        for link in links
+        if (link.question, link.period, link.repeats) == (question.digest, period, repeats) and link.spends
+    ]
+    if lost := [link for link in own if link.reason == LOST_REASON]:
+        detail = f"the admin closed step {lost[0].step} of period {period} (round {round_name(lost[0].context)}), so its records are spent"
+        remedy = "take a new period, with new records"
+    else:
+        last = round_name(own[-1].context) if own else round_name(repeats)
+        detail = f"the last step of period {period} was certified in round {last}, so its records are spent"
+        remedy = "take a new period, with new records, or repeat that attempt in a cohort with `repeats`"
+    return PeerFault(Cause.ALREADY_SUMMED, f"{detail}: {remedy}")
+
+
+def _check_withheld(question: Question, repeated: Terms, holders: Sequence[int]) -> None:
+    """Refuse to sum records again by a question that leaves out other classes, or wants more rows behind them (protocol §8.3)."""
+    check_enough_rows(question, holders)
+    withheld = withheld_classes(question, holders)
+    if withheld != repeated.withheld:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"by the study's question {len(withheld)} classes are withheld, by the repeated attempt's {len(repeated.withheld)}: "
+            "give it statistics with the same floor",
+        )
+
+
+def _check_counted(cohort: Cohort, counted: Round) -> None:
+    """Refuse a sum if too few of the members that the indicator counted have enrolled (protocol §8.3)."""
+    manifest, question = cohort.formed(), cohort.content.question
+    assert question.withhold is not None
+    evicted = set(counted.view().evicted)
+    names = {each.member for each in certificate_of(counted).survivors} - evicted
+    missing = sorted(names - manifest.place.keys())
+    here = len(names) - len(missing)
+    if len(missing) > question.withhold.margin or here < manifest.survivors_min:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"the indicator counted {len(names)} members, and {named(missing)} did not enrol in this cohort; at most "
+            f"{question.withhold.margin} may be missing, and {manifest.survivors_min} are needed: wait for them and open another "
+            "cohort of this period; if they can't come, take a new period, with new records",
+            missing,
+        )
+
+
+def _check_disclosure(attempt: Attempt) -> None:
+    """Refuse an indicator with a disclosure longer than a member reads (terms-refused)."""
+    spec, members = attempt.spec, len(attempt.members)
+    # A header, a path and the lengths take at most 2 KiB.
+    each = 2048 + (COMMITMENT_BYTES + SHARE_BYTES) * (1 + attempt.neighbour_count) + 8 * spec.elements
+    if spec.indicator and members * each > MAX_DISCLOSURE_BYTES:
+        raise terms_refused(
+            f"members recount the indicator from up to {members * each:,} bytes, and read at most {MAX_DISCLOSURE_BYTES:,}: form a "
+            "smaller cohort"
+        )
+
+
+def _check_room(attempt: Attempt, blobs: Blobs) -> None:
+    """Refuse a round if its uploads and sums do not fit the disk (terms-refused). Rounds of other federations are not counted."""
+    free_bytes = blobs.free_bytes()
+    members, packed_bytes = len(attempt.members), attempt.ring.packed_bytes(attempt.spec.elements)
+    # Announcements lie there twice: as they came, and as they are delivered.
+    uploads_bytes = 2 * plan_of(attempt).cost.stored_bytes - members * packed_bytes
+    sums_bytes = 16 * attempt.spec.elements  # while it is added up, and as it is kept
+    if free_bytes is not None and free_bytes < uploads_bytes + sums_bytes:
+        raise terms_refused(
+            f"{members} uploads take {uploads_bytes:,} bytes and their sum {sums_bytes:,}, and the coordinator's disk "
+            f"has {free_bytes:,} left: make room there, or keep uploads elsewhere (VEILSUM_BLOBS_URL)"
         )

@@ -1,6 +1,6 @@
 """What a round publishes, in storage: its transcript, its head, its sums and other documents.
 
-They are named by what was signed: whoever stood still while it ended the round, and puts its own later, replaces nobody else's.
+They are named by what was signed, so a process that stalled while it ended the round can't replace the documents of another.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -97,7 +97,7 @@ class Documents:
             self._blobs.put(self._document(name, outcome.record), data)
 
     def clear(self) -> None:
-        """Remove what others have put who did not come to end the round; all but the transcript where it has no result."""
+        """Remove documents of processes that did not end the round; without a result, everything except the transcript."""
         view = self._view()
         if view.state != "done":
             self._blobs.delete(f"results/{self._round}")

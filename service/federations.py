@@ -1,25 +1,87 @@
-"""Federations: all their rosters, and the chain of their attempts."""
+"""What is published of federations: rosters, studies, and the chain of their attempts. None of it ever changes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from weakref import WeakValueDictionary
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.access.metering import in_thread
 from service.cache import Recent
 from service.problems import not_found
-from service.rosters import Rosters, names_of
 from service.storage.database import Database
-from service.storage.tables import cohorts, links, rosters, rounds
+from service.storage.faults import check_named
+from service.storage.tables import cohorts, links, rosters, rounds, studies
+from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Chain, Link, Roster
-from veilsum.protocol.rest import FederationView
+from veilsum.protocol.messages import Chain, Link, Roster, Study
+from veilsum.protocol.rest import FederationView, StudyView
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 
 MAX_NUMBER = 1 << 48
 """Highest number of a roster: readers of JSON know whole numbers up to 2⁵³."""
 KEPT_LINKS = 1 << 18
 """Links of all federations' chains that stay decoded."""
+KEPT_BYTES = 16 << 20
+"""Rosters that stay parsed, as stored; parsed, they take seven times that. One of 10,000 members has 400 KB and is parsed in 0.1 s."""
+KEPT_FORMER = 10_000
+"""How many former members of each federation are remembered, the latest first."""
+_EACH_BYTES = 2048
+"""What a roster weighs beside its bytes."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A former member.
+
+    Attributes:
+        removed_in: number of the first roster without it.
+        key: its last public key.
+    """
+
+    removed_in: int
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Former:
+    """The former members of a federation.
+
+    Attributes:
+        number: of the roster up to which this goes.
+        gone: by id, in the order in which they left.
+        more: whether there may be others.
+    """
+
+    number: int = -1
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    more: bool = False
+
+    def after(self, before: Roster | None, roster: Roster) -> "Former":
+        """Go on to the roster that followed on `before`, which is None for the first."""
+        members = frozenset(names_of(roster))
+        gone = {member: each for member, each in self.gone.items() if member not in members}
+        if before is not None:
+            left = (member for member in names_of(before) if member not in members)
+            gone.update((member, Gone(roster.number, before.key_of(member))) for member in left)
+        over = max(0, len(gone) - KEPT_FORMER)
+        return Former(roster.number, dict(islice(gone.items(), over, None)), more=self.more or over > 0)
+
+
+def _roster(federation: str, body: bytes) -> Roster:
+    roster = Roster.from_bytes(body)
+    roster.verify_admin(bytes.fromhex(federation))
+    return roster
+
+
+def names_of(roster: Roster) -> tuple[str, ...]:
+    """Return a roster's members' ids, in order."""
+    return tuple(entry.member for entry in roster.members)
 
 
 class Federations:
@@ -28,16 +90,18 @@ class Federations:
     Args:
         database: their rows.
         coordinator: the coordinator's public key, which every roster must name.
-
-    Attributes:
-        rosters: of all federations.
     """
 
     def __init__(self, database: Database, coordinator: bytes) -> None:
         self._database, self._coordinator = database, coordinator
-        self.rosters = Rosters(database)
+        self._former = dict[str, Former]()
+        # Rosters that cohorts and rounds hold are shared, too.
+        self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
+        self._used = Recent[tuple[str, int], Roster](KEPT_BYTES)
+        self._locks = WeakValueDictionary[tuple[str, int | str], asyncio.Lock]()
         self._links = Recent[str, tuple[Link, ...]](KEPT_LINKS)
-        self._lock = asyncio.Lock()
+
+    # Rosters
 
     async def put_roster(self, federation: str, roster: Roster) -> bool:
         """Store a roster; whether it is new.
@@ -46,16 +110,16 @@ class Federations:
             PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a number above `MAX_NUMBER`;
                 roster-rollback or conflict against those already stored.
         """
-        await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
+        await in_thread(roster.verify_admin, bytes.fromhex(federation))
         if roster.coordinator != self._coordinator:
             raise PeerFault(
                 Cause.MALFORMED,
                 f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
             )
-        body, number = await asyncio.to_thread(roster.to_bytes), roster.number
+        body, number = await in_thread(roster.to_bytes), roster.number
         if number > MAX_NUMBER:
             raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
-        async with self._lock, self._database.transaction() as connection:
+        async with self._lock(federation, "new"), self._database.transaction() as connection:
             newest = (
                 await connection.execute(
                     select(rosters.c.number, rosters.c.body)
@@ -72,52 +136,171 @@ class Federations:
         return True
 
     async def check_known(self, federation: str) -> None:
-        """Refuse a federation that no operator has made (unauthorised): anybody can draw its key."""
+        """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
         query = select(rosters.c.number).where(rosters.c.federation == federation).limit(1)
-        async with self._database.reading() as connection:
-            if (await connection.execute(query)).first() is None:
-                raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
+        if await self._database.row(query) is None:
+            raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
     async def roster(self, federation: str, number: int | None = None) -> Roster:
         """The newest roster, or the one of this number; PeerFault(not-found)."""
         if number is None:
-            return await self.newest(federation)
-        found = await self.rosters.numbered(federation, number)
-        if found is None:
+            number = await self._database.value(
+                select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
+            )
+        if number is None:
             raise not_found("federation")
-        return found
+        key = federation, number
+        async with self._lock(*key):  # concurrent callers wait for the first
+            found = self._parsed.get(key)
+            if found is None:
+                body = await self.roster_body(*key)
+                with self._database.quarantine.reading(f"roster {number} of federation {federation}"):
+                    found = await in_thread(_roster, federation, body)
+                self._parsed[key] = found
+                self._used.put(key, found, len(body) + _EACH_BYTES)
+            else:
+                self._used.get(key)
+            return found
 
-    async def newest(self, federation: str) -> Roster:
-        """The newest roster; PeerFault(not-found)."""
-        found = await self.rosters.newest(federation)
-        if found is None:
+    async def roster_body(self, federation: str, number: int | None = None) -> bytes:
+        """A roster as it was sent, the newest without a number; PeerFault(not-found)."""
+        query = select(rosters.c.body).where(rosters.c.federation == federation)
+        if number is not None:
+            query = query.where(rosters.c.number == number)
+        body: bytes | None = await self._database.value(query.order_by(rosters.c.number.desc()).limit(1))
+        if body is None:
             raise not_found("federation")
-        return found
+        return body
+
+    async def former(self, federation: str) -> Former:
+        """A federation's former members. Each roster is looked at once."""
+        async with self._lock(federation, "former"):
+            found = self._former.get(federation, Former())
+            newer = select(rosters.c.number).where(
+                rosters.c.federation == federation, rosters.c.number > found.number
+            )
+            numbers = sorted(await self._database.values(newer))
+            before = await self.roster(federation, found.number) if numbers and found.number >= 0 else None
+            for number in numbers:
+                roster = await self.roster(federation, number)
+                found = self._former[federation] = await in_thread(found.after, before, roster)
+                before = roster
+            return found
+
+    def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
+        return self._locks.setdefault((federation, what), asyncio.Lock())
 
     async def view(self, federation: str) -> FederationView:
-        """What anybody may see."""
-        roster = await self.newest(federation)
-        async with self._database.reading() as connection:
-            cohort_ids = await connection.execute(
-                select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
-            )
-            round_ids = await connection.execute(
-                select(rounds.c.id).where(rounds.c.federation == federation).order_by(rounds.c.number)
-            )
+        """The public view."""
+        roster = await self.roster(federation)
+        own_cohorts = select(cohorts.c.id).where(cohorts.c.federation == federation)
+        own_rounds = select(rounds.c.id).where(rounds.c.federation == federation)
         return FederationView(
             federation=federation,
             name=roster.name,
             roster=roster.number,
             members=names_of(roster),
-            cohorts=tuple(cohort_ids.scalars()),
-            rounds=tuple(round_ids.scalars()),
+            cohorts=tuple(await self._database.values(own_cohorts.order_by(cohorts.c.counter))),
+            rounds=tuple(await self._database.values(own_rounds.order_by(rounds.c.number))),
         )
+
+    # Studies
+
+    async def put_study(self, federation: str, study: Study, now_s: float) -> bool:
+        """Store a study; whether it is new.
+
+        Raises:
+            PeerFault: not-found; wrong-federation, bad-signature; study-refused where it breaks a rule, was revoked, has expired,
+                expires too late, or rolls back its name.
+        """
+        roster = await self.roster(federation)
+        content = await in_thread(check_study, roster, study)
+        notes = content.notes
+        refuse_expired(content, now_s)
+        if notes.expires > now_s + LIFETIME_MAX_S:
+            raise refused(
+                f"study {notes.name} expires more than {LIFETIME_MAX_S // DAY_S} days ahead: sign it with an earlier date"
+            )
+        row = {
+            "federation": federation,
+            "hash": study.hash.hex(),
+            "name": notes.name,
+            "version": notes.version,
+            "body": study.to_bytes(),
+            "published_s": now_s,
+        }
+        async with self._database.transaction() as connection:
+            await self._database.alone(connection, "studies")
+            known = select(studies.c.body).where(
+                studies.c.federation == federation, studies.c.hash == row["hash"]
+            )
+            if (body := (await connection.execute(known)).scalar_one_or_none()) is not None:
+                if body != row["body"]:
+                    raise refused(
+                        f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
+                        f"sign it as version {notes.version + 1}"
+                    )
+                return False
+            newest = await _newest_study(connection, federation, notes.name)
+            if newest is not None and newest[0] >= notes.version:
+                which = "another study" if newest[0] == notes.version else "a later version"
+                raise refused(
+                    f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
+                    f"sign it as version {newest[0] + 1}"
+                )
+            await self._database.add(connection, studies, row)
+            await self._database.announce(connection, federation)
+        return True
+
+    async def study_body(self, federation: str, study: str) -> bytes:
+        """A study's bytes; PeerFault(not-found)."""
+        query = select(studies.c.body).where(studies.c.federation == federation, studies.c.hash == study)
+        found: bytes | None = await self._database.value(query)
+        if found is None:
+            raise not_found("study in this federation: publish it first")
+        return found
+
+    async def study(self, federation: str, study: str) -> Study:
+        """A study; PeerFault: not-found, storage-damaged."""
+        body = await self.study_body(federation, study)
+        with self._database.quarantine.reading(f"study {study} of federation {federation}"):
+            found = Study.from_bytes(body)
+            check_named(study, found.hash.hex())
+        return found
+
+    async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
+        """Refuse a study that members would refuse: revoked, expired, or superseded by a published version.
+
+        Raises:
+            PeerFault: study-refused.
+        """
+        content = await in_thread(check_study, roster, study)
+        refuse_expired(content, now_s)
+        async with self._database.reading() as connection:
+            newest = await _newest_study(connection, roster.federation.hex(), content.notes.name)
+        if newest is not None and newest[0] > content.notes.version:
+            raise refused(
+                f"version {newest[0]} of {content.notes.name} is published: open the cohort for that one, {newest[1]}"
+            )
+        return content
+
+    async def studies(self, federation: str) -> tuple[StudyView, ...]:
+        """The published studies, oldest first, as shown to everyone. Raises PeerFault(not-found) for an unknown federation."""
+        roster = await self.roster(federation)
+        query = select(studies.c.body).where(studies.c.federation == federation)
+        bodies = await self._database.values(
+            query.order_by(studies.c.published_s, studies.c.name, studies.c.version)
+        )
+        return await in_thread(lambda: tuple(_study_view(Study.from_bytes(body), roster) for body in bodies))
+
+    # Chains
 
     async def links(self, federation: str) -> tuple[Link, ...]:
         """The chain: a link for every attempt that was closed, oldest first. Only new links are read."""
         known = self._links.get(federation) or ()
         if new := await self._stored(federation, len(known)):
-            decoded = await asyncio.to_thread(lambda: [Link.decode_fields(Reader(body)) for body in new])
+            with self._database.quarantine.reading(f"chain of federation {federation}"):
+                decoded = await in_thread(lambda: [Link.decode_fields(Reader(body)) for body in new])
             known = (*known, *decoded)
             self._links.put(federation, known, len(known) + 1)
         return known
@@ -130,8 +313,7 @@ class Federations:
 
     async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
         query = select(links.c.body).where(links.c.federation == federation, links.c.position >= known)
-        async with self._database.reading() as connection:
-            return (await connection.execute(query.order_by(links.c.position))).scalars().all()
+        return await self._database.values(query.order_by(links.c.position))
 
 
 def _refuse_rollback(known: int, offered: int) -> None:
@@ -139,3 +321,39 @@ def _refuse_rollback(known: int, offered: int) -> None:
         raise PeerFault(Cause.ROSTER_ROLLBACK, f"roster {known} is published; roster {offered} is older")
     if offered == known:
         raise PeerFault(Cause.CONFLICT, f"another roster is published under number {known}: raise the number")
+
+
+def refuse_expired(content: Content, now_s: float) -> None:
+    """PeerFault(study-refused) for a study that has expired."""
+    if now_s >= content.notes.expires:
+        raise refused(
+            f"version {content.notes.version} of study {content.notes.name} has expired: "
+            "sign and publish a new version with a later date"
+        )
+
+
+async def _newest_study(connection: AsyncConnection, federation: str, name: str) -> tuple[int, str] | None:
+    """Highest version of a name, and its hash."""
+    query = select(studies.c.version, studies.c.hash).where(
+        studies.c.federation == federation, studies.c.name == name
+    )
+    row = (await connection.execute(query.order_by(studies.c.version.desc()).limit(1))).one_or_none()
+    return None if row is None else (row.version, row.hash)
+
+
+def _study_view(study: Study, roster: Roster) -> StudyView:
+    content = read_content(study.content)
+    try:
+        study.verify(roster.study_key, "admin")
+        revoked = study.hash in roster.revoked
+    except PeerFault:
+        revoked = True
+    return StudyView(
+        study=study.hash.hex(),
+        name=content.notes.name,
+        version=content.notes.version,
+        question=content.question.digest.hex(),
+        approval=content.approval.hex(),
+        expires_s=content.notes.expires,
+        revoked=revoked,
+    )

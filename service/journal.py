@@ -1,6 +1,15 @@
-"""A live round's events in storage, numbered without a gap."""
+"""A live round's events: what each means, where they lead, and how they are stored, numbered without a gap.
+
+Phase and transcript are both folds of the events. A refused message moves no phase, but where it proves its sender false it is an
+event too: what it proves, once for each cause and party, so that it can't fill the disk.
+
+Announcements lie beside the database as blobs, and their rows name them: of 200 members they take 400 MB, which a database keeps
+in its file and its write-ahead log. Shares in the clear stay in rows, which are overwritten when they are deleted.
+"""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +18,199 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service import audit
-from service.events import Event
+from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds, sums
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.messages import (
+    Erased,
+    Kind,
+    Lost,
+    Message,
+    Receipt,
+    Refusal,
+    Reveal,
+    Upload,
+    Vote,
+    parse,
+)
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import RoundView
+from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.tags import PROTOCOL_VERSION
+from veilsum.protocol.transcript import Accusation, Transcript
 
 KEEP_S = 120.0
 """Longest time in which a transcript and a result are stored."""
+AT_ONCE = 16
+"""Events that are read from storage at once: an announcement may have megabytes."""
+FOLDER = "events"
+"""Where announcements lie, by rounds."""
+_ASIDE = "aside"
+"""The kind of a row that holds the SHA-256 of a message stored as a blob."""
+ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
+"""What a member may send in answer to a request."""
+_KINDS = frozenset(form.kind for form in (Upload, *ANSWERS, Lost))
+
+
+def read_message(body: bytes) -> Message:
+    """Parse a message to the coordinator.
+
+    Raises:
+        PeerFault: unknown-message for a kind that only a coordinator sends, which may be the size of a roster; and as `parse`.
+    """
+    if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in _KINDS:
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
+    return parse(body)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a round, as it is stored."""
+
+    at_s: float
+    kind: str
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"<Event {self.kind} {len(self.body)} B>"
+
+    def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+        """The phase after this event; PeerFault where the rules forbid it."""
+        if self.kind == "message":
+            return phase.receive(read_message(self.body), self.at_s)
+        if self.kind in {"chunk", "damaged"}:
+            return self._apply_to_chunk(phase)
+        if self.kind == "expire":
+            return phase.expire(self.at_s)
+        if self.kind == "extend":
+            return phase.extend(float(self.body))
+        if self.kind == "refused":
+            return phase
+        if self.kind == "cancel":
+            return phase.cancel(self.at_s, self.body.decode())
+        raise Misuse(f"this release knows no event of the kind '{self.kind}': run the newer one")
+
+    def _apply_to_chunk(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+        member, index = json.loads(self.body)
+        if self.kind == "damaged":
+            return phase.chunk_damaged(member, index)
+        assert isinstance(phase, Collecting)  # no other takes chunks
+        return phase.chunk_stored(member, index, self.at_s)
+
+    def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
+        """The transcript after this event led from one phase to the next."""
+        if self.kind == "message":
+            return transcript.received(parse(self.body), before, after)
+        if self.kind == "refused":
+            cause, parties, entry = json.loads(self.body)
+            return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
+        return transcript.moved(before, after)
+
+    def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
+        """What is kept of this event although it was refused; None where it proves nothing new to others."""
+        if self.kind != "message":
+            return None
+        found = Accusation.of(parse(self.body), fault)
+        if found is None or transcript.accusing(found) is transcript:
+            return None
+        body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
+        return Event(self.at_s, "refused", body.encode())
+
+
+Decision = Callable[[CoordinatorPhase | None], Event | None]
+"""Decides which event follows a phase, if any; raises PeerFault if none can."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """An event, and where it leads."""
+
+    event: Event
+    after: CoordinatorPhase
+    noted: Transcript
+
+
+def replayed(phase: CoordinatorPhase, noted: Transcript, unseen: Sequence[Event]) -> list[Transition]:
+    """Where stored events lead, each of which was accepted once."""
+    steps = list[Transition]()
+    for event in unseen:
+        after = event.apply(phase)
+        noted = event.note(noted, phase, after)
+        steps.append(Transition(event, after, noted))
+        phase = after
+    return steps
+
+
+def folded(
+    phase: CoordinatorPhase, noted: Transcript, decisions: Sequence[Decision]
+) -> tuple[list[Exception | None], list[Transition]]:
+    """The next events, up to one that leads to another phase, and what came of as many decisions: None, or why it is refused."""
+    faults, steps = list[Exception | None](), list[Transition]()
+    for decide in decisions:
+        event, after, fault = _decided(decide, phase, noted)
+        faults.append(fault)
+        if event is None:
+            continue
+        noted = event.note(noted, phase, after)
+        steps.append(Transition(event, after, noted))
+        if after.name != phase.name:
+            break
+        phase = after
+    return faults, steps
+
+
+def refusals(decisions: Sequence[Decision], over: PeerFault) -> list[Exception | None]:
+    """What comes of decisions after the end: no event follows on it."""
+    faults = list[Exception | None]()
+    for decide in decisions:
+        try:
+            faults.append(None if decide(None) is None else over)
+        except PeerFault as fault:
+            faults.append(fault)
+        except Exception as error:  # noqa: BLE001 - as in `_decided`
+            faults.append(error)
+    return faults
+
+
+def _decided(
+    decide: Decision, phase: CoordinatorPhase, noted: Transcript
+) -> tuple[Event | None, CoordinatorPhase, Exception | None]:
+    """An event to keep, if there is one; the phase after it; and why what was wanted is refused."""
+    event = None
+    try:
+        event = decide(phase)
+        after = phase if event is None else event.apply(phase)
+    except PeerFault as fault:
+        return event.refused(noted, fault) if event is not None else None, phase, fault
+    except Exception as error:  # noqa: BLE001 - a defect that one message finds is not for the others to suffer
+        return None, phase, error
+    return (None if after is phase else event), after, None
+
+
+def asks_anew(before: CoordinatorPhase, after: CoordinatorPhase) -> bool:
+    """Whether the second phase, which follows the first, asks any member something new.
+
+    That is another phase, a chunk once more, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
+    Rebuilt seeds ask nothing new: members that reveal have the certificate, and are told of the round's end.
+    """
+    if isinstance(before, Revealing) and isinstance(after, Recovered):
+        return False
+    if isinstance(before, Collecting) and isinstance(after, Collecting):
+        return after.whole_count < before.whole_count
+    return before.name != after.name or _asked_for(before) != _asked_for(after)
+
+
+def _asked_for(phase: CoordinatorPhase) -> tuple[int, tuple[str, ...]]:
+    """What else, beside the phase, changes the members' requests."""
+    late = len(phase.receipts) if isinstance(phase, Freezing | Revealing) else 0
+    return late, phase.evicted if isinstance(phase, Revealing) else ()
+
+
+class DamagedEventError(Exception):
+    """Storage does not hold an announcement as it was put there."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +229,61 @@ class RoundEnd:
     deed: audit.Deed
 
 
+async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
+    """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
+    federation = attempt.roster.federation.hex()
+    row = {
+        "id": round_name(attempt.context),
+        "federation": federation,
+        "cohort": attempt.manifest.cohort.hex(),
+        "sequence": attempt.opening.sequence,
+        "attempt": attempt.opening.attempt,
+        "opening": attempt.opening.to_bytes(),
+        "opened_s": now_s,
+    }
+    async with database.transaction() as connection:
+        if not await database.add(connection, rounds, row):
+            return False
+        # From here on no other can be opened; one may have been, and have ended, until now.
+        count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+        if (await connection.execute(count)).scalar_one() != before + 1:
+            await connection.rollback()
+            return False
+        await database.announce(connection, federation)
+    return True
+
+
 class Journal:
-    """One round's events. No lock is held while anything is computed: who was not first is told so, and looks again.
+    """One round's events. No lock is held while anything is computed: a process that was not first is told so, and looks again.
+
+    Args:
+        database: has the rows.
+        blobs: has the announcements.
+        round_id: of the round.
 
     Attributes:
         seen: how many of them the round has taken up; the next one gets this number, so that an event which was
-            committed although nobody heard of it is never written over, nor skipped.
+            committed without an answer is never overwritten or skipped.
     """
 
-    def __init__(self, database: Database, round_id: str) -> None:
-        self._database, self._round = database, round_id
+    def __init__(self, database: Database, blobs: Blobs, round_id: str) -> None:
+        self._database, self._blobs, self._round = database, blobs, round_id
         self._row = select(rounds).where(rounds.c.id == round_id)
         self.seen = 0
 
     async def append(self, following: Sequence[Event]) -> bool:
         """Store the next events durably, all or none; False where another process was first: look at `unseen`, and decide again.
 
-        Whoever is told otherwise looks at `unseen` before the next one.
+        If it raises, look at `unseen` before the next call.
         """
         rows = [
             {"round": self._round, "number": number, **vars(event)}
             for number, event in enumerate(following, self.seen)
         ]
+        large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Kind.UPLOAD]
+        await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
         async with self._database.transaction() as connection:
-            # Whoever ends the round waits for this, and then finds the events; or this one finds the end.
+            # Ending the round waits for this transaction and then sees its events; or this one sees the end.
             live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round)
             if not (await connection.execute(live.with_for_update(read=True))).scalar_one():
                 return False
@@ -68,37 +293,70 @@ class Journal:
             await self._database.announce(connection, self._round)
         return True
 
+    def _put_aside(self, row: dict[str, Any]) -> None:
+        digest = hashlib.sha256(row["body"]).digest()
+        self._blobs.put(self._name(digest), row["body"])
+        row["kind"], row["body"] = _ASIDE, digest
+
+    def _name(self, digest: bytes) -> str:
+        return f"{FOLDER}/{self._round}/{digest.hex()}"
+
+    def _event(self, at_s: float, kind: str, body: bytes) -> Event:
+        if kind != _ASIDE:
+            return Event(at_s, kind, body)
+        try:
+            message = self._blobs.get(self._name(body))
+        except FileNotFoundError:
+            message = b""
+        if hashlib.sha256(message).digest() != body:
+            raise DamagedEventError(f"round {self._round} has lost the announcement {body.hex()}")
+        return Event(at_s, "message", message)
+
     async def unseen(self) -> tuple[Row[Any] | None, list[Event]]:
-        """The round's row if it has ended, else None and the stored events that the round has not taken up."""
+        """The round's row if it has ended, else None and the next `AT_ONCE` events that the round has not taken up, or fewer.
+
+        Raises:
+            DamagedEventError: storage has lost an announcement.
+        """
+        following = (
+            select(events.c.at_s, events.c.kind, events.c.body)
+            .where(events.c.round == self._round, events.c.number >= self.seen)
+            .order_by(events.c.number)
+            .limit(AT_ONCE)
+        )
         async with self._database.reading() as connection:
-            stored = await connection.execute(
-                select(events.c.at_s, events.c.kind, events.c.body)
-                .where(events.c.round == self._round, events.c.number >= self.seen)
-                .order_by(events.c.number)
-            )
-            found = [Event(at_s, kind, body) for at_s, kind, body in stored]
+            stored = (await connection.execute(following)).all()
             row = (await connection.execute(self._row)).one()
-            return (row, []) if row.final is not None else (None, found)
+        if row.final is not None:
+            return row, []
+        try:
+            return None, await asyncio.to_thread(lambda: [self._event(*each) for each in stored])
+        except DamagedEventError:
+            async with self._database.reading() as connection:
+                row = (await connection.execute(self._row)).one()
+            if row.final is None:
+                raise
+            return row, []  # another process has ended it meanwhile, and deleted what it was made of
+
+    def forget(self) -> None:
+        """Delete the announcements of a round that has ended."""
+        self._blobs.delete(f"{FOLDER}/{self._round}")
 
     async def is_behind(self) -> bool:
         """Whether another process has gone on with the round."""
         if not self._database.shared:
             return False
         following = select(events.c.number).where(events.c.round == self._round, events.c.number == self.seen)
-        async with self._database.reading() as connection:
-            row = (
-                await connection.execute(
-                    select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
-                )
-            ).one()
-            return not row[0] or bool(row[1])
+        query = select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
+        [(live, more)] = await self._database.rows(query)
+        return not live or bool(more)
 
     async def end(self, end: RoundEnd, keep: Callable[[], None]) -> tuple[Row[Any], bool] | None:
         """End the round by the events seen so far, and delete them; None where there are more by now.
 
         Args:
             end: what its row is to hold.
-            keep: stores the transcript and the documents, while nobody else can end the round.
+            keep: stores the transcript and the documents, while no other process can end the round.
 
         Returns:
             The row, and whether it was ended now: it stays as it is where it has ended before.
@@ -130,8 +388,21 @@ class Journal:
             await self._database.announce(connection, row.federation)
             return (await connection.execute(self._row)).one(), True
 
+    async def is_cleared(self) -> bool:
+        """Whether `clear` was called since the round ended."""
+        query = select(rounds.c.cleared).where(rounds.c.id == self._round)
+        return bool(await self._database.value(query))
+
+    async def clear(self, deed: audit.Deed, *, ended: bool) -> None:
+        """Keep that nothing is left of the uploads of a round, which had `ended` before they were deleted, or was erasing."""
+        own = update(rounds).where(rounds.c.id == self._round)
+        async with self._database.transaction() as connection:
+            await audit.begin(self._database, connection)
+            await connection.execute(own.values(cleared=ended))
+            await audit.write(self._database, connection, [deed])
+
     async def _link(self, connection: AsyncConnection, federation: str, link: bytes) -> None:
-        """Only one round of a federation is live, so nobody else is at its chain."""
+        """Append to the federation's chain. Only one of its rounds is live, so there is no other writer."""
         position = select(func.count()).select_from(links).where(links.c.federation == federation)
         await connection.execute(
             insert(links).values(

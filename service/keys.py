@@ -1,15 +1,15 @@
-"""The coordinator's own key: one for all replicas, whose public half stands in the database."""
+"""The coordinator's own key: one for all replicas; its public half stands in the database."""
 
 import re
 import secrets
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Connection, insert, select
 
 from service.settings import Settings
-from service.storage.database import Database
-from service.storage.folder import make_durably
+from service.storage.folder import DATABASE, make_durably
 from service.storage.tables import coordinator
+from veilsum.exposure import loose_mode
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 
@@ -37,32 +37,34 @@ def load_key(path: Path) -> SigningKey:
     """The coordinator's signing key; made at first start, readable by its owner alone.
 
     Raises:
-        Misuse: the file is readable by others, or is not a key.
+        Misuse: others may read the file, or it is not a key.
     """
     if not path.exists():
+        if path.with_name(DATABASE).exists():
+            raise Misuse(
+                f"{path} is missing, and {DATABASE} beside it is its coordinator's: restore the file"
+            )
         # Whole or not at all, and never in the place of another's: rosters will name this key.
         make_durably(path, secrets.token_bytes(32))
-    if path.stat().st_mode & 0o077:
-        raise Misuse(f"{path} is readable by others: chmod 600 {path}")
+    if (why := loose_mode(path)) is not None:
+        raise Misuse(why)
     seed = path.read_bytes()
     if len(seed) != 32:
         raise Misuse(f"{path} is not a coordinator's key: it has {len(seed)} bytes, not 32; restore it")
     return SigningKey(seed)
 
 
-async def claim(database: Database, key: SigningKey) -> None:
+def claim(key: SigningKey, connection: Connection) -> None:
     """Make the database this key's, or see that it is.
 
     Raises:
         Misuse: it is another's. Members have pinned that one, and would refuse what this one signs.
     """
-    async with database.transaction() as connection:
-        await database.alone(connection, "key")
-        known = (await connection.execute(select(coordinator.c.public_key))).scalar_one_or_none()
-        if known is None:
-            await database.add(connection, coordinator, {"number": 0, "public_key": key.public.hex()})
-        elif known != key.public.hex():
-            raise Misuse(
-                f"the database is of the coordinator with the key {known}, and this replica's is {key.public.hex()}: give every "
-                "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of coordinator.key in its data folder"
-            )
+    known = connection.execute(select(coordinator.c.public_key)).scalar_one_or_none()
+    if known is None:
+        connection.execute(insert(coordinator).values(number=0, public_key=key.public.hex()))
+    elif known != key.public.hex():
+        raise Misuse(
+            f"the database is of the coordinator with the key {known}, and this replica's is {key.public.hex()}: give every "
+            "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of coordinator.key in its data folder"
+        )

@@ -1,4 +1,4 @@
-"""Who was heard from lately, and when: by the signed requests that were let in, long polls of waiting members among them.
+"""When each member was last heard from: by its admitted signed requests, long polls included.
 
 Nothing is stored for this. Each signed request's nonce is kept with the time from which it is refused by its age
 (service/access/nonces.py): its signature's own expiry, plus `skew_s` by which the signer's clock may be off.
@@ -14,16 +14,15 @@ SDK does as silent for five minutes.
 from collections.abc import Collection
 
 from service.access.nonces import newest, signer_of
-from service.problems import named
+from service.problems import named, terms_refused
 from service.storage.database import Database
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.preflight import DecryptorsView
 from veilsum.protocol.request_signature import LIFETIME_S
 
 LOOK_BACK_S = 600.0
 """How far a preflight looks back unless the request says otherwise."""
+_REMEDY = "Start their `veilsum member join`"
 
 
 async def signed_s(
@@ -81,7 +80,7 @@ async def check(
     """
     found = await decryptors(database, attempt, within_s, now_s, skew_s)
     if found.heard < found.needed:
-        raise _refused(found.sentence)
+        raise terms_refused(f"{found.sentence}. {_REMEDY}")
     needed, withhold = attempt.survivors_min, attempt.question.withhold
     if withhold is not None and attempt.spec.indicator:
         needed = max(needed, min(len(members), attempt.quorum.survivors_min + withhold.margin))
@@ -91,13 +90,6 @@ async def check(
     silent = [member for member in members if last_s.get(member, -1.0) < now_s - within_s]
     heard = len(members) - len(silent)
     if heard < needed:
-        raise _refused(
-            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {named(silent)}"
+        raise terms_refused(
+            f"{heard} of {len(members)} members heard from within {within_s:g} s, {needed} needed; not: {named(silent)}. {_REMEDY}"
         )
-
-
-def _refused(sentence: str) -> PeerFault:
-    return PeerFault(
-        Cause.TERMS_REFUSED,
-        f"{sentence}. Start their `veilsum member join`",
-    )

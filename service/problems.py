@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -12,13 +11,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.types import Message as ASGIMessage
 
-from service.access.callers import STRANGER
-from service.access.limits import TooMany
+from service.access.callers import STRANGER, TooMany
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.requests import round_in
@@ -64,7 +59,7 @@ _SCHEMES = {
     Cause.REQUEST_FORGED: "Signature",
     Cause.CLOCK_SKEW: "Signature",
 }
-"""How a caller that is not known may say who it is."""
+"""How an unauthenticated caller may authenticate."""
 _HTTP = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
 MAX_DETAIL = 1000
 DECODING = (
@@ -100,14 +95,19 @@ def wrong_phase(detail: str) -> PeerFault:
     return PeerFault(Cause.WRONG_PHASE, detail)
 
 
+def terms_refused(detail: str) -> PeerFault:
+    """Refuse what no member would take part in."""
+    return PeerFault(Cause.TERMS_REFUSED, detail)
+
+
 def named(names: Sequence[str]) -> str:
     """Names in a sentence: the first ones of a long list."""
     more = len(names) - NAMED
-    return (", ".join(names[:NAMED]) or "nobody") + (f" and {more} more" if more > 0 else "")
+    return (", ".join(names[:NAMED]) or "no member") + (f" and {more} more" if more > 0 else "")
 
 
 def not_found(what: str) -> PeerFault:
-    """Refuse a name that is nobody's."""
+    """Refuse an unknown name."""
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")
 
 
@@ -118,6 +118,7 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
         Cause.BODY_INCOMPLETE,
         Cause.OVERSIZED,
         Cause.TOO_MANY_REQUESTS,
+        Cause.STORAGE_DAMAGED,
         Cause.UNAVAILABLE,
     )
     by_status: dict[int, list[str]] = {}
@@ -131,43 +132,11 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     }
 
 
-class Oversized:
-    """ASGI middleware: FastAPI's body limit answers by itself, in plain text; it says the same as a problem."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        body: bytes | None = None
-
-        async def sent(message: ASGIMessage) -> None:
-            nonlocal body
-            if message["type"] == "http.response.start" and message["status"] == 413:
-                headers = MutableHeaders(raw=list(message["headers"]))
-                if headers.get("content-type", "").startswith("text/plain"):
-                    problem = _json(
-                        noted(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes"))
-                    )
-                    headers.update(problem.headers)
-                    body, message = bytes(problem.body), {**message, "headers": headers.raw}
-            elif message["type"] == "http.response.body" and body is not None:
-                message, body = {**message, "body": body}, b""
-            await send(message)
-
-        await self.app(scope, receive, sent)
-
-
 Page = Callable[[Request, Problem], Response | None]
-"""A problem as a page, for a browser that asked for one; None for everybody else."""
+"""Render a problem as a page for a browser that asked for HTML; None for other clients."""
 
 
-def no_page(_request: Request, _problem: Problem) -> Response | None:
-    """An app without pages."""
-    return None
-
-
-def install(app: FastAPI, page: Page = no_page) -> None:
+def install(app: FastAPI, page: Page) -> None:
     """Answer every error of the app as a problem."""
     handlers = {
         PeerFault: _peer_fault,
@@ -181,34 +150,31 @@ def install(app: FastAPI, page: Page = no_page) -> None:
         app.add_exception_handler(kind, partial(_handle, refusal, page))
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    """How an error is answered."""
-
-    fault: PeerFault
-    status: int | None = None
-    headers: Mapping[str, str] | None = None
+Refusal = tuple[PeerFault, int | None, Mapping[str, str]]
+"""How an error is answered: a fault, a status other than its cause's, and headers."""
 
 
 async def _handle(
-    refusal: Callable[[Exception], _Refusal], page: Page, request: Request, error: Exception
+    refusal: Callable[[Exception], Refusal], page: Page, request: Request, error: Exception
 ) -> Response:
     if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
         try:  # no route's guard has seen it: the path is none, or takes another method
             request.app.state.limits.charge(STRANGER, request)
-        except TooMany as fault:
-            refusal, error = _peer_fault, fault
-    answer = refusal(error)
+        except TooMany as many:
+            refusal, error = _peer_fault, many
+    if isinstance(error, TooMany):
+        await request.app.state.limits.hold(request)
+    fault, status, headers = refusal(error)
     about = round_in(request.scope)
-    problem = noted(answer.fault, answer.status, about)
+    problem = noted(fault, status, about)
     if about and about["round"] in request.app.state.coordinator.rounds:
         counts = request.app.state.refused.get(about["round"]) or Counter()
         counts[problem.cause] += 1
         request.app.state.refused.put(about["round"], counts, 1)
     shown = page(request, problem)
     if shown is None:
-        return _json(problem, answer.headers)
-    shown.headers.update(answer.headers or {})
+        return answer_of(problem, headers)
+    shown.headers.update(headers)
     return shown
 
 
@@ -223,11 +189,12 @@ def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] 
     return problem
 
 
-def _json(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def answer_of(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A problem as it is sent."""
     return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
 
 
-def _peer_fault(error: Exception) -> _Refusal:
+def _peer_fault(error: Exception) -> Refusal:
     assert isinstance(error, PeerFault)
     headers = dict[str, str]()
     if (scheme := _SCHEMES.get(error.cause)) is not None:
@@ -236,29 +203,29 @@ def _peer_fault(error: Exception) -> _Refusal:
         headers["retry-after"] = str(error.after_s)
     if error.cause is Cause.BODY_INCOMPLETE:
         headers["connection"] = "close"  # what is left of it is not waited for
-    return _Refusal(error, headers=headers)
+    return error, None, headers
 
 
-def _invalid(error: Exception) -> _Refusal:
+def _invalid(error: Exception) -> Refusal:
     assert isinstance(error, RequestValidationError)
     # Where and why, never what: the value itself may be anything.
     places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-    return _Refusal(PeerFault(Cause.MALFORMED_REQUEST, places))
+    return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
 
 
-def _http(error: Exception) -> _Refusal:
+def _http(error: Exception) -> Refusal:
     assert isinstance(error, HTTPException)
     cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
-    return _Refusal(PeerFault(cause, detail), error.status_code, error.headers)
+    return PeerFault(cause, detail), error.status_code, error.headers or {}
 
 
-def _storage(error: Exception) -> _Refusal:
+def _storage(error: Exception) -> Refusal:
     log.error("storage failed", **where(error))
     fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again")
-    return _Refusal(fault, headers={"retry-after": "5"})
+    return fault, None, {"retry-after": "5"}
 
 
-def _unforeseen(error: Exception) -> _Refusal:
+def _unforeseen(error: Exception) -> Refusal:
     log.error("request failed", **where(error))
-    return _Refusal(PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500)
+    return PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500, {}

@@ -1,7 +1,7 @@
 """A round: its accepted events, in order, are all there is; phase and transcript are their folds.
 
-Every change runs through `_submit`: the next phase is computed, the event is committed, and only then
-does the round move and anybody hear of it; where another process was first, its events are taken up and all is
+Every change runs through `_accept`: the next phase is computed, the event is committed, and only then
+does the round move and any caller hear of it; where another process was first, its events are taken up and all is
 decided again. What comes while one commit is under way goes into the next one, together. A restart replays the events. When a round ends, what is
 left is its outcome and the signed transcript; its uploads, boxes, shares and seeds are deleted (protocol §4.8).
 """
@@ -9,48 +9,94 @@ left is its outcome and the signed transcript; its uploads, boxes, shares and se
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Self
 
 import structlog
+from fastapi.sse import format_sse_event
 from sqlalchemy import Row
 
-from service import audit, phases
-from service.batches import Batches
+from service import audit
 from service.documents import NOTHING, Documents, Publication
-from service.events import Decision, Event, Transition, asks_anew, folded, refusals, replayed
-from service.journal import Journal, RoundEnd
+from service.journal import (
+    AT_ONCE,
+    Decision,
+    Event,
+    Journal,
+    RoundEnd,
+    Transition,
+    asks_anew,
+    folded,
+    refusals,
+    replayed,
+)
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import Blobs
-from service.storage.database import Database
+from service.storage.database import Batches, Database
 from service.summing import DamagedChunkError, Summing, chunk_name, note_damage
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import ROUNDS_ENDED
-from service.views import RenderedView, Timeline, round_view
 from service.watch import Watch
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
+    ClosedByAdmin,
     Collecting,
     CoordinatorPhase,
     Ended,
     Erasing,
+    Failed,
     Recovered,
+    Revealing,
+    Voided,
+    VoidedByErasure,
+    Voiding,
 )
 from veilsum.protocol.coordinator.base import cancelled, chunk_fault
+from veilsum.protocol.cost import plan_of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Message, Upload
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Message, Upload, parse
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
+from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView, UploadView, round_name
+from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.transcript import Transcript
+from veilsum.study.promise import promise
 
 log = structlog.get_logger(LOGGER)
 
+SETTLED = (Voided, VoidedByErasure, Failed, ClosedByAdmin)
+"""Ends with no sum to compute."""
+_ON_THE_WAY: dict[type[CoordinatorPhase], str] = {
+    Voided: Voiding.name,
+    VoidedByErasure: Erasing.name,
+    Failed: Revealing.name,
+    ClosedByAdmin: Erasing.name,
+}
+"""How an end is shown until it is kept."""
+Timeline = tuple[tuple[str, float], ...]
+"""The states a round was in, each with its beginning in Unix time."""
 
-REPLAYED = 64
-"""Stored events that are folded at once: each of them holds a transcript until all are taken up."""
+
+@dataclass(frozen=True)
+class RenderedView:
+    """A round's view at one version, and its bytes, encoded once."""
+
+    version: int
+    view: RoundView
+
+    @cached_property
+    def json(self) -> bytes:
+        """The view, encoded as JSON."""
+        return self.view.model_dump_json().encode()
+
+    @cached_property
+    def event(self) -> bytes:
+        """The view as a server-sent event."""
+        return format_sse_event(data_str=self.json.decode(), event="round", id=str(self.version))
 
 
 class Round:
@@ -58,19 +104,20 @@ class Round:
 
     Args:
         wake: called at every change.
-        told: called when the round has ended.
+        told: called with the federation when the round has ended.
         key: the coordinator's, which signs the transcript.
         phase: the first one; None where the round has ended.
         noted: what the transcript begins with; None where the round has ended.
 
     Attributes:
         attempt: roster, study, manifest and opening.
+        size: members of its roster.
         opened_s: Unix time in seconds.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
-        asked: the version since which nobody is asked anything new.
+        asked: the version since which no member is asked anything new.
         final: the view that stays; None while the round is live.
-        closing: the certificate, the Erasure or the admin's Lost, for members who still have to hear of the end.
+        closing: the certificate, the Erasure or the admin's Lost, for members that have not heard of the end.
         noted: the transcript so far; None once it is kept.
         not_before_s: no deadline passes before this Unix time.
         littered: nothing can come of its chunks and ranges any more, and they may still lie in storage.
@@ -87,7 +134,7 @@ class Round:
         database: Database,
         blobs: Blobs,
         wake: Callable[[], None],
-        told: Callable[[], None],
+        told: Callable[[str], None],
         key: SigningKey,
         attempt: Attempt,
         opened_s: float,
@@ -95,13 +142,14 @@ class Round:
         noted: Transcript | None = None,
     ) -> None:
         self.id, self.attempt, self.version = round_name(attempt.context), attempt, 1
+        self.federation, self.size = attempt.roster.federation.hex(), len(attempt.roster.members)
         self.opened_s, self.phase, self.noted = opened_s, phase, noted
         self.asked = self.version
         self.watch = Watch(lambda: self.version, lambda: self.asked)
         self._database, self._blobs, self._wake, self._key, self._told = database, blobs, wake, key, told
-        self._journal = Journal(database, self.id)
+        self._journal = Journal(database, blobs, self.id)
         self._lock = asyncio.Lock()
-        self._batches = Batches(self._go_on)
+        self._decisions = Batches(self._accept)
         self._timeline: Timeline = ((phase.name, opened_s),) if phase is not None else ()
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
@@ -123,7 +171,9 @@ class Round:
     def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
         """Take up how the round ended."""
         self.final = RoundView.model_validate_json(row.final)
-        self.closing = phases.closing_from(row.closing)
+        closing = parse(row.closing)
+        assert isinstance(closing, Closing)
+        self.closing = closing
         self.documents.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self.littered = None, self.final.version, littered
         self.asked, self.noted = self.version, None
@@ -137,19 +187,17 @@ class Round:
                 await self._catch_up()
 
     async def _catch_up(self) -> None:
-        if self._behind and self.final is None:
+        while self._behind and self.final is None:
             ended, unseen = await self._journal.unseen()
             assert self.noted is not None
-            for start in range(0, len(unseen), REPLAYED):
-                for step in await asyncio.to_thread(
-                    replayed, self.live, self.noted, unseen[start : start + REPLAYED]
-                ):
-                    self._moved(step.after, step.noted, step.event.at_s)
+            for step in await asyncio.to_thread(replayed, self.live, self.noted, unseen):
+                self._moved(step.after, step.noted, step.event.at_s)
             if ended is not None:
-                # Whoever ended it clears up after it, or the hourly sweep where that one died.
+                # The process that ended it clears up; if it died, the hourly sweep does.
                 self.restore(ended, littered=self._ending)
-            self._behind = False
-            self._changed()
+            if len(unseen) < AT_ONCE:
+                self._behind = False
+                self._changed()
 
     # What it is
 
@@ -195,17 +243,40 @@ class Round:
         head: bytes | None = None,
         holders: tuple[int, ...] = (),
     ) -> RoundView:
-        return round_view(
-            self.id,
-            self.attempt,
-            self.live,
-            end=end,
-            version=self.version + (end is not None),
-            deadline_s=None if end else self.deadline_s,
-            fault=fault,
-            timeline=timeline,
-            transcript=head,
-            holders=holders,
+        """The round in its phase, or at its end by that name."""
+        attempt, opening, phase = self.attempt, self.attempt.opening, self.live
+        return RoundView.model_validate(
+            {
+                "round": self.id,
+                "federation": self.federation,
+                "cohort": attempt.manifest.cohort.hex(),
+                "context": attempt.context.hex(),
+                "sequence": opening.sequence,
+                "attempt": opening.attempt,
+                "members": attempt.members,
+                "survivors_min": attempt.survivors_min,
+                "threshold": attempt.quorum.threshold,
+                "state": end or _ON_THE_WAY.get(type(phase), phase.name),
+                "ended": end is not None,
+                "version": self.version + (end is not None),
+                "deadline_s": None if end else self.deadline_s,
+                "uploaded": _whole_uploads(phase),
+                "waiting_for": () if end else phase.waiting_for(),
+                "survivors": _survivors_of(phase),
+                "evicted": getattr(phase, "evicted", ()),
+                "reported": phase.silent if isinstance(phase, Erasing) else (),
+                "reports_min": attempt.quorum.erasures_min,
+                "holders": holders,
+                "fault": fault.model_dump() if fault else None,
+                # A clock that was set back makes no phase shorter than nothing.
+                "phase_seconds": {
+                    name: round(max(0.0, until - since), 6)
+                    for (name, since), (_, until) in pairwise(timeline)
+                },
+                "spec": spec_view(attempt),
+                "cost": plan_of(attempt).sentence,
+                "transcript": head.hex() if head else None,
+            }
         )
 
     # What members and operators do
@@ -218,20 +289,22 @@ class Round:
                 if isinstance(message, Ended.late) or message == self.closing:
                     return None
                 raise wrong_phase(f"the round is {self.final.state}")
-            if isinstance(message, Upload) and phases.announced_before(phase, message):
-                return None
+            if isinstance(message, Upload) and not isinstance(phase, Collecting):
+                known = _announcements(phase).get(message.header.member)
+                if known is not None and known.header == message.header:
+                    return None  # it is in: its signed header pins the rest
             return Event(now_s, "message", message.to_bytes())
 
         if self.final is not None:
             decide(None)
         else:
-            await self._submit(decide)
+            await self._decisions.put(decide)
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
 
         def decide(phase: CoordinatorPhase | None) -> Event | None:
-            if phases.stored(phase, member, index, digest):
+            if _is_stored(phase, member, index, digest):
                 return None
             # Once more: meanwhile the round may take chunks, and not this party's any more.
             self._collecting(phase).check_chunk(member, index, digest, data)
@@ -243,7 +316,7 @@ class Round:
         try:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
             await asyncio.to_thread(self._blobs.put, chunk_name(self.id, member, index), data)
-            await self._submit(decide)
+            await self._decisions.put(decide)
         finally:
             self._writing -= 1
             self._wake()
@@ -253,7 +326,7 @@ class Round:
         member, index = chunk.member, chunk.index
         note_damage("chunk", self.id, member=member, index=index)
         body = json.dumps([member, index]).encode()
-        await self._submit(lambda phase: None if phase is None else Event(now_s, "damaged", body))
+        await self._decisions.put(lambda phase: None if phase is None else Event(now_s, "damaged", body))
         if self.recovered is not None:
             await self.fail(problem_of(chunk_fault(member, index)), now_s)
 
@@ -267,10 +340,10 @@ class Round:
                 raise wrong_phase(
                     "the round is erasing: decryptors end it by their reports, or the admin closes it"
                 )
-            # All that is missing of a recovered one is the coordinator's own arithmetic: nobody has to agree.
+            # A recovered round only lacks the coordinator's own arithmetic, so no one has to agree.
             return None if isinstance(phase, Recovered) else Event(now_s, "cancel", reason.encode())
 
-        await self._submit(decide)
+        await self._decisions.put(decide)
         if self.recovered is not None:
             await self.fail(problem_of(cancelled(reason)), now_s)
 
@@ -289,7 +362,7 @@ class Round:
                 return None
             return Event(now_s, "extend", repr(float(deadline_s)).encode())
 
-        await self._submit(decide)
+        await self._decisions.put(decide)
 
     async def finish(self, outcome: Publication, now_s: float) -> None:
         """Keep the signed result of a recovered round, or an indicator's counts, with its documents; not if it was given up meanwhile."""
@@ -313,11 +386,6 @@ class Round:
         return self.final is not None and not self.littered
 
     @property
-    def size(self) -> int:
-        """Members of its roster."""
-        return len(self.attempt.roster.members)
-
-    @property
     def due_s(self) -> float | None:
         """When `advance` has something to do, in Unix time; None while it has not."""
         if self.final is not None:
@@ -328,10 +396,10 @@ class Round:
 
     def to_add(self) -> tuple[list[int], Mapping[str, Announced]]:
         """Ranges to which enough uploads are to be added, and the uploads that are whole."""
-        known = phases.announcements(self.phase)
+        known = _announcements(self.phase)
         if self.phase is None or not known or self.version < self._look_again:
             return [], {}
-        uploaded = {member: known[member] for member in phases.whole_uploads(self.attempt, self.phase)}
+        uploaded = {member: known[member] for member in _whole_uploads(self.phase)}
         missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
         # Each of them is an event at the least: not to count them again at every chunk.
         self._look_again = self.version + max(0, min(missing.values()))
@@ -343,21 +411,24 @@ class Round:
             await self._catch_up()
             if self.final is None:
                 await self._settle(now_s)
-        await self._submit(lambda phase: Event(now_s, "expire") if self._is_over(phase, now_s) else None)
+        await self._decisions.put(
+            lambda phase: Event(now_s, "expire") if self._is_over(phase, now_s) else None
+        )
         if self.littered and not self._writing and (self.final is not None or self._given_up):
             await self._clear_up(now_s)
 
     async def _clear_up(self, now_s: float) -> None:
-        """Delete what nothing can come of any more. It takes its time and no lock: nobody puts any more of it there."""
+        """Delete what is no longer needed. It takes no lock: nothing more is written there."""
         final = self.final
         await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
         await asyncio.to_thread(self.summing.forget)
         if final is not None:
+            await asyncio.to_thread(self._journal.forget)
             await asyncio.to_thread(self.documents.clear)
-        await self._database.forget()
-        async with self._database.transaction() as connection:
-            await audit.begin(self._database, connection)
-            await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
+        if not await self._journal.is_cleared():
+            await self._database.forget()
+            # Last: until this is committed, a process that finds the round does all of it again.
+            await self._journal.clear(self._deed(now_s, "uploads deleted"), ended=final is not None)
         if self.final is final:  # an erasing round may have ended meanwhile
             self.littered = False
 
@@ -370,7 +441,7 @@ class Round:
         """Erasing, and traces of it are to be cleared: there can be no sum."""
         return self.littered and isinstance(self.phase, Erasing)
 
-    # What anybody may see
+    # What everyone may see
 
     @property
     def recovered(self) -> Recovered | None:
@@ -378,21 +449,19 @@ class Round:
         return self.phase if isinstance(self.phase, Recovered) else None
 
     def check_asker(self, member: str) -> None:
-        """Refuse somebody who is not of the round's cohort (unknown-member)."""
+        """Refuse a party outside the round's cohort (unknown-member)."""
         if member not in self.attempt.members:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
 
     def request_for(self, member: str) -> bytes | None:
-        """The message that this member has to answer now; a certificate is news for everybody."""
+        """The message that this member has to answer now; every member is shown a certificate."""
         phase = self.phase  # once: this runs in a thread, and the round may end meanwhile
         message = self.closing if phase is None else phase.request_for(member)
         return message.to_bytes() if message is not None else None
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""
-        uploaded = (
-            self.final.uploaded if self.final is not None else phases.whole_uploads(self.attempt, self.live)
-        )
+        uploaded = self.final.uploaded if self.final is not None else _whole_uploads(self.live)
         missing = () if member in uploaded else self._collecting(self.phase).missing_chunks(member)
         return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
 
@@ -406,7 +475,7 @@ class Round:
     @property
     def _settled(self) -> PeerFault | None:
         """Why the phase ends the round without a sum to compute; None where it does not."""
-        return self.phase.fault if isinstance(self.phase, phases.SETTLED) else None
+        return self.phase.fault if isinstance(self.phase, SETTLED) else None
 
     async def _finish(
         self, state: str, fault: Problem | None, now_s: float, outcome: Publication = NOTHING
@@ -415,13 +484,11 @@ class Round:
             while self.final is None and not await self._finalise(state, fault, now_s, outcome):
                 await self._catch_up()
 
-    async def _submit(self, decide: Decision) -> None:
-        """Decide, fold and append, together with what others want at the same time; PeerFault where the rules forbid it."""
-        if (fault := await self._batches.put(decide)) is not None:
-            raise fault
+    async def _accept(self, decisions: Sequence[Decision]) -> list[Exception | None]:
+        """Decide, fold and append, and tell why each is refused, or None.
 
-    async def _go_on(self, decisions: Sequence[Decision]) -> list[Exception | None]:
-        """Why each is refused, or None; where another process was first, all that was not kept is decided again."""
+        Where another process was first, all that was not kept is decided again.
+        """
         faults: list[Exception | None] = []
         async with self._lock:
             while len(faults) < len(decisions):
@@ -449,7 +516,7 @@ class Round:
             self._changed()  # also where storage failed: the scheduler looks again
 
     async def _settle(self, now_s: float) -> None:
-        """End a round whose phase has no sum to compute."""
+        """End a round without a sum to compute."""
         if (fault := self._settled) is not None:
             await self._finalise(self.live.name, problem_of(fault), now_s)
 
@@ -458,7 +525,8 @@ class Round:
     ) -> bool:
         """Keep the end; False where there are events to take up before."""
         assert self.noted is not None
-        closing = phases.closing_of(self.live)
+        assert isinstance(self.phase, Ended)
+        closing = self.phase.closing
         signed = await asyncio.to_thread(self.noted.signed, self._key, self.attempt.context)
         timeline = _extended(self._timeline, state, now_s)
         final = self._view(state, fault, timeline, signed.head, outcome.holders)
@@ -481,7 +549,7 @@ class Round:
         self.restore(row, littered=True)
         self._behind = False
         self._changed()
-        self._told()
+        self._told(self.federation)
         return True
 
     def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:
@@ -503,3 +571,73 @@ class Round:
 
 def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
     return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))
+
+
+def _announcements(phase: CoordinatorPhase | None) -> Mapping[str, Announced]:
+    """By member, for as long as the phase knows them: after `Collecting` those that are whole."""
+    known: Mapping[str, Announced] = getattr(
+        phase, "announced" if isinstance(phase, Collecting) else "uploads", {}
+    )
+    return known
+
+
+def _is_stored(phase: CoordinatorPhase | None, member: str, index: int, digest: bytes) -> bool:
+    """Whether this chunk is in; an answer that got lost is given again, also when the round has moved on.
+
+    Raises:
+        PeerFault: conflict where it is in with another digest.
+    """
+    known = _announcements(phase).get(member)
+    if phase is None or known is None or not 0 <= index < phase.attempt.chunks:
+        return False
+    if isinstance(phase, Collecting) and not phase.stored[member] >> index & 1:
+        return False
+    if known.chunk_digest(index) != digest:
+        raise PeerFault(
+            Cause.CONFLICT,
+            f"chunk {index} is stored as {member} announced it, and other bytes were sent now: do two processes work on copies of "
+            "one folder?",
+            [member],
+        )
+    return True
+
+
+def _whole_uploads(phase: CoordinatorPhase) -> tuple[str, ...]:
+    """Members with a complete upload, as far as the phase still knows."""
+    if isinstance(phase, Collecting):
+        return tuple(member for member in phase.attempt.members if phase.whole(member))
+    uploads = getattr(phase, "uploads", None)
+    return tuple(uploads) if uploads is not None else _survivors_of(phase)
+
+
+def _survivors_of(phase: CoordinatorPhase) -> tuple[str, ...]:
+    """The certified set, once there is one."""
+    certificate: Certificate | None = getattr(phase, "certificate", None)
+    return tuple(s.member for s in certificate.survivors) if certificate is not None else ()
+
+
+def noise_view(spec: RoundSpec) -> NoiseView | None:
+    """What a step's noise promises; None for an exact step."""
+    return NoiseView.model_validate(asdict(promise(spec))) if spec.noisy else None
+
+
+def spec_view(attempt: Attempt) -> SpecView:
+    """What a round sums, in words."""
+    spec, terms = attempt.spec, attempt.terms
+    question, notes = spec.question, spec.content.notes
+    return SpecView(
+        study=spec.study.hex(),
+        name=notes.name,
+        version=notes.version,
+        period=spec.period,
+        step=spec.step,
+        statistics=tuple(statistic.kind for statistic in question.statistics),
+        dim=question.dim,
+        classes=len(question.classes),
+        elements=spec.elements,
+        ring_bits=spec.ring_bits,
+        withheld=spec.withheld,
+        indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
+        latest_end_s=terms.latest_end_s,
+        noise=noise_view(spec),
+    )

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, or_, select
+from sqlalchemy import ColumnElement, Row, Table, func, or_, select
 
 from service.federations import Federations
 from service.storage.database import Database
 from service.storage.faults import tried
 from service.storage.tables import cohorts, links, rounds, studies
 from service.watch import Watch
-from veilsum.protocol.messages import NO_CONTEXT, Link, Study
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Study
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.opening_rules import link_of
 from veilsum.protocol.rest import RunsView, RunView
@@ -50,6 +50,20 @@ def next_step(
     return next((step for step in steps if step not in spent), None)
 
 
+def certified(links: Sequence[Link], question: Question, period: str, step: str) -> Link | None:
+    """The certified attempt at a step over fresh records."""
+    return next(
+        (
+            link
+            for link in links
+            if (link.question, link.period, link.step) == (question.digest, period, step)
+            and link.reason == NO_REASON
+            and link.repeats == NO_CONTEXT
+        ),
+        None,
+    )
+
+
 class Runs:
     """Every federation's.
 
@@ -65,17 +79,17 @@ class Runs:
         self._looks = set[asyncio.Task[None]]()
 
     def watch(self, federation: str) -> Watch:
-        """Wakes those who wait for a change; of a federation that there is."""
+        """Wakes the callers that wait for a change, for federations that exist."""
         if federation not in self._watches:
             self._watches[federation] = Watch(lambda: self._revisions.get(federation, 0))
         return self._watches[federation]
 
     def watches(self) -> list[Watch]:
-        """All that somebody has waited for."""
+        """Every watch that was ever used."""
         return list(self._watches.values())
 
     def changed(self, federation: str) -> None:
-        """A cohort or round of the federation has begun or ended: look, soon, if anybody waits for it."""
+        """A cohort or round of the federation has begun or ended: notify the waiters soon."""
         if federation in self._watches:
             task = asyncio.get_running_loop().create_task(tried(self.look(federation)))
             self._looks.add(task)
@@ -85,19 +99,19 @@ class Runs:
         """Bring the revision up to what storage holds: it grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
-        opened = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
-        closed = opened.where(or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None)))
-        begun = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-        ended = select(func.count()).select_from(links).where(links.c.federation == federation)
-        async with self._database.reading() as connection:
-            counts = [
-                (await connection.execute(query)).scalar_one() for query in (opened, closed, begun, ended)
-            ]
-        self._revisions[federation] = max(self._revisions.get(federation, 0), sum(counts))
+
+        def count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
+            own = select(func.count()).select_from(table).where(table.c.federation == federation, *which)
+            return own.scalar_subquery()
+
+        closed = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
+        changes = count(cohorts) + count(cohorts, closed) + count(rounds) + count(links)
+        revision = await self._database.value(select(changes))
+        self._revisions[federation] = max(self._revisions.get(federation, 0), revision)
         self._watches[federation].notify()
 
     async def view(self, federation: str, now_s: float) -> RunsView:
-        """The runs of studies that have not expired, oldest first. Between two changes they are read once, for all who ask."""
+        """The runs of studies that have not expired, oldest first. Between two changes they are read once."""
         self.watch(federation)
         await self.look(federation)
         revision, made = self._revisions[federation], self._made.get(federation)
@@ -119,15 +133,15 @@ class Runs:
         )
         own = select(*columns).where(cohorts.c.federation == federation)
         published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(own.order_by(cohorts.c.counter))).all()
-            bodies = {row.hash: row.body for row in await connection.execute(published)}
+        rows = await self._database.rows(own.order_by(cohorts.c.counter))
+        bodies = {row.hash: row.body for row in await self._database.rows(published)}
 
         def read() -> list[tuple[int, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
             return [_run(row, contents[row.study], chain) for row in rows]
 
-        return await asyncio.to_thread(read)
+        with self._database.quarantine.reading(f"runs of federation {federation}"):
+            return await asyncio.to_thread(read)
 
 
 def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[int, RunView]:

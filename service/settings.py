@@ -1,23 +1,27 @@
 """What an operator can set: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
 
 import os
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.access.limits import ADDRESS, CALLER
+from service.access.callers import ADDRESS, CALLER
+from veilsum.exposure import loose_mode
 from veilsum.protocol.access import Scope
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import MAX_WAIT_S
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Names another folder of secrets, for clusters that have files of their own in /run/secrets."""
 _SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
+_PREFIX = "VEILSUM_"
 
 
 class OpenIDConnect(BaseModel):
-    """An issuer whose tokens operators may show.
+    """An issuer of operators' tokens.
 
     Attributes:
         issuer: its address, as its tokens have it in `iss`.
@@ -36,6 +40,12 @@ class OpenIDConnect(BaseModel):
     jwks: FilePath | None = None
 
 
+def _addresses(listed: str) -> str:
+    for each in listed.split(",") if listed not in {"", "*"} else ():
+        ip_network(each.strip())
+    return listed
+
+
 class Settings(BaseSettings):
     """The coordinator's settings. The defaults start it on a laptop; docs/operations.md says more of each.
 
@@ -50,16 +60,18 @@ class Settings(BaseSettings):
         max_wait_s: longest time that a long poll is held.
         resume_grace_s: seconds after a start in which no deadline passes.
         public_url: the address that members use, where a proxy changes the Host header or the path. Requests are signed for it.
-        oidc: an issuer whose tokens operators may show, as JSON; None for the coordinator's own tokens only.
+        oidc: an issuer of operators' tokens, as JSON; None for the coordinator's own tokens only.
         clock_skew_s: how far a signer's clock, or an issuer's, may be off.
         caller_requests_per_s: requests a second, in the long run and to one process, of a member, an admin or an operator's token.
         address_requests_per_s: the same for all other requests from one address.
+        trusted_proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto `veilsum serve` believes, with
+            commas between, or `*` for every address; empty for none.
         body_room_bytes: memory of one process for bodies of more than 64 KiB; the others wait.
         connections: how many `veilsum serve` keeps open.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="VEILSUM_", extra="ignore", secrets_dir=_SECRETS if _SECRETS.is_dir() else None
+        env_prefix=_PREFIX, extra="ignore", secrets_dir=_SECRETS if _SECRETS.is_dir() else None
     )
 
     data_dir: Path = Path("veilsum-data")
@@ -75,5 +87,13 @@ class Settings(BaseSettings):
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER.per_s
     address_requests_per_s: Annotated[float, Field(gt=0)] = ADDRESS.per_s
+    trusted_proxies: Annotated[str, AfterValidator(_addresses)] = ""
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
+
+
+def check_secrets(folder: Path = _SECRETS) -> None:
+    """Raise Misuse for a file of our settings in a folder of secrets that others than its owner and group may read."""
+    for path in folder.glob("*"):
+        if path.name.upper().startswith(_PREFIX) and (why := loose_mode(path, group_may=True)) is not None:
+            raise Misuse(why)

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Publication, document_name
+from service.rounds import noise_view
 from service.storage.blobs import Blobs
 from service.summing import Pieces, read_chunk
-from service.views import noise_view
 from veilsum.calibration.answer import Answer
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, disclose
@@ -184,7 +184,7 @@ SPOOLED_BYTES = 1 << 24
 class SumsFile:
     """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied.
 
-    A large one is mapped from a file without a name, whose pages need not stay in memory.
+    A large one is mapped from an unnamed file: its pages need not stay in memory.
 
     Raises:
         OSError: no room on the disk for temporary files.
@@ -232,7 +232,7 @@ class SumsFile:
 
     @property
     def content(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied
 
 

@@ -1,8 +1,8 @@
 """A round's sum by ranges of chunks: each is added up as uploads come in, kept, and unmasked once the set is certified.
 
-What is kept of a range is a blob with the masked sum so far, and a row that names it and whose chunks are in it. Whoever adds more writes
-another blob, and then the row, on the condition that it still is the one that was read: so any process can go on where another
-stopped, and one that comes late changes nothing. Memory is one range and one chunk, whatever the number of members.
+What is kept of a range is a blob with the masked sum so far, and a row that names it and the members with chunks in it. To add more, a process writes
+another blob and then replaces the row, if it still is the one that was read. So any process can continue where another
+stopped, and a late one changes nothing. Memory is one range and one chunk, whatever the number of members.
 
 Storage is not trusted with what was written: a chunk is read against the digest that its member announced, a range against its own. A
 damaged range is made again from the chunks, which stay until the round ends.
@@ -90,7 +90,7 @@ class Kept:
 
     Attributes:
         blob: its last part of a name; empty where nothing is kept yet.
-        members: whose chunks are in it.
+        members: those with chunks in it.
         done: it is the range of the sum itself, unmasked.
     """
 
@@ -124,7 +124,7 @@ class Summing:
         return self._added.get(part, 0) + BATCH - uploads
 
     async def add(self, part: int, uploads: Mapping[str, Announced]) -> None:
-        """Add the chunks of those whose upload is whole and that are not in yet.
+        """Add the chunks of complete uploads that are not in yet.
 
         Raises:
             DamagedChunkError: one of them is to be sent again, if it can be.
@@ -150,7 +150,7 @@ class Summing:
     async def pieces(self) -> Pieces | None:
         """The sum, range by range from storage, each with the place of its first element.
 
-        None while ranges are missing, or once the round has ended. Whoever goes through them hears of DamagedRangeError.
+        None while ranges are missing, or once the round has ended. Iterating raises DamagedRangeError.
         """
         ranges = [await self._kept(part) for part in self.parts]
         done = [kept for kept in ranges if kept is not None and kept.done]
@@ -173,7 +173,7 @@ class Summing:
     def _masked(
         self, part: int, kept: Kept, uploads: Mapping[str, Announced]
     ) -> tuple[Words, tuple[str, ...]]:
-        """The range's masked sum over these uploads, and over whom the kept one has beside them; and who is in it."""
+        """The range's masked sum over these uploads and the members already in it; and the ids of all of them."""
         total, had = self._begun(part, kept)
         new = sorted(uploads.keys() - set(had))
         self._add(part, total, [uploads[member] for member in new])
@@ -200,7 +200,7 @@ class Summing:
         return lifted
 
     def _begun(self, part: int, kept: Kept) -> tuple[Words, tuple[str, ...]]:
-        """The masked sum that is kept, and who is in it; nothing and nobody where it is damaged."""
+        """The stored masked sum and its members; zeros and no members if it is damaged."""
         total = self._nothing(part)
         if not kept.blob:
             return total, ()
@@ -264,14 +264,13 @@ class Summing:
 
     async def _kept(self, part: int) -> Kept | None:
         """What is kept of a range; None once the round has ended."""
-        # In one statement: the end deletes the rows, and then a range looks as if nobody had begun it.
+        # In one statement: the end deletes the rows, and then a range looks as if it had not been begun.
         query = (
             select(rounds.c.final.is_(None).label("live"), sums.c.blob, sums.c.members, sums.c.done)
             .join_from(rounds, sums, (sums.c.round == rounds.c.id) & (sums.c.part == part), isouter=True)
             .where(rounds.c.id == self._round)
         )
-        async with self._database.reading() as connection:
-            row = (await connection.execute(query)).one()
+        [row] = await self._database.rows(query)
         if not row.live:
             return None
         begun = row.blob is not None
@@ -286,7 +285,7 @@ class Summing:
         return kept
 
     async def _replace(self, part: int, before: Kept, after: Kept, total: npt.NDArray[np.generic]) -> None:
-        """Keep the next blob of a range in place of the one that was read; not where somebody else has, or the round has ended."""
+        """Replace a range's blob, unless another process has or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         numbers = total.astype(total.dtype.newbyteorder("<"), copy=False).tobytes()
         blob = _mark(after.blob, numbers) + numbers

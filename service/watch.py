@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import Callable
 
 POLLS_PER_S = 20.0
-"""How often all who wait for one thing ask together, at the most, while there is nothing for them to do: each of them hears of a change
+"""How often, at most, all waiting callers ask together while there is nothing for them to do: each of them hears of a change
 that asks nothing of it later, the more of them there are."""
 FEW, LOOKS_PER_S = 16, 500.0
-"""Whoever only looks is told at once beside a few others; of more, so many a second."""
+"""Up to so many watchers are notified at once; beyond that, so many a second."""
 
 
 def calm_s(waiting: int) -> float:
-    """How long a change that asks nothing of anybody may go untold, in seconds, where so many wait."""
+    """How long a change that asks nothing of any member may stay unannounced, in seconds, for so many waiters."""
     return waiting / POLLS_PER_S
 
 
 class Watch:
-    """Wakes those who wait for a change of one thing.
+    """Wakes the callers that wait for a change of one thing.
 
     Args:
         version: grows with every change.
-        urgent: the version of the last change that asks something of somebody; None where every one does.
+        urgent: the version of the last change that asks a member something; None if every change does.
     """
 
     def __init__(self, version: Callable[[], int], urgent: Callable[[], int] | None = None) -> None:
@@ -34,7 +34,7 @@ class Watch:
         self._urgent.ring()
 
     def stop(self) -> None:
-        """Let nobody wait any more: the process is to end."""
+        """End every wait: the process stops."""
         self._any.stop()
         self._urgent.stop()
 
@@ -44,7 +44,7 @@ class Watch:
         Args:
             after: the version that is known.
             wait_s: seconds.
-            calm_s: of them, how long changes that are not urgent wake nobody; longer where many wait.
+            calm_s: of them, how long changes that are not urgent wake no caller; longer if many wait.
         """
         calm_s = min(max(calm_s, (self._waiting - FEW) / LOOKS_PER_S), wait_s)
         self._waiting += 1
@@ -63,7 +63,7 @@ class _Bell:
         self._stopped = False
 
     def ring(self) -> None:
-        """Wake whoever waits, unless the version is what they were woken for the last time."""
+        """Wake the waiters, unless they were already woken for this version."""
         if self._stopped or self._rung_for != (version := self._version()):
             self._rung_for = -1 if self._stopped else version
             self._changed.set()

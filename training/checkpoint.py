@@ -44,7 +44,7 @@ class Checkpoint:
 
 
 def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -> bytes:
-    """Write a classifier whose extractor `ExtractorConfig.build` made, and return the extractor's digest."""
+    """Write a classifier with an extractor of `ExtractorConfig.build`, and return the extractor's digest."""
     digest = extractor_digest(classifier.extractor, preprocessing)
     header = {
         "extractor": asdict(classifier.extractor.config),

@@ -47,7 +47,7 @@ def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, 
 
 
 def accuracy(classifier: Classifier, data: Dataset) -> float:
-    """Return the share of records whose largest logit is their label's, in 0..1."""
+    """Return the accuracy, 0..1: the share of records with the largest logit at their label."""
     return _hit_rate(predict_logits(classifier, data.x), data.y)
 
 

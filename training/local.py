@@ -31,7 +31,7 @@ class LocalTrainer:
     Args:
         recipe: the experiment.
         data: the records that the partition deals.
-        partition: who holds which of them.
+        partition: the records of each member.
         hardware: where to train.
     """
 

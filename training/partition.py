@@ -53,7 +53,7 @@ class Partition:
 
 
 def iid_partition(labels: IntArray, members: int, rng: np.random.Generator) -> Partition:
-    """Deal the shuffled records of `labels`, of shape (n,), into parts whose sizes differ by at most one.
+    """Deal the shuffled records of `labels`, of shape (n,), into parts that differ in size by at most one.
 
     Raises:
         ValueError: if there are fewer records than members.
@@ -105,24 +105,20 @@ def shard_partition(
     members: int,
     classes_per_member: int,
     rng: np.random.Generator,
-    *,
-    per_class: int | None = None,
 ) -> Partition:
     """Deal records of a few classes to each member; classes have equally many holders, give or take one.
 
-    Without `per_class` each class is cut into one even shard per holder, and every record of a class with
-    holders is dealt once. With it each holder draws that many of the class's records, so that shards overlap:
-    C10-100-2 is `shard_partition(labels, 100, 2, rng, per_class=100)` (Huang et al. 2023, §5.1).
+    Each class is cut into one even shard per holder, and every record of a class with holders is dealt once: C10-100-2
+    is `shard_partition(labels, 100, 2, rng)`, 500 records a member (Huang et al. 2023, §5.1; Li and Zhan 2021).
 
     Args:
         labels: the labels, int64 of shape (n,).
         members: K.
         classes_per_member: distinct classes at each member, 1..C.
         rng: the source of randomness.
-        per_class: records of each class that a member draws; None deals all records once.
 
     Raises:
-        ValueError: if there are fewer classes than that, or fewer records of a class than its holders need.
+        ValueError: if there are fewer classes than that, or fewer records of a class than holders.
     """
     present = np.unique(labels)
     if not 0 < classes_per_member <= len(present):
@@ -134,14 +130,9 @@ def shard_partition(
         own, holders = rng.permutation(np.flatnonzero(labels == label)), np.flatnonzero(held[:, column])
         if not len(holders):
             continue
-        if len(own) < (per_class or len(holders)):
-            raise ValueError(f"class {label} has {len(own)} records, too few for {per_class or len(holders)}")
-        shards = (
-            np.array_split(own, len(holders))
-            if per_class is None
-            else [rng.choice(own, per_class, replace=False) for _ in holders]
-        )
-        for holder, shard in zip(holders, shards, strict=False):
+        if len(own) < len(holders):
+            raise ValueError(f"class {label} has {len(own)} records, too few for {len(holders)} members")
+        for holder, shard in zip(holders, np.array_split(own, len(holders)), strict=True):
             parts[holder].extend(shard.tolist())
     return Partition.of([np.array(part, dtype=np.int64) for part in parts], labels)
 

@@ -35,7 +35,7 @@ def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, 
     """Let every member keep back a random share of its records, at least one.
 
     Args:
-        partition: who holds which records; at least two each.
+        partition: the records of each member; at least two each.
         labels: of all records, (n,) int64.
         share: in (0, 1).
         seed: of the draw.
@@ -70,7 +70,7 @@ def personal_accuracies(
     Args:
         trained: a run on `records.train`.
         data: the records that both parts index.
-        records: who kept back which records.
+        records: each member's hold-out records.
         method: one of `METHODS`. Each starts from the global model with the layers that the member keeps (LG-FedAvg, FedPer,
             FedRep).
         options: the method's options.

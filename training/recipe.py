@@ -163,7 +163,7 @@ class Recipe:
         return self.calibrate_every is not None and (round_ + 1) % self.calibrate_every == 0
 
     def build(self, classes: int) -> Classifier:
-        """Build the initial classifier, the same for all who have the recipe.
+        """Build the initial classifier, the same for every run of the recipe.
 
         Raises:
             ValueError: if the head cannot be made, or does not suit `calibrate_every`, the algorithm or the loss.
@@ -192,7 +192,7 @@ class Recipe:
         """Return the recipe as JSON-ready data, stored with every result.
 
         Raises:
-            ValueError: if a choice is a lambda, a partial or a closure, whose name does not identify it.
+            ValueError: if a choice is a lambda, a partial or a closure: their names do not identify them.
         """
         described: dict[str, Any] = _plain(self)
         return described

@@ -237,7 +237,7 @@ class RunResult(Part):
 
 
 class Diverged(Part):
-    """A run whose loss became infinite or NaN. Reports list it, because leaving it out would flatter its method.
+    """A run that diverged: its loss became infinite or NaN. Reports list it, because leaving it out would flatter its method.
 
     Attributes:
         format: the layout of this file.

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from client_sdk.errors import first_fault
 from client_sdk.files import make_private, sync_folder
 from veilsum import names
+from veilsum.exposure import loose_mode
 from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
@@ -42,8 +43,8 @@ def load_admin(folder: Path) -> SigningKey:
     path = folder / _KEY
     if not path.is_file():
         raise Misuse(f"{folder} holds no key: make one with `veilsum admin new {folder}`")
-    if path.stat().st_mode & 0o077:
-        raise Misuse(f"{path} is readable by others: chmod 600 {path}")
+    if (why := loose_mode(path)) is not None:
+        raise Misuse(why)
     seed = path.read_bytes()
     if len(seed) != 32:
         raise Misuse(f"{path} is damaged: {len(seed)} bytes, expected 32; restore it from your backup")
@@ -57,7 +58,7 @@ class Draft(BaseModel):
         number: rises with every change.
         name: of the federation, for people.
         study_key: public key that signs studies; None for the admin's own.
-        revoked: hashes of studies that nobody takes part in any more.
+        revoked: hashes of studies that members must not take part in any more.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,8 +1,8 @@
 """A coordinator's data folder as one file, and back: the work behind `veilsum operator backup`.
 
-The archive is a ZIP file whose manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
-so a restore takes that key's public half, which members have pinned, and nobody without the key can forge or change a backup.
-The key is in the archive too: whoever has read one backup can sign another. A signature does not say which backup is the newest.
+The archive is a ZIP file. Its manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
+so a restore takes that key's public half, which members have pinned, and only a holder of the key can forge or change a backup.
+The key is in the archive too: a reader of one backup can sign another. A signature does not say which backup is the newest.
 
 A restore checks, before it writes anything, the signature, every name, and that all sizes fit the archive and the disk. It creates
 regular files in new folders only; an archive has no way to ask for a link, a device or a mode.
@@ -22,13 +22,13 @@ from pydantic import Field, ValidationError
 
 from service.keys import key_of
 from service.settings import Settings
-from service.storage.folder import DataFolderLock, fsync_folder, is_unfinished, make_folder
+from service.storage.folder import DATABASE, DataFolderLock, fsync_folder, is_unfinished, make_folder
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.rest import Model
 
 FORMAT = "veilsum-backup/1"
-_DATABASE, _KEY, _LOCK = "coordinator.sqlite3", "coordinator.key", "coordinator.lock"
+_KEY, _LOCK = "coordinator.key", "coordinator.lock"
 _MANIFEST, _SIGNATURE = "manifest.json", "manifest.sig"
 _MAX_MANIFEST_BYTES = 64 << 20
 _PART = "[0-9A-Za-z][0-9A-Za-z._-]{0,254}"
@@ -52,11 +52,11 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
         Misuse: no such folder, a coordinator runs on it, its database is damaged, its key or a file in it is not a
             coordinator's, or the archive exists.
     """
-    if not (data_dir / _DATABASE).is_file():
-        raise Misuse(f"{data_dir} is no coordinator's data folder: it has no {_DATABASE}")
+    if not (data_dir / DATABASE).is_file():
+        raise Misuse(f"{data_dir} is no coordinator's data folder: it has no {DATABASE}")
     with DataFolderLock(data_dir):
         key = _key(data_dir)
-        _settle(data_dir / _DATABASE)
+        _settle(data_dir / DATABASE)
         files = {
             str(path.relative_to(data_dir)): path
             for path in sorted(data_dir.rglob("*"))
@@ -92,7 +92,7 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
     Args:
         archive: what `create` wrote.
         data_dir: does not exist yet.
-        coordinator: the public key that must have signed it; None restores whatever it holds, whoever wrote it.
+        coordinator: the public key that must have signed it; None skips the check.
 
     Raises:
         Misuse: the folder exists, or the archive is no whole backup of this coordinator.
@@ -109,7 +109,7 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
             make_folder(scratch)
             for name, file in files.items():
                 _write(archive, made, name, file, scratch / name)
-        _settle(scratch / _DATABASE)
+        _settle(scratch / DATABASE)
         for path in scratch.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
             _fsync(path)
@@ -176,9 +176,9 @@ def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> M
     }
     listed = {name: file.bytes for name, file in files.items()}
     odd = sorted({name for name, _ in there.items() ^ listed.items()})
-    if odd or len(entries) != len(there) or _DATABASE not in files:
+    if odd or len(entries) != len(there) or DATABASE not in files:
         raise Misuse(
-            f"{archive} is damaged: {_DATABASE if not odd else repr(odd[0])} is missing, changed or too much"
+            f"{archive} is damaged: {DATABASE if not odd else repr(odd[0])} is missing, changed or too much"
         )
     needed, free = sum(listed.values()), shutil.disk_usage(disk).free
     if needed > archive.stat().st_size:  # entries that overlap

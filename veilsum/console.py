@@ -12,6 +12,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from veilsum.exposure import loose_mode
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
@@ -73,6 +75,8 @@ def token_in(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
+        if path.is_file() and (why := loose_mode(path, group_may=True)) is not None:
+            raise typer.BadParameter(f"--token-file: {why}")
         text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text file"

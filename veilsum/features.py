@@ -1,4 +1,4 @@
-"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv, .tsv. Needs no torch."""
+"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv, .tsv, .pt. Only .pt needs torch."""
 
 import csv
 import gzip
@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
+from client_sdk.files import write_durably
 from client_sdk.records import Records
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.rows import as_features, as_labels, unit_rows, usable_rows
+from veilsum.calibration.rows import as_array, as_features, as_labels, unit_rows, usable_rows
 from veilsum.protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
@@ -70,6 +73,71 @@ class FileRecords(Records):
         return np.array([places.get(text, -1) for text in self.texts], np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Public moments that standardise tabular features: (x − mean)/scale.
+
+    The SHA-256 of their file is the extractor of a study over standardised features, so that all members use the same ones.
+
+    Attributes:
+        mean: (dim,) subtracted from features.
+        scale: (dim,) what they are divided by, above 0.
+    """
+
+    mean: Features
+    scale: Features
+
+    @classmethod
+    def of(cls, features: Features) -> Self:
+        """Mean and standard deviation of each column; a column without spread has the scale 1. Rows that are not finite don't count."""
+        rows = features[np.isfinite(features).all(axis=1)].astype(np.float64)
+        if not len(rows):
+            raise Misuse("no row to standardise by: each holds NaN or infinity")
+        scale = rows.std(axis=0)
+        return cls(rows.mean(axis=0), np.where(scale > 0, scale, 1.0))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote. Raises Misuse for anything else."""
+        try:
+            arrays = load_file(path)
+            mean, scale = arrays["mean"], arrays["scale"]
+        except (OSError, SafetensorError, KeyError) as error:
+            raise Misuse(f"{path} holds no moments: expected safetensors with mean and scale") from error
+        shapes = mean.ndim == 1 and mean.shape == scale.shape
+        if not (shapes and np.isfinite(mean).all() and np.isfinite(scale).all() and (scale > 0).all()):
+            raise Misuse(
+                f"{path}: mean and scale have a finite number for each feature, and scale is above 0"
+            )
+        return cls(mean, scale)
+
+    def save(self, path: Path) -> None:
+        """Write them to a safetensors file."""
+        write_durably(path, save({"mean": self.mean, "scale": self.scale}))
+
+    def apply(self, features: Array) -> Features:
+        """(n, dim) standardised features, float64."""
+        if features.ndim != 2 or features.shape[1] != len(self.mean):
+            raise Misuse(
+                f"features have shape {features.shape}; the moments are of {len(self.mean)} features"
+            )
+        found: Features = (features.astype(np.float64) - self.mean) / self.scale
+        return found
+
+
+def moments_in(path: Path, parts: Sequence[Features]) -> Moments:
+    """Read a file of moments; write it from these features if it does not exist."""
+    if not path.exists():
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise Misuse(
+                f"files have {', '.join(map(str, sorted(widths)))} features, expected as many in each"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Moments.of(np.concatenate(parts)).save(path)
+    return Moments.load(path)
+
+
 class _Found(NamedTuple):
     arrays: dict[str, Array]
     names: list[str]
@@ -79,7 +147,7 @@ class _Found(NamedTuple):
 def read_table(path: Path, labels: Path | None = None, id_column: str | None = None) -> Table:
     """Read features, labels and ids.
 
-    `.npz` and `.safetensors` hold arrays named `features`, `labels` and, optionally, `ids`. `.npy` holds the features and takes the
+    `.npz`, `.safetensors` and `.pt` hold arrays named `features`, `labels` and, optionally, `ids`. `.npy` holds the features and takes the
     labels from a second `.npy`. `.parquet`, `.csv` and `.tsv` have a column `label`, optionally a column of ids, and one column for
     each feature; in `.parquet` a column `features` may hold a list of numbers for each record instead. Text files may be gzipped
     (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
@@ -108,7 +176,12 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     if missing == ["labels"] and path.suffix == ".npy":
         raise Misuse(f"{path} has no labels: pass --labels FILE.npy, or save both in one .npz")
     if missing:
-        raise Misuse(f"{path} has no {' and no '.join(missing)}; it holds: {', '.join(names) or 'nothing'}")
+        kind_of = "column" if reader in {_csv, _parquet} else "array"
+        wanted = ["label" if kind_of == "column" and name == "labels" else name for name in missing]
+        raise Misuse(
+            f"{path} has no {' and no '.join(missing)}: its {kind_of}s are {', '.join(names) or 'none'}. Add or rename "
+            + " and ".join(f"the {kind_of} {name!r}" for name in wanted)
+        )
     features = arrays["features"]
     if features.ndim != 2 or not features.shape[1]:
         raise Misuse(f"{path}: features have shape {features.shape}, expected (n, dim), one row a record")
@@ -117,14 +190,24 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     return Table(features, arrays["labels"], arrays.get("ids"))
 
 
-def read_records(path: Path, labels: Path | None = None, id_column: str | None = None) -> FileRecords:
+def read_records(
+    path: Path,
+    labels: Path | None = None,
+    id_column: str | None = None,
+    *,
+    held_out: float = 0.0,
+    moments: Moments | None = None,
+) -> FileRecords:
     """Read a member's records. Raises Misuse as `read_table`, and if features, labels or ids have a wrong shape or type."""
     rows = read_table(path, labels, id_column)
     with of_file(path):
-        return FileRecords(rows.features, rows.labels, rows.ids)
+        features = rows.features if moments is None else moments.apply(rows.features)
+        return FileRecords(features, rows.labels, rows.ids, held_out)
 
 
-def usable_part(path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES) -> tuple[Part, int]:
+def usable_part(
+    path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES, moments: Moments | None = None
+) -> tuple[Part, int]:
     """Read labelled features, without the rows that no sum takes: NaN, infinity, all zeros.
 
     Returns:
@@ -135,7 +218,8 @@ def usable_part(path: Path, labels: Path | None = None, *, classes: int = MAX_CL
     """
     table = read_table(path, labels)
     with of_file(path):
-        matrix = as_features(table.features, table.features.shape[1])
+        features = table.features if moments is None else moments.apply(table.features)
+        matrix = as_features(features, features.shape[1])
         indices = as_labels(table.labels, len(matrix), classes)
         usable = usable_rows(matrix, indices, classes)
     if not usable.any():
@@ -164,6 +248,19 @@ def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]
     drawn = (int.from_bytes(hashlib.sha256(each).digest()[-8:], "little") % _DRAWS for each in records)
     held = np.fromiter((each < limit for each in drawn), bool, len(labels))
     return (features[~held], labels[~held]), (features[held], labels[held])
+
+
+def held_out_from(given: str | None) -> float | Path | None:
+    """Read `--held-out`: a share of the records, or a file. Raises Misuse for a share that leaves no records."""
+    if given is None:
+        return None
+    try:
+        share = float(given)
+    except ValueError:
+        return Path(given)
+    if not 0 < share < 1:
+        raise Misuse(f"--held-out {given}: expected a share between 0 and 1, or a file")
+    return share
 
 
 @contextmanager
@@ -274,6 +371,19 @@ def _texts(values: Array) -> Array:
     return values
 
 
+def _pt(path: Path, _id_column: str | None) -> _Found:
+    """A dictionary of tensors that `torch.save` wrote; nothing else in it is unpickled."""
+    try:
+        import torch  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise Misuse("reading .pt needs an extra: pip install 'veilsum[training]'") from error
+    held = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(held, dict):
+        raise Misuse(f"{path} holds a {type(held).__name__}, expected a dictionary with features and labels")
+    found = {name: as_array(held[name]) for name in _WANTED if name in held}
+    return _Found(found, [str(name) for name in held])
+
+
 _DELIMITERS = ",;\t|"
 
 
@@ -369,6 +479,7 @@ _READERS = {
     ".npz": _npz,
     ".npy": _npy,
     ".safetensors": _safetensors,
+    ".pt": _pt,
     ".parquet": _parquet,
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), _csv),
 }

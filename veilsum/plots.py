@@ -166,7 +166,7 @@ def ridge_curve(
 
 
 def label_distribution(counts: IntArray) -> str:
-    """Draw records per member and class, counts of shape (K, C), as discs whose area is the count."""
+    """Draw records per member and class, counts of shape (K, C), as discs with the count as area."""
     members, classes = counts.shape
     width, height = min(0.42, 12 / classes), min(0.34, 14 / members)  # a cell's, in inches
     diameter = 72 * 0.9 * min(width, height)  # the largest disc's, in points

@@ -2,9 +2,9 @@
 
 import ssl
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -13,8 +13,8 @@ from client_sdk.errors import Unreachable
 from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
-from client_sdk.transport import ClientCertificate
-from veilsum.console import CLIENT, note
+from client_sdk.transport import ClientCertificate, PlainHttpWarning
+from veilsum.console import CLIENT, note, notes
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.rest import CohortView, RoundView
@@ -44,8 +44,6 @@ def operator(
         if event.step is Step.RETRYING:
             note(f"No answer from {shown(url)}: {event.detail}")
 
-    if _token(token) and _in_the_clear(url):
-        note(f"The token is sent to {shown(url)} without encryption: use https.")
     with (
         naming(url),
         Operator(
@@ -64,10 +62,13 @@ def operator(
 
 @contextmanager
 def naming(url: str) -> Iterator[None]:
-    """Add the coordinator's address to errors. Raises Misuse for an invalid address."""
-    where = shown(url)
+    """Add the coordinator's address to errors, and show the SDK's warnings. Raises Misuse for an invalid address."""
+    where, tell = shown(url), notes()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PlainHttpWarning)
+            warnings.showwarning = lambda message, *_, **__: tell(f"WARNING: {message}")
+            yield
     except Unreachable as error:
         raise Unreachable(f"{where}: {error}") from error
 
@@ -83,16 +84,6 @@ def shown(url: str) -> str:
         raise Misuse("invalid --url: expected https://HOST[:PORT]")
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
-
-
-def _in_the_clear(url: str) -> bool:
-    """Whether an address is reached over the network without encryption."""
-    parts = urlsplit(shown(url))
-    try:
-        here = ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        here = parts.hostname == "localhost"
-    return parts.scheme == "http" and not here
 
 
 def trust(ca: Path | None) -> bool | str:

@@ -34,7 +34,7 @@ class NotATranscript(Misuse):
 
 @dataclass(frozen=True)
 class Claim:
-    """Whose upload the user asks about.
+    """The upload that the user asks about.
 
     Attributes:
         member: an id.

@@ -173,7 +173,7 @@ def _spec(spec: SpecView) -> dict[str, Any]:
 
 
 def why(view: RoundView) -> str:
-    """Why a round has no result: the cause, in words, and who is named."""
+    """Explain why a round has no result: the cause and the parties that it names."""
     if view.fault is None:
         return "no reason given"
     parties = f" [{names(view.fault.parties)}]" if view.fault.parties else ""

@@ -5,7 +5,7 @@
     next step (`next_of`) ──▶ a cohort for it, found or opened ──▶ enrolment ──▶ open the step once enough members are there
             └──▶ none: the result, or why there is none
 
-It keeps no state of its own. Whoever starts it again finds the run at the coordinator and goes on.
+It keeps no state of its own: started again, it finds the run at the coordinator and goes on.
 """
 
 import time
@@ -67,7 +67,7 @@ class Next:
 
     Attributes:
         step: to be opened; None once the run is over.
-        repeats: context of the certified attempt whose records it sums again; None for fresh records.
+        repeats: context of the certified attempt that it repeats; None for fresh records.
         last: of a run that is over, its last round.
     """
 

@@ -17,9 +17,11 @@ from service.access.connections import Connection
 from service.app import create_app
 from service.keys import key_of
 from service.settings import Settings
-from service.storage.folder import DataFolderLock, make_folder
+from service.storage.folder import DataFolderLock
+from service.storage.stores import prepare
 from service.telemetry import logs
 from veilsum.console import note
+from veilsum.exposure import in_the_clear, loose_mode
 from veilsum.processes import keep
 from veilsum.protocol.errors import Misuse
 
@@ -41,10 +43,10 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT; `started` is told where, once requests are answered.
 
-    With `client_ca` nobody is answered whose certificate none of that file's authorities has signed.
+    With `client_ca`, only clients with a certificate from one of that file's authorities are answered.
 
     Raises:
-        Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read, several processes have
+        Misuse: the folder is in use or its key is not, others may read the folder or a secret, the port is taken, the certificate can't be read, several processes have
             nothing to share, the database can't be reached, traces lack their libraries.
         ValidationError: a setting in the environment is out of its domain.
         OSError: the folder can't be made, the bucket can't be read.
@@ -56,7 +58,7 @@ def run(
         )
     _check_tls(certificate, key, client_ca)
     # The app does the same at its start, but a server shows its errors as tracebacks.
-    make_folder(settings.data_dir)
+    prepare(settings)
     if settings.database_url is None:
         DataFolderLock(settings.data_dir).release()
     public = key_of(settings).public
@@ -73,6 +75,11 @@ def run(
             "public_key": public.hex(),
             "data_dir": str(settings.data_dir),
         }
+        if in_the_clear(facts["url"]) and not settings.trusted_proxies:
+            note(
+                f"WARNING: {facts['url']} is plain HTTP on a network: anyone on the network path can read and change tokens, requests and results. "
+                "Give --tls-cert and --tls-key, or put a proxy with TLS in front and name it in VEILSUM_TRUSTED_PROXIES"
+            )
         served = _serve if processes == 1 else _replica
         work, tell = partial(served, settings, listener, tls, quiet=quiet), lambda: started(facts)
         if not (work(tell) if processes == 1 else keep(processes, work, tell)):
@@ -89,6 +96,8 @@ def _serve(
     config = uvicorn.Config(
         app,
         **tls,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         log_config=None,
         http=Connection,
         limit_concurrency=settings.connections,
@@ -154,6 +163,8 @@ def _check_tls(certificate: Path | None, key: Path | None, client_ca: Path | Non
     except OSError as error:  # ssl.SSLError is one; it names no file
         files = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
         raise Misuse(f"{files} can't be used: {error}") from error
+    if key is not None and (why := loose_mode(key, group_may=True)) is not None:
+        raise Misuse(why)
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)

@@ -14,10 +14,10 @@ from veilsum.protocol.attempt import check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
     Checking,
+    ClosedByAdmin,
     Collecting,
     Enrolling,
     Freezing,
-    Lost,
     Recovered,
     Revealing,
     Voided,
@@ -306,7 +306,7 @@ def the_same_period() -> object:
 def after_lost() -> object:
     """After LOST nobody knows what was opened: no fresh sum of the period."""
     federation = Federation(5, drop=dict.fromkeys(range(3), After.RECEIPT))
-    assert isinstance(federation.run_round().phase, Lost)
+    assert isinstance(federation.run_round().phase, ClosedByAdmin)
     federation.drop = {}
     federation.begin(terms=federation.terms("sum"))
     federation.run_until(Checking)

@@ -16,7 +16,7 @@ from tests.support.simulator import After, untampered
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.rows import directions, row_sums
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Freezing, Lost, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.coordinator import ClosedByAdmin, Freezing, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.materials import material_file, read_material, shapes
@@ -152,7 +152,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
         assert isinstance(federation.finish().phase, VoidedByErasure)
     else:
         federation.drop = dict.fromkeys((3, 4, 5), After.ANNOUNCEMENT) if ending == "lost" else {}
-        assert isinstance(federation.run_round().phase, Lost if ending == "lost" else Recovered)
+        assert isinstance(federation.run_round().phase, ClosedByAdmin if ending == "lost" else Recovered)
     federation.drop = {}
     federation._tell_ending()
     for member in federation.ids:

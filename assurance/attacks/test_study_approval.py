@@ -118,7 +118,7 @@ def test_an_approval_is_for_what_was_signed_under_it(tmp_path: Path, by: str) ->
 def test_a_name_approves_nothing(tmp_path: Path) -> None:
     """A thief of the study key would sign a study that gives records away under a name that members approved."""
     harmless = named("ct-2026")
-    with pytest.raises(Misuse, match="expected an approval digest"):
+    with pytest.raises(Misuse, match="expected 64 hexadecimal digits"):
         approved(tmp_path, Shown(harmless), "ct-2026")
     assert not Policy(ADMIN, approved={harmless.approval}).approves(named("ct-2026", classes=["b", "a"]))
 

@@ -17,14 +17,10 @@ from client_sdk.reservations import Reservations, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy import Mechanism
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Erasing, Freezing, Revealing, VoidedByErasure
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Ready
-from veilsum.protocol.messages import NOTHING_REVEALED, Certificate, Erased, ErasureRequest
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sealing import unseal
 from veilsum.protocol.study import Content
-from veilsum.study.promise import mechanism_of, study_mu
+from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import vector
 
 if TYPE_CHECKING:
@@ -233,75 +229,6 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
 # 9. Erasure
 
 
-@pytest.mark.parametrize("members", [4, 5, 6, 8])
-def test_9_an_erasure_and_a_sum_exclude_each_other(members: int) -> None:
-    """However many decryptors reveal before the latest end, and though colluders report that they did not."""
-    for revealed in range(members + 1):
-        federation = Federation(members)
-        federation.begin()
-        phase = federation.run_until(Revealing)
-        assert isinstance(phase, Revealing)
-        quorum, liars = phase.attempt.quorum, federation.ids[: federation.content.question.a]
-        certificate = phase.certificate
-        told = federation.ids[:revealed]
-        for member in told:
-            federation._tell(member, certificate)
-        federation.now_s = phase.attempt.terms.latest_end_s
-        erasing: Any = phase.overdue()
-        assert isinstance(erasing, Erasing)
-        silent = 0
-        for member in federation.ids:
-            if isinstance(erasing, VoidedByErasure):
-                break
-            (report,) = federation._tell(member, ErasureRequest(phase.attempt.context))
-            assert isinstance(report, Erased)
-            assert (report.revealed != NOTHING_REVEALED) == (member in told)
-            if member in liars:
-                values = {"context": report.context, "member": member, "revealed": NOTHING_REVEALED}
-                report = Erased.make(federation.keys[member], **values)
-            silent += report.revealed == NOTHING_REVEALED
-            erasing = erasing.receive(report, federation.now_s)
-        erased = isinstance(erasing, VoidedByErasure)
-        assert erased == (silent >= quorum.erasures_min)
-        # Colluders' shares are known whether they revealed or not.
-        assert not (erased and len({*told, *liars}) >= quorum.threshold)
-
-
-def test_9_a_replayed_box_does_not_open_after_erasure() -> None:
-    """Neither is it taken, nor do the keys that are left open it."""
-    federation = Federation(5)
-    federation.begin()
-    phase: Any = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
-    attempt, victim = phase.attempt, "member-0"
-    shelf, place = phase.setting.shelf, attempt.decryptor_place[victim]
-    deliveries = [shelf.delivery(dealer, place) for dealer in phase.uploads if dealer != victim]
-    held: Any = federation.phases[victim]
-    keys = {pair.peer: pair for pair in held.ready.boxes}
-    opened = deliveries[0]
-    key = keys[opened.member].box_key(opened.member, victim, attempt.context, opened.header.salt)
-    assert unseal(key, opened.box, attempt.context, opened.member)
-    federation.now_s = attempt.terms.latest_end_s
-    erasing: Any = phase.overdue()
-    (report,) = federation._tell(victim, erasing.request_for(victim))
-    assert isinstance(report, Erased)
-    after = federation.phases[victim]
-    assert isinstance(after, Ready)
-    bytes_left = after.to_bytes()
-    assert not any(bytes(pair.key) in bytes_left for pair in keys.values())
-    assert not any(bytes(dealt.shares) in bytes_left for dealt in held.held())
-    for message in (
-        attempt.opening,
-        phase.proposal,
-        Certificate(attempt.context, phase.survivors, "none", ()),
-    ):
-        assert federation._tell(victim, message) == ()
-    for pair in after.boxes:
-        later = pair.box_key(opened.member, victim, attempt.context, opened.header.salt)
-        with pytest.raises(PeerFault):
-            unseal(later, opened.box, attempt.context, opened.member)
-
-
 # 10. Noise
 
 
@@ -359,39 +286,3 @@ def test_10_one_id_moves_a_noisy_vector_by_no_more_than_delta(
         for each in sorted(set(ids)):
             moved = (whole_vector - sent(ids != each)) * weights
             assert np.linalg.norm(moved) <= mechanism.sensitivity * (1 + 1e-12), each
-
-
-def test_10_charges_stay_within_the_budget(tmp_path: Path) -> None:
-    """Over all studies √Σμ² of a record is within its owner's budget; a run that is given up costs nothing; retries cost nothing."""
-    budget, ledger = 2.0, QuickReservations(tmp_path)
-    data = rows_of(0)
-    answered = []
-    for number, epsilon in enumerate((6.0, 3.0, 7.0, 5.0, 4.0, 6.0, 8.0)):
-        content = read(whole(noise={**NOISE, "epsilon": epsilon}, ring_bits=48))
-        found = selected(ledger, content, data, mu_budget=budget)
-        answered.append(ledger.answer(content, f"p{number}", found, mu_budget=budget))
-        if number == 1:
-            ledger.give_up(answered[-1])
-        with ledger._open() as database:
-            charges = database.execute(
-                "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
-            ).fetchall()
-        assert all(charge**0.5 <= budget for (charge,) in charges)
-    assert any(run.rows == 0 for run in answered)
-    exact = selected(ledger, read(whole()), data)
-    assert len(exact.labels) == 0
-
-
-def test_10_a_chain_costs_what_its_study_says() -> None:
-    for recipe in ("sum", "mean+sum", "mean+sum+refinement", "mean+gradients"):
-        content = read(whole(noise={**NOISE, "recipe": recipe}, ring_bits=48))
-        question = content.question
-        assert question.noise is not None
-        quorum = question.smallest.quorum
-        steps = [
-            mechanism_of(
-                RoundSpec(content, bytes(32), "p", step, (), quorum.members, quorum.survivors_min, 1 << 20)
-            ).mu
-            for step in question.steps
-        ]
-        assert sum(mu**2 for mu in steps) ** 0.5 <= study_mu(question.noise) * (1 + 1e-12)

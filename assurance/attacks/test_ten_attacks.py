@@ -20,17 +20,6 @@ import numpy as np
 import pytest
 import rfc8785
 
-from assurance.attacks.stage import (
-    Consortium,
-    Coordinator,
-    Sent,
-    Stopped,
-    coordinator,
-    founded,
-    hostile,
-    nothing,
-    unchanged,
-)
 from assurance.reference.study import Study as ReferenceStudy
 from assurance.reference.wire import Refused
 from client_sdk.errors import Declined, Misuse
@@ -39,6 +28,18 @@ from client_sdk.records import Records
 from client_sdk.reservations import Reservations
 from client_sdk.result import Result
 from tests.client_sdk.federation import CLASSES, DIM, LEAST, NOISY, WITHHOLDING
+from tests.support.consortium import (
+    Consortium,
+    Coordinator,
+    Sent,
+    Stopped,
+    coordinator,
+    founded,
+    hostile,
+    nothing,
+    process,
+    unchanged,
+)
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Lost, Study
@@ -229,9 +230,16 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, t
 # 4. Records that change, and members that leave
 
 
-def test_4_later_sums_hold_new_ids_only(stage: Coordinator, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+    with process(tmp_path_factory.mktemp("separate") / "service") as made:
+        yield made
+
+
+@pytest.mark.parametrize("where", ["stage", "separate"])
+def test_4_later_sums_hold_new_ids_only(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Everybody changes a record, one withdraws: neither the changed records nor the others are summed again."""
-    with founded(stage, tmp_path) as made:
+    with founded(request.getfixturevalue(where), tmp_path) as made:
         *staying, leaving = made.ids
         made.play()
         for member in staying:
@@ -557,8 +565,8 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, 
         assert noise is not None
         whole = study_mu(noise)
 
-        def cancelling(_: str, sent: Sent, moment: str) -> None:
-            if (sent.kind, moment) == ("Upload", "after"):
+        def cancelling(member: str, sent: Sent, moment: str) -> None:
+            if (member, sent.kind, moment) == (made.ids[0], "Upload", "after"):  # one member: once
                 made.on_request = nothing
                 made.operator.cancel(sent.path.split("/")[3], "a test")
 

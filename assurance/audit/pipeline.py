@@ -16,9 +16,10 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
+from tests.support.keystream import Keystream
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.privacy import Mechanism, Release, Share, WeightedBlock
-from veilsum.protocol.keystream import Keystream, Masks
+from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of

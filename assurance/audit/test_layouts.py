@@ -10,9 +10,9 @@ import pytest
 
 from assurance.audit.estimate import estimate_mu
 from assurance.audit.pipeline import add_noise, exact, spec_of
+from tests.support.keystream import Keystream
 from veilsum.calibration import SymmetricBlock
 from veilsum.calibration.privacy import Mechanism, Share
-from veilsum.protocol.keystream import Keystream
 from veilsum.study.promise import mechanism_of
 
 DIM, CLASSES, RELEASES = 6, 2, 2_000

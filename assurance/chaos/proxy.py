@@ -170,7 +170,7 @@ class Proxy:
         answer = re.sub(rb"(?i)\r\nconnection: close", b"", answer, count=1)
         match fault:
             case Fault.CUT_ANSWER:
-                writer.write(answer[: chance.randrange(len(answer))])
+                writer.write(answer[: chance.randrange(max(1, len(answer)))])
                 await writer.drain()
                 writer.close()
                 return False

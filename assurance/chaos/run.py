@@ -31,7 +31,7 @@ async def play(
             federation.close()
 
 
-async def campaign(rounds: int, first_seed: int, rate: float, limit_s: float) -> dict[str, Any]:
+async def campaign(rounds: int, first_seed: int, rate: float, abreast: int, limit_s: float) -> dict[str, Any]:
     """So many rounds with successive seeds, or as many as the time takes."""
     begun, faults = time.monotonic(), list[str]()
     done, requests, played = Counter[Fault](), 0, list[Played]()
@@ -57,7 +57,7 @@ async def campaign(rounds: int, first_seed: int, rate: float, limit_s: float) ->
                 done.update(proxy.done)
 
         try:
-            await asyncio.gather(*(lane() for _ in range(ABREAST)))
+            await asyncio.gather(*(lane() for _ in range(abreast)))
         finally:
             await process.close()
         log = (folder / "log").read_text()
@@ -81,10 +81,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=120)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.3, help="share of requests that something happens to")
+    parser.add_argument(
+        "--abreast", type=int, default=ABREAST, help="fewer on a busy machine: windows are short"
+    )
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
-    found = asyncio.run(campaign(chosen.rounds, chosen.first_seed, chosen.rate, chosen.limit_s))
+    found = asyncio.run(
+        campaign(chosen.rounds, chosen.first_seed, chosen.rate, chosen.abreast, chosen.limit_s)
+    )
     text = json.dumps(found, indent=2)
     print(text)  # noqa: T201
     if chosen.output:

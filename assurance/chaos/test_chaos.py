@@ -1,7 +1,9 @@
-"""The quick part of `make chaos`: three rounds, in which nobody stays away for good and a second is short."""
+"""A short run of `make chaos`: three rounds, in which nobody stays away for good and a second is short."""
 
 import asyncio
 from pathlib import Path
+
+import pytest
 
 from assurance.chaos.proxy import Fault
 from assurance.chaos.run import play
@@ -10,6 +12,7 @@ from tests.service.process import Process
 SEEDS, MEMBERS = (5, 6, 7), 4
 
 
+@pytest.mark.slow
 async def test_rounds_through_a_network_that_fails(tmp_path: Path) -> None:
     process = Process(tmp_path / "data")
     try:

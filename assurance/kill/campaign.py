@@ -7,7 +7,8 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import Any
 
 import httpx
 
-from assurance.kill.coordinator import CHUNK_ELEMENTS
+from assurance.kill.coordinator import CHUNK_ELEMENTS, DAMAGE
 from assurance.kill.game import Game
-from assurance.kill.games import GAMES, outcome
+from assurance.kill.games import GAMES, Rotten, outcome
 from assurance.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
 from service.settings import Settings
 from service.storage.stores import blobs_of
@@ -27,7 +28,7 @@ from tests.service.serving import TOKEN
 from veilsum.protocol import rest, round_spec
 from veilsum.protocol.audit import START, AuditPage, follow
 
-NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "leases.", "audit.")
+NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "Leases.", "audit.")
 """Points of a process that begins, asks for work or notes who asked."""
 CLEAR_S = 40.0
 """What a dead process was to delete, another deletes within this time."""
@@ -52,7 +53,7 @@ def replicas_on(stores: Mapping[str, Any], where: Path, count: int) -> list[Repl
         for number in range(count)
     ]
     for replica in found:
-        replica.values["data_dir"].mkdir(exist_ok=True)
+        replica.values["data_dir"].mkdir(mode=0o700, exist_ok=True)
     return found
 
 
@@ -64,6 +65,7 @@ class Campaign:
         plays: the games, in turn.
         faults: what went against the promises.
         expected: what came out of the first game of each kind.
+        rotten: how rounds ended on whose storage bits flipped.
         start_s: from a process's start to its first answer, when nobody is killed.
         gaps_s: from a kill until a request was acknowledged, by whichever process, and no other kill between them.
     """
@@ -75,6 +77,18 @@ class Campaign:
     start_s: float = 0.0
     plays: tuple[type[Game], ...] = GAMES
     expected: dict[str, str] = field(default_factory=dict)
+    rotten: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def damage(self) -> Counter[str]:
+        """Bits that flipped, and finds of that, by the kind of blob."""
+        path = self.replicas[0].log.with_name(DAMAGE)
+        return Counter(path.read_text("ascii").splitlines() if path.exists() else ())
+
+    @property
+    def flips(self) -> int:
+        """How many bits flipped."""
+        return sum(count for what, count in self.damage.items() if what.startswith("flipped"))
 
     @asynccontextmanager
     async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Members, httpx.AsyncClient]]:
@@ -139,6 +153,8 @@ class Campaign:
         except (AssertionError, TimeoutError) as error:
             self.faults.append(f"game {self.games}, {kind}: {error!r}")
             return
+        finally:
+            self.rotten += game.ends
         if found != self.expected.setdefault(kind, found):
             self.faults.append(f"game {self.games}, {kind}: another head")
         if game.lost:
@@ -149,7 +165,9 @@ class Campaign:
         fleet = Fleet(self.replicas, Doom)
         async with self._playing(fleet) as (_, client):
             blobs, end = blobs_of(Settings(**self.replicas[0].values)), time.monotonic() + CLEAR_S
-            while left := [f"{each}/{name}" for each in ("uploads", "sums") for name in blobs.names(each)]:
+            while left := [
+                f"{each}/{name}" for each in ("uploads", "sums", "events") for name in blobs.names(each)
+            ]:
                 if time.monotonic() > end:
                     self.faults.append(f"{', '.join(left)} left")
                     break
@@ -190,17 +208,27 @@ class Enough:
     Attributes:
         calm: after so many games in a row in which nobody died, each with new processes.
         kills: after so many, and
-        rounds: after so many.
+        rounds: after so many, and
+        done: once this says so.
         by_s: at this time of the monotonic clock in any case.
     """
 
-    def __init__(self, *, calm: int = 0, kills: int = 0, rounds: int = 0, by_s: float = float("inf")) -> None:
-        self.calm, self.kills, self.rounds, self.by_s = calm, kills, rounds, by_s
+    def __init__(
+        self,
+        *,
+        calm: int = 0,
+        kills: int = 0,
+        rounds: int = 0,
+        done: Callable[[], bool] = lambda: True,
+        by_s: float = float("inf"),
+    ) -> None:
+        self.calm, self.kills, self.rounds, self.done, self.by_s = calm, kills, rounds, done, by_s
 
     def __call__(self, games: int, fleet: Fleet, calm: int) -> bool:
         if time.monotonic() > self.by_s:
             return True
-        return calm >= self.calm and fleet.killed.total() >= self.kills and games >= self.rounds
+        reached = calm >= self.calm and fleet.killed.total() >= self.kills and games >= self.rounds
+        return reached and self.done()
 
 
 @dataclass(frozen=True)
@@ -211,6 +239,7 @@ class Plan:
         times: at each label.
         random: kills at any time.
         rounds: of three replicas, one of which is killed every few seconds.
+        flips: of bits in stored chunks and kept sums.
         limit_s: of each part of a pair.
         plays: the games, in turn.
     """
@@ -218,6 +247,7 @@ class Plan:
     times: int = 25
     random: int = 1000
     rounds: int = 200
+    flips: int = 300
     limit_s: float = float("inf")
     plays: tuple[type[Game], ...] = GAMES
 
@@ -241,13 +271,16 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
     found["any_time"] = await campaign.run(
         any_time, Enough(kills=plan.random, by_s=plan.end_s()), f"{pair}, any time"
     )
+    few = Fates(among_s=EVERY_FEW_S)
     if servers is not None:
         campaign.replicas.append(replicas_on(stores, folder, 3)[2])
-        few = Fates(among_s=EVERY_FEW_S)
         found["three_replicas"] = await campaign.run(
             few, Enough(rounds=plan.rounds, by_s=plan.end_s()), f"{pair}, three"
         )
+    campaign.plays, flipped = (Rotten,), Enough(done=lambda: campaign.flips >= plan.flips, by_s=plan.end_s())
+    found["flips"] = await campaign.run(few, flipped, f"{pair}, flips")
     await campaign.end()
+    found["damage"] = {**campaign.damage, **{f"rounds {end}": n for end, n in campaign.rotten.items()}}
     found["rounds"], found["faults"] = campaign.games, campaign.faults
     return found
 

@@ -1,6 +1,6 @@
 """A coordinator process that dies by SIGKILL at labelled points: just before or just after what it makes durable, and between the steps of a file's writing.
 
-The points are put around the two storage interfaces and the journal here; the product knows nothing of them.
+Of rounds whose members' names say so, bits flip in stored chunks and kept sums. The points are put around the two storage interfaces and the journal here; the product knows nothing of them.
 """
 
 import os
@@ -23,11 +23,11 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 
+from service import rounds, summing
 from service.app import create_app
-from service.events import Event
-from service.journal import Journal
+from service.journal import Event, Journal
 from service.settings import Settings
-from service.storage.blobs import FileBlobs
+from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.objects import ObjectBlobs
@@ -40,6 +40,12 @@ CHUNK_ELEMENTS = 8
 """So that small vectors have several chunks."""
 EVEN = 0.5
 """The chance to die at a point that is due."""
+ROTTEN = "rot-"
+"""How the members of a round are named whose chunks and sums do not stay what they were."""
+ROT = 0.2
+"""The chance that a bit flips in such a blob once it is stored."""
+DAMAGE = "damage"
+"""A file beside the log of points: a line for each flip, and for each blob that was found damaged."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,47 @@ class Points:
         form.transaction = transaction
 
 
+class Rot:
+    """Flips bits in stored chunks and kept sums of a round that is to suffer it.
+
+    Args:
+        damage: gets a line for each flip and each find. Several processes may share it.
+    """
+
+    def __init__(self, damage: Path) -> None:
+        self._damage = os.open(damage, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, what: str) -> None:
+        os.write(self._damage, f"{what}\n".encode())
+
+    def after_each(self, form: type[Blobs], call: str) -> None:
+        true = getattr(form, call)
+
+        def put(blobs: Blobs, name: str, data: bytes) -> None:
+            true(blobs, name, data)
+            folder, round_id = name.split("/")[:2]
+            if folder in {"uploads", "sums"} and random.random() < ROT and self._suffers(blobs, round_id):
+                flipped = bytearray(data)
+                flipped[random.randrange(len(data))] ^= 1 << random.randrange(8)
+                self.note(f"flipped in {folder}")
+                blobs._put(name, bytes(flipped))
+
+        setattr(form, call, put)
+
+    def _suffers(self, blobs: Blobs, round_id: str) -> bool:
+        return any(member.startswith(ROTTEN) for member in blobs.names(f"uploads/{round_id}"))
+
+    def note_finds(self) -> None:
+        true = summing.note_damage
+
+        def note(what: Any, round_id: str, **where: str | int) -> None:
+            self.note(f"found in a {what}")
+            true(what, round_id, **where)
+
+        for module in (summing, rounds):
+            module.note_damage = note  # type: ignore[attr-defined]
+
+
 def _committing() -> str:
     """The function of the product that opened the transaction."""
     frame = sys._getframe(1)
@@ -139,9 +186,12 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)
     os.environ.update(environment)
-    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
-    points = Points(log, fate)
+    round_spec.CHUNK_ELEMENTS = summing.RANGE_ELEMENTS = CHUNK_ELEMENTS
+    summing.BATCH = 2
+    points, rot = Points(log, fate), Rot(log.with_name(DAMAGE))
+    rot.note_finds()
     for form in (FileBlobs, ObjectBlobs):
+        rot.after_each(form, "put")
         for name in ("put", "delete"):
             points.around(form, name, lambda _, blob, *data, name=name: f"{name} of {blob.partition('/')[0]}")
     points.around(

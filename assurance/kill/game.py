@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class Game:
     Attributes:
         number: another federation each time; the same records.
         lost: acknowledged chunks that were gone after a kill.
+        ends: how rounds ended on whose storage bits flipped.
     """
 
     number: int
@@ -46,6 +48,7 @@ class Game:
     members: Members
     client: httpx.AsyncClient
     lost: set[str] = field(default_factory=set)
+    ends: Counter[str] = field(default_factory=Counter)
 
     async def play(self) -> tuple[bytes, ...]:
         """The files that must come out alike.

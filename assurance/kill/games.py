@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assurance.kill.coordinator import ROTTEN
 from assurance.kill.game import WITHIN_S, Game, Patient
 from tests.protocol.forging import again
 from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
@@ -16,8 +17,8 @@ from veilsum.protocol import rest
 from veilsum.protocol.messages import Message, Refusal, Upload, Vote
 from veilsum.protocol.shamir import share_secrets
 
-SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 1, "answer": 1}}
-LIFETIME_S = 4.0
+SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
+LIFETIME_S = 14.0
 """Of a round that is lost: its latest end comes soon."""
 NOISY: dict[str, Any] = {
     "noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
@@ -167,7 +168,27 @@ class Periods(Longer):
         return weights.content, *await self.files(first), *await self.files(second)
 
 
-GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods)
+class Rotten(Longer):
+    """Bits flip in what is stored: rounds come to the plain sum or end for that alone, until one comes to it."""
+
+    async def go(self, server: Server) -> tuple[bytes, ...]:
+        ids = tuple(f"{ROTTEN}{index}" for index in range(4))
+        party = Party(ids, dim=3, classes=2, seed=self.number, admin_seed=self.admin_seed)
+        await party.begin(server)
+        while True:
+            if (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"] is None:
+                await party.next_period(server)
+            round_id = await self.opened(party, server)
+            view = await party.play(server, round_id, within_s=WITHIN_S)
+            self.ends[view["state"]] += 1
+            if view["state"] == "done":
+                await party.check_result(server, round_id)
+                return await self.files(round_id)
+            assert view["state"] in {"failed", "voided"}, view
+            assert view["fault"]["cause"] == "storage-damaged", view
+
+
+GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Chain, Periods, Rotten)
 
 
 def outcome(files: tuple[bytes, ...]) -> str:

@@ -4,15 +4,17 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from service import sent
+from service.journal import ANSWERS
 from veilsum.protocol.messages import Lost, Upload
 
 SERVICE = Path(__file__).parents[2] / "service"
 FILES: dict[str, tuple[str, ...]] = {
     "combining.combine": ("put of combined",),
-    "coordinator.Coordinator._forget": ("delete of results",),
+    "jobs.Jobs._forget": ("delete of results",),
     "documents.Documents.clear": ("delete of results",),
     "documents.Documents.put": ("put of transcripts", "put of results"),
+    "journal.Journal._put_aside": ("put of events",),
+    "journal.Journal.forget": ("delete of events",),
     "rounds.Round._clear_up": ("delete of uploads",),
     "rounds.Round.store_chunk": ("put of uploads",),
     "summing.Summing._replace": ("put of sums", "delete of sums"),
@@ -25,7 +27,7 @@ EXCEPTIONS = {
     "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
 }
 """Labels that no game reaches, and why that is borne."""
-ON_SERVERS = {f"commit of storage.leases.Leases.{name}" for name in ("_renew", "_take", "held")}
+ON_SERVERS = {f"commit of scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
 """Labels that only processes with a common database reach."""
 
 
@@ -48,7 +50,7 @@ def appends() -> set[str]:
         if isinstance(call, ast.Call) and _called(call) == "Event"
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
     }
-    messages = {form.__name__ for form in (*sent.ANSWERS, Upload, Lost)}
+    messages = {form.__name__ for form in (*ANSWERS, Upload, Lost)}
     return {f"append of {kind}" for kind in (kinds - {"message"}) | messages}
 
 

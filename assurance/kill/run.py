@@ -1,6 +1,7 @@
 """Kill coordinators at every durable point, many times, and at any time: `python -m assurance.kill.run`.
 
-The same head must come out of every round bit for bit, and nothing acknowledged be lost. Rounds follow one another in the same stores: a
+The same head must come out of every round bit for bit, and nothing acknowledged be lost; bits that flip in stored chunks and sums are in no
+signed sum. Rounds follow one another in the same stores: a
 process on SQLite and files, two on PostgreSQL and S3, then three. Whoever dies is started again at once, as a supervisor would.
 """
 
@@ -22,11 +23,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=25, help="kills at each point")
     parser.add_argument("--random", type=int, default=1000, help="kills at any time")
     parser.add_argument("--rounds", type=int, default=200, help="of three replicas")
+    parser.add_argument("--flips", type=int, default=300, help="of bits in stored chunks and kept sums")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="for each part")
     parser.add_argument("--pair", choices=PAIRS, action="append")
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
-    plan = Plan(chosen.times, chosen.random, chosen.rounds, chosen.limit_s)
+    plan = Plan(chosen.times, chosen.random, chosen.rounds, chosen.flips, chosen.limit_s)
     begun, pairs = time.monotonic(), chosen.pair or PAIRS
     with ProcessPoolExecutor(len(pairs)) as pool:
         found: dict[str, Any] = dict(

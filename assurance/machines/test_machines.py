@@ -1,7 +1,6 @@
-"""The quick part of `make slow`, that its rules see what is broken on purpose, and what it has found."""
+"""A short run of `make slow`, and what the campaign has found."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -15,12 +14,8 @@ from assurance.machines.world import World
 from tests.protocol.forging import again
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.keys import PairKey
-from veilsum.protocol.member import Closed, Opened, Ready, Voted
-from veilsum.protocol.member.attempting import Attempting
+from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import ErasureRequest
-from veilsum.protocol.reveal_plan import Due, due_secrets
-from veilsum.protocol.unmasking import Unmasking
 
 BATCHES_MAX = 100
 """A batch ends with the first rule that it breaks, mostly after seconds, though not always this one: as many are run as it takes."""
@@ -64,34 +59,6 @@ def test_rounds_with_faults() -> None:
 
 
 # What is broken on purpose is seen
-
-
-def test_a_second_vote_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Voted, "vote", Attempting.vote)
-    assert seen("signed two outcomes")
-
-
-def test_a_certificate_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Attempt, "check_certificate", lambda *_: None)
-    assert seen("took a certificate that nobody signed", first=1)
-
-
-def test_keys_that_stay_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PairKey, "ratcheted", lambda key, *_: key)
-    assert seen("stores a key or share of a round that is over")
-
-
-def test_shares_that_are_not_due_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def generous(attempt: Attempt, dealer: str, staying: set[str]) -> tuple[Due, ...]:
-        return due_secrets(attempt, dealer, staying - {max(staying)})
-
-    monkeypatch.setattr("veilsum.protocol.member.closed.due_secrets", generous)
-    assert seen("than are due")
-
-
-def test_an_eviction_without_proof_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilsum.protocol.member.closed.check_proof", lambda *_: None)
-    assert seen("were evicted", first=1)
 
 
 def summed_world(stage: int = hostile.SUMMED) -> World:
@@ -157,19 +124,6 @@ def test_a_repeat_of_another_question_is_refused(monkeypatch: pytest.MonkeyPatch
     assert len(world.ghost.sums) == 1
 
 
-def test_records_that_answer_two_questions_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Records, "_free", lambda *_, **__: True)
-    with pytest.raises(AssertionError, match="a record answers two questions"):
-        run_on(summed_world(), Place("another question"))
-
-
-def test_a_report_after_a_reveal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ready, "_check_ahead", lambda *_: None)
-    world = summed_world()
-    with pytest.raises(AssertionError, match="reported another reveal than it sent"):
-        replay_late(world)
-
-
 def replay_late(world: World) -> None:
     """Show the first opening again after its latest end, and ask for reports."""
     scene = world.scenes[0]
@@ -184,18 +138,6 @@ def _careless(records: Records, attempt: Attempt) -> bool:
     run = records.run_of[attempt.context] = (attempt.question.digest, attempt.manifest.period)
     records._change(run, ended={attempt.context: "", **records.runs[run].ended})
     return True
-
-
-def test_an_old_phase_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Closed, "lapse", lambda phase, _now_s: replace(phase.ready, sequence=0))
-    assert seen("went back", first=3)
-
-
-def test_a_sum_that_is_not_exact_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunk = Unmasking.chunk
-    monkeypatch.setattr(Unmasking, "chunk", lambda *arguments: chunk(*arguments) + 1)
-    assert seen("is not exact", "loyal")
-    assert seen("is not exact", ROUNDS, runs=2)
 
 
 # What was found

@@ -3,7 +3,7 @@
     python -m assurance.model.check                      everything; writes runs/model-check.json
     python -m assurance.model.check --show VOTE_ONCE     the steps of the counterexample for one rule
 
-Needs `spin` and `gcc` (apt-get install spin gcc). What is modelled and what is not: docs/model.md.
+Needs `spin` and `gcc` (apt-get install spin gcc). What is modelled and what is not: assurance/model/README.md.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Search:
     """One configuration of one model.
 
     Attributes:
-        name: as docs/model.md has it.
+        name: as assurance/model/README.md has it.
         model: the file, without its suffix.
         constants: its macros.
         eventually: search for runs that never end (LTL), not only for states that break an assertion or are stuck.

@@ -5,7 +5,7 @@
  * coordinator's to choose, so every loss, repetition, delay, replay and equivocation is among the runs: nothing limits
  * their number. What has been signed once stays known. The colluder signs everything.
  *
- * A rule is a macro, 1 unless the checker sets it to 0. docs/model.md says what is left out and why that is sound.
+ * A rule is a macro, 1 unless the checker sets it to 0. assurance/model/README.md says what is left out and why that is sound.
  */
 #include "rules.h"
 

@@ -1,6 +1,6 @@
-"""Mutation testing of the protocol: `make mutation`.
+"""Mutation testing of the protocol, or of the calibration: `make mutation`.
 
-Draws mutants of `protocol` by seed and runs, for each, the tests that reach its line, quickest first, until one fails. Every
+Draws mutants of a package by seed and runs, for each, the tests that reach its line, quickest first, until one fails. Every
 mutant lives in a fork of a process that has pytest and the libraries loaded but nothing of ours: there the
 mutated module is imported in place of the true one, so that every name bound from it is the mutant's. A hang is a kill. Exit
 status 1 below the floor.
@@ -42,7 +42,11 @@ from hypothesis import settings
 from assurance.mutation.mutants import Mutant, apply, mutants_of
 
 ROOT = Path(__file__).parents[2]
-SUITES = ("tests/protocol", "tests/primitives", "tests/veilsum/study/test_study.py")
+SUITES = {
+    "veilsum/protocol": ("tests/protocol", "tests/primitives", "tests/veilsum/study/test_study.py"),
+    "veilsum/calibration": ("tests/calibration",),
+}
+"""What tests each package."""
 PRELOADED = (
     "numpy",
     "hypothesis",
@@ -136,17 +140,17 @@ def forked(action: Callable[[], int], output: str = os.devnull) -> int:
         os._exit(status)
 
 
-def baseline(folder: Path) -> tuple[dict[str, float], CoverageData]:
-    """Run the unmutated suites once: seconds by test, and which tests reach each line."""
-    (folder / "coveragerc").write_text("[run]\nsource = protocol\n")
+def baseline(folder: Path, package: str) -> tuple[dict[str, float], CoverageData]:
+    """Run a package's unmutated suites once: seconds by test, and which tests reach each line."""
+    (folder / "coveragerc").write_text(f"[run]\nsource = {package}\n")
     os.environ["COVERAGE_FILE"] = str(folder / "coverage")
 
     def run() -> int:
         timing = Timing()
         arguments = [one for one in QUIET if one != "--no-cov"]
-        arguments += ["--cov=protocol", f"--cov-config={folder / 'coveragerc'}"]
+        arguments += [f"--cov={package}", f"--cov-config={folder / 'coveragerc'}"]
         arguments += ["--cov-context=test", "--cov-report="]
-        status = pytest.main([*arguments, *SUITES], plugins=[timing])
+        status = pytest.main([*arguments, *SUITES[package]], plugins=[timing])
         (folder / "seconds.json").write_text(json.dumps(timing.seconds))
         return int(status)
 
@@ -193,7 +197,8 @@ def tried(mutant: Mutant, tests: list[str], tree: ast.Module | None = None) -> i
 
 def own_tests(mutant: Mutant) -> str:
     """The file of tests that mirrors the mutant's module."""
-    return "tests/" + str(Path(mutant.path).with_name(f"test_{Path(mutant.path).name}"))
+    path = Path(mutant.path).relative_to("veilsum")
+    return str("tests" / path.with_name(f"test_{path.name}"))
 
 
 def limited(cpu_s: float, action: Callable[[], int]) -> int:
@@ -270,6 +275,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--package", choices=SUITES, default="veilsum/protocol")
     parser.add_argument("--mutants", type=int, default=800)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
@@ -285,7 +291,7 @@ def main() -> int:
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
     paths = sorted(
         p
-        for p in (ROOT / "veilsum" / "protocol").rglob("*.py")
+        for p in (ROOT / arguments.package).rglob("*.py")
         if not arguments.modules or p.stem in arguments.modules
     )
     same = equivalent()
@@ -293,7 +299,7 @@ def main() -> int:
     every = [mutant for mutant in found if not same(mutant)]
     drawn = Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
     with tempfile.TemporaryDirectory() as folder:
-        seconds, data = baseline(Path(folder))
+        seconds, data = baseline(Path(folder), arguments.package)
         print(
             f"{len(seconds)} tests in {sum(seconds.values()):.0f} s; {len(drawn)} of {len(every)} mutants",
             flush=True,

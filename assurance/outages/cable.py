@@ -1,4 +1,4 @@
-"""A port that leads to the database, and can be pulled, or fall silent."""
+"""A port that leads to a database or a coordinator, and can be pulled, or fall silent."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 
 class Cable:
-    """What connects to `port` is connected to the database.
+    """What connects to `port` is connected to a server.
 
     Args:
-        url: the database's.
+        url: the server's.
 
     Attributes:
-        url: the same database, through the cable.
+        url: the same server, through the cable.
         pulled: whoever connects is sent away.
         silent: nothing arrives as long as it is set, and nobody is told.
     """
@@ -39,7 +39,8 @@ class Cable:
     async def laid(self) -> AsyncIterator["Cable"]:
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         near = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        self.url = self._parts._replace(netloc=f"{self._parts.username}@{near}").geturl()
+        user = f"{self._parts.username}@" if self._parts.username else ""
+        self.url = self._parts._replace(netloc=user + near).geturl()
         yield self
         server.close()
         self.cut()
@@ -53,7 +54,11 @@ class Cable:
         if self.pulled:
             writer.transport.abort()
             return
-        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:  # nobody is there
+            writer.transport.abort()
+            return
         ends = {writer, far_writer}
         self._writers |= ends
         with suppress(OSError, asyncio.CancelledError):

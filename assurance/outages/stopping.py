@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from service import app, coordinator, scheduler, summing
+from service import app, catalogue, coordinator, scheduler, summing
 from service.journal import Journal
 from service.settings import Settings
 from service.storage import dialects
@@ -31,6 +31,7 @@ class FileClock(Clock):
     """The real time, set ahead by a file."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
 
     def __call__(self) -> float:
@@ -105,7 +106,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, folder
         (summing, "RANGE_ELEMENTS", RANGE_ELEMENTS),
         (summing, "BATCH", BATCH),
         (scheduler, "LOOK_S", 0.2),
-        (coordinator, "LOOK_S", 0.5),
+        (catalogue, "LOOK_S", 0.5),
         (dialects, "IDLE_S", IDLE_S),
         (app, "Coordinator", partial(coordinator.Coordinator, lease_s=LEASE_S)),
     ):

@@ -322,8 +322,10 @@ def covers() -> Iterator[Case]:
         ("everybody against everybody", [a + b for a, b in combinations("abcdef", 2)], ()),
         ("apart from one another", ["ab", "cd"], ("fe",)),
         ("a liar against more than collude", ["ab", "ac", "ad", "bd"], ()),
+        # Degrees are counted once: after a, b disputes with two, and would stay where it is counted again.
+        ("a liar against another", ["ab", "ac", "ad", "be", "bf", "ef"], ()),
     ):
-        for ranked in (0, 1):
+        for ranked in (3, 4) if name.endswith("another") else (0, 1):
             yield case(
                 f"{name}, ranked {ranked}",
                 "cover",

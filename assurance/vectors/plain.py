@@ -1,43 +1,22 @@
-"""The vectors' functions over again, in plain integers and hashes: no line of `protocol` is run here.
+"""The vectors' functions over again by the second implementation, whose lines are none of `protocol`'s.
 
 Each takes a case's inputs as JSON has them and returns its outputs; `Refused` carries the cause.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import ECB
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from assurance.reference import wire
 from assurance.reference.study import canonical
+from assurance.reference.wire import H, P, Refused, hkdf, u
 
-P = 2**31 - 1
 Case = Mapping[str, Any]
-
-
-class Refused(Exception):  # noqa: N818 - the page's word
-    """What must not be accepted; its one argument is the cause."""
-
-
-def info(tag: str, *fields: bytes) -> bytes:
-    parts = [b"veilsum/3/" + tag.encode() + b"\0"]
-    for field in fields:
-        parts += [len(field).to_bytes(8, "little"), field]
-    return b"".join(parts)
-
-
-def h(tag: str, *fields: bytes) -> bytes:
-    return hashlib.sha256(info(tag, *fields)).digest()
 
 
 def verify(public: bytes, signature: bytes, digest: bytes) -> None:
@@ -47,16 +26,8 @@ def verify(public: bytes, signature: bytes, digest: bytes) -> None:
         raise Refused("bad-signature") from error
 
 
-def hkdf(secret: bytes, salt: bytes, context: bytes) -> str:
-    return HKDF(SHA256(), 32, salt, context).derive(secret).hex()
-
-
 def _bytes(case: Case, *names: str) -> list[bytes]:
     return [bytes.fromhex(case[name]) for name in names]
-
-
-def _ids(case: Case, *names: str) -> list[bytes]:
-    return [case[name].encode() for name in names]
 
 
 # Keys
@@ -70,30 +41,29 @@ def pair_key(case: Case) -> Case:
         )
     except ValueError as error:
         raise Refused("low-order-point") from error
-    context = info(case["purpose"], cohort, *_ids(case, "low", "high"))
-    return {"shared": shared.hex(), "key": hkdf(shared, manifest, context)}
+    key = hkdf(shared, manifest, case["purpose"], cohort, case["low"], case["high"])
+    return {"shared": shared.hex(), "key": key.hex()}
 
 
 def ratchet(case: Case) -> Case:
     key, cohort = _bytes(case, "key", "cohort")
-    return {"key": hkdf(key, b"", info("ratchet", cohort, case["sequence"].to_bytes(8, "little")))}
+    return {"key": hkdf(key, b"", "ratchet", cohort, u(64, case["sequence"])).hex()}
 
 
 def mask_seed(case: Case) -> Case:
     key, context = _bytes(case, "key", "context")
-    return {"seed": hkdf(key, context, info("mask-seed", *_ids(case, "low", "high")))}
+    return {"seed": hkdf(key, context, "mask-seed", case["low"], case["high"]).hex()}
 
 
 def box_key(case: Case) -> Case:
     key, context, salt = _bytes(case, "key", "context", "salt")
-    return {"key": hkdf(key, context + salt, info("box-key", *_ids(case, "dealer", "decryptor")))}
+    return {"key": hkdf(key, context + salt, "box-key", case["dealer"], case["decryptor"]).hex()}
 
 
 def commitment(case: Case) -> Case:
     context, secret = _bytes(case, "context", "secret")
-    fields = [name.encode() for name in case["members"]]
-    fields += [case["index"].to_bytes(4, "little")] if "index" in case else []
-    return {"commitment": h(case["purpose"], context, *fields, secret)[:16].hex()}
+    index = [u(32, case["index"])] if "index" in case else []
+    return {"commitment": H(case["purpose"], context, *case["members"], *index, secret)[:16].hex()}
 
 
 # Hashes
@@ -101,99 +71,53 @@ def commitment(case: Case) -> Case:
 
 def hashed(case: Case) -> Case:
     """H over fields that stand there as they are."""
-    return {"hash": h(case["tag"], *map(bytes.fromhex, case["fields"])).hex()}
+    return {"hash": H(case["tag"], *map(bytes.fromhex, case["fields"])).hex()}
 
 
 def merkle(case: Case) -> Case:
-    leaves = [h("merkle-leaf", bytes.fromhex(leaf)) for leaf in case["leaves"]]
-    count = len(leaves).to_bytes(8, "little")
-    return {
-        "root": h("merkle-root", count, _top(leaves)).hex(),
-        "paths": [[each.hex() for each in _path(leaves, index)] for index in range(len(leaves))],
-    }
-
-
-def _split(count: int) -> int:
-    """The largest power of two below: RFC 6962 §2.1."""
-    return 1 << (count - 1).bit_length() - 1
-
-
-def _top(nodes: Sequence[bytes]) -> bytes:
-    if len(nodes) == 1:
-        return nodes[0]
-    at = _split(len(nodes))
-    return h("merkle-node", _top(nodes[:at]), _top(nodes[at:]))
-
-
-def _path(nodes: Sequence[bytes], index: int) -> list[bytes]:
-    if len(nodes) == 1:
-        return []
-    at = _split(len(nodes))
-    if index < at:
-        return [*_path(nodes[:at], index), _top(nodes[at:])]
-    return [*_path(nodes[at:], index - at), _top(nodes[:at])]
+    leaves = [bytes.fromhex(leaf) for leaf in case["leaves"]]
+    paths = [wire.tree(leaves, index)[1] for index in range(len(leaves))]
+    return {"root": wire.root(leaves).hex(), "paths": [[each.hex() for each in path] for path in paths]}
 
 
 def merkle_path(case: Case) -> Case:
-    """Whether a path holds: by its length, then by its hashes."""
-    node, path = h("merkle-leaf", bytes.fromhex(case["leaf"])), [bytes.fromhex(each) for each in case["path"]]
-    index, count = case["index"], case["count"]
-    if not 0 <= index < count or len(path) != len(_path([b""] * count, index)):
-        return {"holds": False}
-    turns: list[bool] = []  # from the top down: whether the leaf is on the right
-    while count > 1:
-        at = _split(count)
-        turns.append(index >= at)
-        index, count = (index - at, count - at) if index >= at else (index, at)
-    for sibling, right in zip(path, reversed(turns), strict=True):
-        node = h("merkle-node", sibling, node) if right else h("merkle-node", node, sibling)
-    root = h("merkle-root", case["count"].to_bytes(8, "little"), node)
-    return {"holds": root.hex() == case["root"]}
+    """Whether a path holds."""
+    index, count, path = case["index"], case["count"], [bytes.fromhex(each) for each in case["path"]]
+    holds = (
+        0 <= index < count
+        and wire.climb(bytes.fromhex(case["leaf"]), index, count, path).hex() == case["root"]
+    )
+    return {"holds": holds}
 
 
 # Masks, packing, boxes
 
 
 def keystream(case: Case) -> Case:
-    """AES-256 of the counter, block after block."""
-    size = 4 if case["bits"] <= 32 else 8
-    start = case["offset"] * size
-    encryptor = Cipher(AES256(bytes.fromhex(case["seed"])), ECB()).encryptor()
-    blocks = range(start // 16, -(-(start + case["count"] * size) // 16))
-    stream = b"".join(encryptor.update(block.to_bytes(16, "big")) for block in blocks)
-    stream = stream[start % 16 :]
-    return {
-        "words": [
-            int.from_bytes(stream[i * size : (i + 1) * size], "little") % 2 ** case["bits"]
-            for i in range(case["count"])
-        ]
-    }
+    words = [0] * (case["offset"] + case["count"])
+    wire.mask(words, case["bits"], 1, bytes.fromhex(case["seed"]))
+    return {"words": [word % 2 ** case["bits"] for word in words[case["offset"] :]]}
 
 
 def pack(case: Case) -> Case:
-    bits, elements = case["bits"], case["elements"]
-    total = sum((element % 2**bits) << (i * bits) for i, element in enumerate(elements))
-    return {"packed": total.to_bytes(-(-len(elements) * bits // 8), "little").hex()}
+    return {"packed": wire.pack(case["elements"], case["bits"]).hex()}
 
 
 def unpack(case: Case) -> Case:
     bits, count, packed = case["bits"], case["count"], bytes.fromhex(case["packed"])
-    total = int.from_bytes(packed, "little")
-    if len(packed) != -(-count * bits // 8) or total >> (count * bits):
+    words = wire.unpack(packed, count, bits)
+    if wire.pack(words, bits) != packed:
         raise Refused("chunk-mismatch")
-    words = [total >> (i * bits) & (2**bits - 1) for i in range(count)]
     return {"words": words, "centred": [w - 2**bits if w >> (bits - 1) else w for w in words]}
 
 
 def masked(case: Case) -> Case:
     """A chunk: its elements, each seed's keystream added or taken off, packed."""
-    shared = {key: case[key] for key in ("bits", "offset")} | {"count": len(case["elements"])}
-    sums = list(case["elements"])
+    sums = [0] * case["offset"] + list(case["elements"])
     for sign, seeds in ((1, case["added"]), (-1, case["subtracted"])):
         for seed in seeds:
-            words = keystream({**shared, "seed": seed})["words"]
-            sums = [element + sign * word for element, word in zip(sums, words, strict=True)]
-    return pack({"bits": case["bits"], "elements": sums})
+            wire.mask(sums, case["bits"], sign, bytes.fromhex(seed))
+    return pack({"bits": case["bits"], "elements": sums[case["offset"] :]})
 
 
 def box(case: Case) -> Case:
@@ -214,41 +138,25 @@ def open_box(case: Case) -> Case:
 
 def deal(case: Case) -> Case:
     rows = case["coefficients"]  # degree 1 first, nine a secret
-    limbs = [
-        int.from_bytes(bytes.fromhex(secret), "little") >> (30 * limb) & (2**30 - 1)
-        for secret in case["secrets"]
-        for limb in range(9)
-    ]
-    shares = []
-    for x in range(1, case["holders"] + 1):
-        values = [
-            (limb + sum(row[i] * pow(x, degree, P) for degree, row in enumerate(rows, 1))) % P
-            for i, limb in enumerate(limbs)
-        ]
-        words = b"".join(value.to_bytes(4, "little") for value in values)
-        shares.append([words[i : i + 36].hex() for i in range(0, len(words), 36)])
-    return {"shares": shares}
+    dealt = []
+    for place, secret in enumerate(case["secrets"]):
+        drawn = iter([row[9 * place + limb] for limb in range(9) for row in rows])
+        dealt.append(
+            wire.split(bytes.fromhex(secret), 1 + len(rows), case["holders"], lambda drawn=drawn: next(drawn))
+        )
+    return {"shares": [[share.hex() for share in shares] for shares in zip(*dealt, strict=True)]}
 
 
 def recover(case: Case) -> Case:
-    xs, shares = [position + 1 for position in case["positions"]], [bytes.fromhex(s) for s in case["shares"]]
-    if len(set(xs)) != len(xs) or any(len(share) != 36 for share in shares):
+    positions, shares = case["positions"], [bytes.fromhex(share) for share in case["shares"]]
+    if len(set(positions)) != len(positions) or any(len(share) != 36 for share in shares):
         raise Refused("share-invalid")
-    rows = [[int.from_bytes(s[i : i + 4], "little") for i in range(0, 36, 4)] for s in shares]
-    if any(word >= P for row in rows for word in row):
+    if any(word >= P for share in shares for word in wire.unpack(share, 9, 32)):
         raise Refused("share-invalid")
-    limbs = []
-    for column in zip(*rows, strict=True):
-        value = Fraction(0)
-        for i, y in enumerate(column):
-            term = Fraction(y)
-            for j, x in enumerate(xs):
-                term *= Fraction(x, x - xs[i]) if i != j else 1
-            value += term
-        limbs.append(value.numerator * pow(value.denominator, -1, P) % P)
-    if any(limb >> 30 for limb in limbs) or limbs[8] >> 16:
+    secret = wire.recover({position + 1: share for position, share in zip(positions, shares, strict=True)})
+    if not secret:
         raise Refused("share-invalid")
-    return {"secret": sum(limb << (30 * i) for i, limb in enumerate(limbs)).to_bytes(32, "little").hex()}
+    return {"secret": secret.hex()}
 
 
 # Who stands where
@@ -260,14 +168,14 @@ def names(case: Case) -> list[str]:
 
 def ring(case: Case) -> Case:
     beacon, everyone = bytes.fromhex(case["beacon"]), names(case)
-    order = sorted(everyone, key=lambda member: h("ring", beacon, member.encode()))
+    order = sorted(everyone, key=lambda member: H("ring", beacon, member))
     half, count = case["degree"] // 2, len(order)
 
     def near(member: str) -> list[str]:
         at = order.index(member)
         return sorted(order[(at + step) % count] for step in range(-half, half + 1) if step)
 
-    chosen = sorted(everyone, key=lambda member: h("committee", beacon, member.encode()))
+    chosen = sorted(everyone, key=lambda member: H("committee", beacon, member))
     return {
         "order": [everyone.index(member) for member in order],
         "neighbours": {member: near(member) for member in case["of"]},
@@ -297,7 +205,7 @@ def signed(case: Case) -> Case:
 
 def record(case: Case) -> Case:
     body = canonical(case["record"])
-    return {"body": body.decode(), "digest": h("result", body).hex()}
+    return {"body": body.decode(), "digest": H("result", body).hex()}
 
 
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from assurance.reference.study import Study
-from assurance.reference.wire import H, decode, outcome, signable
+from assurance.reference.wire import H, Refused, decode, outcome, signable
 from assurance.vectors import plain
-from assurance.vectors.plain import Refused
 
 Case = Mapping[str, Any]
 Json = dict[str, Any]
@@ -79,5 +78,5 @@ def _following(document: Json, attempt: Json, record: Json, content: Study) -> J
 def _head(attempt: Json) -> str:
     head = bytes(32)
     for entry in attempt["transcript"]["entries"]:
-        head = plain.h("transcript", head, bytes.fromhex(entry))
+        head = H("transcript", head, bytes.fromhex(entry))
     return head.hex()

@@ -1,4 +1,4 @@
-"""The committed vectors are what `protocol` computes, and what plain integers and hashes compute beside it."""
+"""The committed vectors are what `protocol` computes, and what the second implementation computes beside it."""
 
 import json
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ import pytest
 
 from assurance.reference import wire
 from assurance.reference.study import Study
+from assurance.reference.wire import H
 from assurance.vectors import by_reference, generate, plain, plain_results
 from assurance.vectors.produce import run
 from assurance.vectors.rounds import SCENARIOS, played
 from assurance.vectors.stage import clock, coordinator_at, sealed, started
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import (
     Cards,
@@ -24,6 +26,7 @@ from veilsum.protocol.messages import (
     parse,
 )
 from veilsum.protocol.replay import replay
+from veilsum.protocol.tags import Tag, hash_fields
 from veilsum.protocol.transcript import Transcript
 from veilsum.protocol.unmasking import Unmasking
 
@@ -81,7 +84,7 @@ PLAIN = {**plain.FUNCTIONS, **by_reference.FUNCTIONS, "result": plain_results.re
 def test_so_do_integers_and_hashes(name: str, case: dict[str, Any]) -> None:
     try:
         made = {"output": PLAIN[case["function"]](case["input"])}
-    except (plain.Refused, by_reference.Refused) as refused:
+    except wire.Refused as refused:
         made = {"refused": refused.args[0]}
     assert made == {k: case[k] for k in ("output", "refused") if k in case}
 
@@ -90,6 +93,22 @@ def test_so_do_integers_and_hashes(name: str, case: dict[str, Any]) -> None:
 def test_covers_are_least(case: dict[str, Any]) -> None:
     found = plain.cover(case["input"])
     assert case["output"]["dropped"] in found["covers"]
+
+
+@pytest.mark.parametrize("ranked", [3, 4])
+def test_a_cover_vector_tells_degrees_counted_once_from_degrees_counted_again(ranked: int) -> None:
+    given = run_inputs("covers", f"a liar against another, ranked {ranked}")
+    context = bytes.fromhex(given["context"])
+    disputes = [Dispute(Cause(each["cause"]), *each["parties"]) for each in given["disputes"]]
+    once = vertex_cover(context, disputes, given["a"])
+    first = min("ab", key=lambda member: hash_fields(Tag.PRIORITY, context, member.encode()))
+    left = [each for each in disputes if first not in each.parties]
+    assert once != {first} | vertex_cover(context, left, given["a"])
+
+
+def run_inputs(file: str, name: str) -> dict[str, Any]:
+    (found,) = (each["input"] for each in FILES[file]["cases"] if each["name"] == name)
+    return dict(found)
 
 
 # Whole rounds
@@ -241,7 +260,7 @@ def test_a_rounds_transcripts_name_whom_they_should(name: str) -> None:
         transcript = Transcript.from_json(json.dumps(attempt["transcript"]))
         head = bytes(32)
         for entry in transcript.entries:
-            head = plain.h("transcript", head, entry)
+            head = H("transcript", head, entry)
         assert head == transcript.head
         found = replay(transcript)
         named = [(list(finding.parties), finding.cause.value) for finding in found.findings]

@@ -20,12 +20,12 @@ import numpy as np
 from benchmarks.crews import crew, hear, tell
 from benchmarks.founding import Founded, found, question_of, random_records
 from client_sdk import AsyncMember, Identity
-from client_sdk.api import Coordinator
+from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Request, Response, Unreached
 from client_sdk.errors import ClientError, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE
 from client_sdk.transport import AsyncDriver
@@ -249,6 +249,6 @@ async def _steady(load: Load, folder: Path, ids: Sequence[str], round_id: str, p
     parent.send(("called", found))
 
 
-def _asker(member: str, identity: Identity) -> tuple[str, Coordinator]:
+def _asker(member: str, identity: Identity) -> tuple[str, CoordinatorApi]:
     signer = Signer(member, identity.key, THIS_MACHINE)
-    return member, Coordinator(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer))
+    return member, CoordinatorApi(RetryingClient(PATIENCE_S, THIS_MACHINE, Reporter(None), signer))

@@ -4,7 +4,9 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/veilsum \
- && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[service,otel]'
+ && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[service,otel]' \
+ && install -m 0644 deploy/docker/healthcheck.py /opt/veilsum/healthcheck.py \
+ && sh deploy/docker/slim.sh /opt/veilsum
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /opt/veilsum /opt/veilsum
@@ -16,5 +18,5 @@ VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
+  CMD ["python", "/opt/veilsum/healthcheck.py"]
 CMD ["veilsum", "serve", "--host", "0.0.0.0"]

@@ -1,10 +1,13 @@
 """Train with Flower, calibrate with veilsum: a ServerApp and a ClientApp, and the head of everybody's sums at the end.
 
 Flower averages a small network over clients that hold few classes each. Then each client, which is also a member of a
-veilsum federation, takes part in a run of the study that it approved, and the network's head is replaced by the result. Runs with
-`flwr run` over SuperNodes, or with `local.py` in one process.
+veilsum federation, takes part in a run of the study that it approved, and the network's head is replaced by the result.
+
+    flower-supernode … --node-config 'data="…" identity="…" url="…" admin-key="…" approve="…"'     at each member
+    VEILSUM_OPERATOR_TOKEN=… flower-superlink …; flwr run . --run-config 'federation="…" study="…"'    at the operator
 """
 
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,14 +130,13 @@ def main(grid: Grid, context: Context) -> None:
         run.result()
     weights, bias = one_head(answers)
     x, y = data_of(str(config["test"]))
-    context.state["outcome"] = MetricRecord(
-        {
-            "trained": accuracy(network, x, y),
-            "calibrated": accuracy(network, x, y, (weights, bias)),
-            "heads": len({answer["veilsum"]["head"] for answer in answers}),
-            "counted": sum(bool(answer["veilsum"]["counted"]) for answer in answers),
-        }
-    )
+    outcome = {
+        "trained": accuracy(network, x, y),
+        "calibrated": accuracy(network, x, y, (weights, bias)),
+        "heads": len({answer["veilsum"]["head"] for answer in answers}),
+        "counted": sum(bool(answer["veilsum"]["counted"]) for answer in answers),
+    }
+    print(f"outcome: {json.dumps(outcome)}", flush=True)
     np.savez(Path(str(config["output"])), w1=network[0], b1=network[1], w2=weights, b2=bias)
 
 

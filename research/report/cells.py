@@ -167,6 +167,12 @@ class Cell:
         return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
+def assumed(found: Iterable[Cell]) -> tuple[str, ...]:
+    """Return what the rows of these cells leave open, each statement once."""
+    said = (each for cell in found if cell.row is not None for each in cell.row.assumed)
+    return tuple(dict.fromkeys(said))
+
+
 def where(run: AnalysedResult | Diverged) -> str:
     """Describe a run's data and deal in words."""
     options = dict(run.deal.options)

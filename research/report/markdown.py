@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from research.report.cells import HEADS, Cell, where
+from research.report.cells import HEADS, Cell, assumed, where
 from research.report.coverage import coverage
 from research.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _HEAD = """# Reproduction
 
-Written by `make reproduction` from the result files in `research/results`; `python -m research.report` makes a page with pictures of them. Accuracies are percent on the
-test records: the mean over seeds ± the sample's standard deviation. A gain is a head's accuracy less the trained head's of the same run, in points. Where data stand in
+Written by `python -m research.report` from result files alone; `make reproduction` writes `research/reproduction.md` from those in `research/results`. With an output that ends in `.html`
+it makes a page with pictures. Accuracies are percent on the test records: the mean over seeds ± the sample's standard deviation. A gain is a head's accuracy less the trained head's of the same run, in points. Where data stand in
 for a paper's, or a run is smaller, the row says so and no difference is stated, for the task is another: compare gains, and which method comes first.
 """
 
@@ -56,7 +56,7 @@ def _not_run(found: Sequence[Cell]) -> Iterator[str]:
     yield "## What was not run\n"
     yield (
         f"Of the {total} rows of the papers' tables that come as experiments, {printed} {_have(printed)} a run on the paper's records and at its size, {some} {_have(some)} one on fewer or other "
-        f"records or at another size, and {total - printed - some} {_have(total - printed - some)} none: their settings are held to the paper by tests, their figures were not repeated."
+        f"records or at another size, and {total - printed - some} {_have(total - printed - some)} none: their figures were not repeated. Tests hold the data, model, members, deal, rounds and local epochs of every row to what it prints, and the rates of SphereFed, CCVR and GMV to the papers' appendices."
         + (f" No run is of {_listed(without)}." if without else "")
         + "\n"
     )
@@ -126,6 +126,8 @@ def _papers(compared: Sequence[Cell]) -> Iterator[str]:
     for paper, group in groupby(sorted(compared, key=_paper), key=_paper):
         own = list(group)
         yield from (f"## {paper}\n", f"{_source(own[0])}.\n", table(_COMPARED, _compared(own)), "")
+        if left_open := assumed(own):
+            yield f"Settings that the paper leaves open: {'; '.join(left_open)}.\n"
 
 
 def _group(group: Group) -> Iterator[str]:

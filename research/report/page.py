@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from research.report.cells import HEADS, Cell, Measured, where
+from research.report.cells import HEADS, Cell, Measured, assumed, where
 from research.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 from research.report.pictures import pictures
 
@@ -155,6 +155,8 @@ def _compared(found: Iterable[Cell]) -> Iterator[str]:
 
 
 def _differs(compared: Sequence[Cell]) -> Iterator[str]:
+    if left_open := assumed(compared):
+        yield f"<h3>Settings that the papers leave open</h3><ul>{''.join(f'<li>{escape(each)}.</li>' for each in left_open)}</ul>"
     reasons = sorted({reason for cell in compared for reason in cell.differs})
     if not reasons:
         return

@@ -1,4 +1,4 @@
-"""Who may do what at the coordinator (docs/access.md).
+"""Authentication, authorisation and limits (docs/access.md).
 
-a route ──▶ its guard ──▶ gate: who is it? ──▶ limits: how often? ──▶ the body, in time and within its size ──▶ the route's own work
+a route ──▶ its guard ──▶ gate: authentication ──▶ limits: how often? ──▶ the body, in time and within its size ──▶ the route's own work
 """

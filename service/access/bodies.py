@@ -4,33 +4,16 @@ import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive
 
-from service.access.limits import TooMany
+from service.access.callers import TooMany
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.request_signature import WITH_BODY
 
 _AGAIN_S = 5
 """When to ask again after finding no room."""
 ENDING = "veilsum.ending"
 """In a request's scope: an ExitStack that is closed once the request is answered, streams included."""
-
-
-class Bodies:
-    """ASGI middleware, by the Pace in the app's `state.pace`."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        if scope["method"] in WITH_BODY:
-            receive = scope["app"].state.pace.kept(receive)
-        with ExitStack() as scope[ENDING]:
-            await self.app(scope, receive, send)
 
 
 class Pace:

@@ -1,6 +1,5 @@
-"""Who sends a request, by its headers alone, before any of its body is read."""
+"""Authentication of a request by its headers alone, before any of its body is read."""
 
-import asyncio
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
@@ -10,6 +9,7 @@ from fastapi import Request
 
 from service.access.callers import Caller, Role
 from service.access.issuer import Issuer
+from service.access.metering import in_thread
 from service.access.nonces import Nonce, Nonces, signer_of
 from service.access.tokens import Tokens, unauthorised
 from veilsum.protocol.causes import Cause
@@ -29,7 +29,7 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 class Gate:
-    """Tells who sends a request.
+    """Authenticates requests.
 
     Args:
         nonces: of signed requests.
@@ -56,7 +56,7 @@ class Gate:
         self._prefix = parts.path.rstrip("/")
 
     async def operator(self, request: Request) -> Caller:
-        """Return the operator whose token, made here or by the issuer, a request shows; PeerFault: unauthorised, unavailable."""
+        """Return the operator of a request's token, made here or by the issuer. Raises PeerFault: unauthorised, unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised()
@@ -64,7 +64,7 @@ class Gate:
         return caller
 
     async def bearer(self, token: str) -> tuple[Caller, float]:
-        """Return whose token this is, and its end in Unix time as an issuer's token says it; PeerFault as `operator`."""
+        """Return the token's owner and, for an issuer's token, its end in Unix time. Raises PeerFault as `operator`."""
         try:
             return await self._tokens.caller(token), math.inf
         except PeerFault:
@@ -95,7 +95,7 @@ class Gate:
         return Caller(Role.MEMBER, signature.keyid, federation)
 
     async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
-        """Return the federation's admin, who signed a request; PeerFault as `member`."""
+        """Return the federation's admin if it signed the request. Raises PeerFault as `member`."""
         signature = self._signature(request)
         if signature.keyid != ADMIN:
             raise PeerFault(
@@ -140,7 +140,7 @@ async def check_digest(request: Request) -> bytes:
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
     named, body = digest_of(_field(request, CONTENT_DIGEST)), await request.body()
-    digest = await asyncio.to_thread(lambda: hashlib.sha256(body).digest())
+    digest = await in_thread(lambda: hashlib.sha256(body).digest())
     if digest != named:
         raise PeerFault(
             Cause.DIGEST_MISMATCH, f"{len(body)} bytes arrived with another digest than they were signed with"

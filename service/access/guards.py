@@ -1,6 +1,5 @@
-"""Who may call a route. Every route names a guard, which is asked before the route's body is read."""
+"""Guards: each route names one, which admits or refuses the caller before the body is read."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, suppress
@@ -17,9 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.access.bodies import ENDING
-from service.access.callers import STRANGER, Caller, Role
+from service.access.callers import STRANGER, Caller, Limits, Role, TooMany
 from service.access.gate import Gate, check_digest
-from service.access.limits import Limits, TooMany
+from service.access.metering import bill, in_thread
 from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
@@ -61,18 +60,18 @@ _NAMES = {
     "member": MEMBER_PATTERN,
 }
 Admission = Callable[[Request], Awaitable[Caller]]
-"""Finds out who sends a request, by its headers alone; PeerFault where they may not."""
+"""Authenticates a request by its headers alone. Raises PeerFault if the caller may not send it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """Who may call a route.
+    """Admits the callers of a route.
 
     Attributes:
         admit: lets callers in.
         schemes: how the API document says it.
         causes: what callers are refused for.
-        public: whether anybody is let in.
+        public: whether unauthenticated callers are admitted.
         limited: whether callers have limits here.
         document: for a route's `openapi_extra`.
     """
@@ -94,7 +93,7 @@ class Guard:
         return [Depends(self), *(Depends(cast("Any", scheme)) for scheme in self.schemes)]
 
 
-async def _anybody(request: Request) -> Caller:  # noqa: ARG001 - an Admission
+async def _unauthenticated(request: Request) -> Caller:  # noqa: ARG001 - an Admission
     return STRANGER
 
 
@@ -103,8 +102,8 @@ async def _signed(request: Request) -> Caller:
     return await gate_of(request).member(request, lambda: _roster(request))
 
 
-async def _signed_or_anybody(request: Request) -> Caller:
-    """Admit a member as itself, so that it is heard from (`service.liveness`), and everybody else, bad signatures included."""
+async def _signed_or_not(request: Request) -> Caller:
+    """Admit members by name, so that they count as heard from (`service.liveness`), and all other callers, bad signatures included."""
     if SIGNATURE_INPUT in request.headers:
         with suppress(PeerFault):
             return await _signed(request)
@@ -123,9 +122,9 @@ async def _member(request: Request) -> Caller:
 
 
 async def _reader(request: Request) -> Caller:
-    """Admit a member whom the admin lists as a reader, in the round's roster and in the newest."""
+    """Admit a member that is a reader both in the round's roster and in the newest."""
     caller = await _signed(request)
-    newest = await coordinator_of(request).federations.newest(caller.federation)
+    newest = await coordinator_of(request).federations.roster(caller.federation)
     if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
         raise PeerFault(
             Cause.FORBIDDEN,
@@ -141,14 +140,14 @@ async def _admin(request: Request) -> Caller:
 
 
 def _operator(scope: Scope) -> Admission:
-    """Admit an operator whose token has a scope."""
+    """Admit an operator by a token with a scope."""
 
     async def admit(request: Request) -> Caller:
         caller = await gate_of(request).operator(request)
         if not caller.may(scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
-                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'of nobody'}: this takes '{scope}'",
+                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'none'}: this takes '{scope}'",
             )
         await check_federation(request, caller)
         return caller
@@ -157,7 +156,7 @@ def _operator(scope: Scope) -> Admission:
 
 
 async def check_federation(request: Request, operator: Caller) -> None:
-    """Refuse an operator whose token works for another federation than the path's; PeerFault: forbidden, not-found."""
+    """Refuse a token that is limited to another federation than the path's. Raises PeerFault: forbidden, not-found."""
     if not operator.federation:
         return
     path = _path(request)
@@ -169,7 +168,7 @@ async def check_federation(request: Request, operator: Caller) -> None:
 
 
 def operators(scope: Scope) -> Guard:
-    """Guard a route for operators whose token has a scope."""
+    """Guard a route for operators with a scope."""
     return Guard(_operator(scope), (_TOKEN,), (Cause.UNAUTHORISED, Cause.FORBIDDEN))
 
 
@@ -188,11 +187,11 @@ def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = Fal
 
 
 _BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
-ANYBODY = Guard(_anybody, public=True)
-MACHINES = Guard(_anybody, public=True, limited=False)
+EVERYONE = Guard(_unauthenticated, public=True)
+MACHINES = Guard(_unauthenticated, public=True, limited=False)
 """Probes: an answer costs no more than a refusal, which would look like a dead process."""
 WAITING = Guard(
-    _signed_or_anybody, public=True, document={"security": [{}, {_SIGNATURE.scheme_name: []}]}
+    _signed_or_not, public=True, document={"security": [{}, {_SIGNATURE.scheme_name: []}]}
 )  # a scheme among the dependencies would be said to be needed
 MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
 AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
@@ -202,20 +201,20 @@ PUBLISHING, CLOSING = (
     Guard(_also_operators(_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
     for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
 )
-"""The admin, or an operator who passes on what the admin signed."""
+"""The admin, or an operator that passes on what the admin signed."""
 
 
 class GuardedRoute(APIRoute):
     """A route that asks its guard, then reads the body; Misuse for one that names no guard."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        inner, guard = super().get_route_handler(), guard_of(self)
+        inner, guard = self.answering(super().get_route_handler()), guard_of(self)
 
         async def handle(request: Request) -> Response:
             request.state.caller = caller = await _admitted(request, guard)
             if request.method not in WITH_BODY:
                 return await inner(request)
-            # A change is in the log before anybody is told what came of it.
+            # A change is in the audit log before its outcome is sent.
             request.state.made = list[str]()
             try:
                 # The room is free once the request is answered: a client that does not read its answer keeps none.
@@ -232,10 +231,18 @@ class GuardedRoute(APIRoute):
             except BaseException as error:
                 await record(request, _outcome(error))
                 raise
+            finally:
+                coordinator_of(request).changes += 1
             await record(request)
             return response
 
         return handle
+
+    def answering(
+        self, inner: Callable[[Request], Coroutine[Any, Any, Response]]
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers admitted requests."""
+        return inner
 
 
 def _length(request: Request) -> int:
@@ -248,7 +255,7 @@ def guard_of(route: APIRoute) -> Guard:
     for each in route.dependencies:
         if isinstance(each.dependency, Guard):
             return each.dependency
-    raise Misuse(f"{route.path} does not say who may call it")
+    raise Misuse(f"{route.path} names no guard")
 
 
 async def _admitted(request: Request, guard: Guard) -> Caller:
@@ -260,6 +267,7 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
         limits.charge(STRANGER, request)
         raise
     if not guard.limited:
+        bill(lambda _: None)
         return caller
     if caller is not STRANGER and guard.public:
         # Replayed, too many, or a nonce that can't be kept: a signature never makes a public route less public.
@@ -280,7 +288,7 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
 async def _count(request: Request, caller: Caller) -> None:
     """Charge a request to its caller, take its nonce, and count it as under way; PeerFault: too-many-requests, or as `Gate.take`."""
     limits: Limits = request.app.state.limits
-    # Before the nonce, which is a write; given back for a replay, or whoever replays a member's requests would use up its bucket.
+    # Before the nonce, which is a write; given back for a replay, otherwise replayed requests would drain the member's bucket.
     limits.charge(caller, request)
     if caller is not STRANGER:
         try:
@@ -288,14 +296,15 @@ async def _count(request: Request, caller: Caller) -> None:
         except PeerFault:
             limits.give_back(caller, request)
             raise
+    bill(limits.account(caller, request))
     request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
 
 
 async def record(request: Request, outcome: str = DONE) -> None:
-    """Write to the audit log what a caller did, unless it is nobody in particular."""
+    """Write an authenticated caller's action to the audit log."""
     audit: Audit = request.app.state.audit
     caller: Caller = request.state.caller  # a page may have found out since
-    if caller.role is Role.ANYBODY:
+    if caller.role is Role.ANONYMOUS:
         return
     named = (
         {"federation": caller.federation, **request.path_params} if caller.federation else request.path_params
@@ -333,29 +342,27 @@ async def _roster(request: Request) -> Roster:
     """Find the roster of the path's round or cohort, or the federation's newest; PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
-        found: Roster = (await here.round(path["round_id"])).attempt.roster
+        found: Roster = (await here.catalogue.round(path["round_id"])).attempt.roster
         return found
     if "cohort" in path:
-        return (await here.cohort(path["cohort"])).roster
+        return (await here.catalogue.cohort(path["cohort"])).roster
     if "combination" in path:
-        return await here.federations.newest((await _combined(request)).federation)
-    return await here.federations.newest(path["federation"])
+        return await here.federations.roster((await _combined(request)).federation)
+    return await here.federations.roster(path["federation"])
 
 
 async def _combined(request: Request) -> CombinedRecord:
-    return await asyncio.to_thread(
-        stored_record, _path(request)["combination"], coordinator_of(request).blobs
-    )
+    return await in_thread(stored_record, _path(request)["combination"], coordinator_of(request).blobs)
 
 
 async def _is_public(request: Request) -> bool:
     """Whether anyone may read the head of the path's round or combination; PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
-        content = (await here.round(path["round_id"])).attempt.content
+        content = (await here.catalogue.round(path["round_id"])).attempt.content
     else:
         record = await _combined(request)
-        content = read_content((await here.studies.study(record.federation, record.study)).content)
+        content = read_content((await here.federations.study(record.federation, record.study)).content)
     return content.after.readers == "anyone"
 
 
@@ -369,7 +376,7 @@ async def _federation(request: Request) -> str:
 
 
 def _path(request: Request) -> dict[str, str]:
-    """Check the path's names, as nobody has yet; PeerFault(malformed-request)."""
+    """Check the names in the path. Raises PeerFault(malformed-request)."""
     for name, value in request.path_params.items():
         if name in _NAMES and not re.fullmatch(_NAMES[name], value):
             raise PeerFault(Cause.MALFORMED_REQUEST, f"path.{name}: must match {_NAMES[name]}")

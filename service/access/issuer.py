@@ -31,10 +31,10 @@ _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class Issuer:
-    """Tells whose an issuer's token is.
+    """Authenticates tokens of an issuer.
 
     Args:
-        trust: whom to trust, and for what.
+        trust: the trusted issuer, and for what.
         skew_s: how far its clock may be off.
         clock: monotonic seconds.
         again_s: pause between two fetches that only a caller's token asks for.
@@ -54,7 +54,7 @@ class Issuer:
         self._keys, self._one = _Keys(trust, clock, again_s), asyncio.Lock()
 
     async def caller(self, token: str) -> tuple[Caller, float]:
-        """Return whose token this is, and its end in Unix time; PeerFault: unauthorised, or unavailable without the issuer's keys."""
+        """Return the token's owner and its end in Unix time. Raises PeerFault: unauthorised, or unavailable without the issuer's keys."""
         try:
             claims = await self._claims(token)
         except (PyJWTError, RecursionError) as error:  # JSON may be nested too deeply for Python

@@ -1,7 +1,7 @@
 """Nonces of signed requests: each is taken once, by whichever process, until its request has expired.
 
 Expired nonces are deleted, and a wrong clock may be wrong about that: one that is ahead deletes nonces that are valid again once it is
-set right, and one that is behind would take requests whose nonces were deleted long ago. So each signer has a row that says up to which
+set right, and one that is behind would take requests with nonces that were deleted long ago. So each signer has a row that says up to which
 expiry its nonces were deleted, and requests that expire earlier are refused, whatever the clock says.
 """
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.batches import Batches
-from service.storage.database import Database
+from service.storage.database import Batches, Database
 from service.storage.tables import nonces
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -47,8 +46,7 @@ async def newest(database: Database, signers: Collection[str]) -> dict[str, floa
     """
     last = func.max(nonces.c.expires_s).label("last_s")
     query = select(nonces.c.signer, last).where(nonces.c.signer.in_(signers)).group_by(nonces.c.signer)
-    async with database.reading() as connection:
-        return {row.signer: row.last_s for row in await connection.execute(query)}
+    return {row.signer: row.last_s for row in await database.rows(query)}
 
 
 class Nonces:
@@ -72,8 +70,7 @@ class Nonces:
 
     async def use(self, nonce: Nonce) -> None:
         """Take a nonce; PeerFault: request-replayed if it was used before, clock-skew if that may have been deleted."""
-        if (fault := await self._batches.put(nonce)) is not None:
-            raise fault
+        await self._batches.put(nonce)
 
     async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
         """Return for each why it is refused; None for a new one."""

@@ -36,22 +36,14 @@ class Tokens:
     Args:
         database: where they are stored.
         now: Unix time in seconds.
-        configured: a token that is set from outside and may do everything.
-        folder: where the first token is left if nobody sits at a terminal.
+        configured: the hash of a token that is set from outside and may do everything.
+        folder: where the first token is left without a terminal.
     """
 
     def __init__(
-        self, database: Database, now: Callable[[], float], configured: SecretStr | None, folder: Path
+        self, database: Database, now: Callable[[], float], configured: str | None, folder: Path
     ) -> None:
-        self._database, self._now, self._folder = database, now, folder
-        # An empty variable counts as unset: else everybody who sends an empty token would be the operator.
-        text = configured.get_secret_value().strip() if configured is not None else ""
-        if 0 < len(text) < MIN_CHARACTERS:
-            raise Misuse(
-                f"VEILSUM_OPERATOR_TOKEN has {len(text)} characters, at least {MIN_CHARACTERS} are needed: "
-                "`openssl rand -hex 32` makes a token"
-            )
-        self._configured = _hash(text) if text else None
+        self._database, self._now, self._folder, self._configured = database, now, folder, configured
 
     async def start(self) -> None:
         """Draw a first token and hand it over once, if there is none and none is configured."""
@@ -77,27 +69,27 @@ class Tokens:
         sys.stderr.flush()
 
     async def caller(self, token: str) -> Caller:
-        """Return whose token this is; PeerFault(unauthorised) if it is unknown, revoked or expired."""
+        """Return the token's owner. Raises PeerFault(unauthorised) if it is unknown, revoked or expired."""
         digest = _hash(token)
         if self._configured is not None and hmac.compare_digest(digest, self._configured):
             return _ALL
         return (await self._stored(tokens.c.sha256 == digest))[0]
 
     async def standing(self, token: str) -> tuple[Caller, str]:
-        """Return whose token has this id, and its SHA-256; PeerFault(unauthorised) if it is no longer in force."""
+        """Return the owner of the token with this id, and its SHA-256. Raises PeerFault(unauthorised) if it is no longer in force."""
         if token == CONFIGURED and self._configured is not None:
             return _ALL, self._configured
         return await self._stored(tokens.c.id == token)
 
     async def _stored(self, which: ColumnElement[bool]) -> tuple[Caller, str]:
-        async with self._database.reading() as connection:
-            row = (await connection.execute(select(tokens).where(which))).first()
+        row = await self._database.row(select(tokens).where(which))
         if row is None:
             raise unauthorised()
         for when, what in ((row.revoked_s, "was revoked"), (row.expires_s, "has expired")):
             if when is not None and self._now() >= when:
-                raise PeerFault(Cause.UNAUTHORISED, f"token {row.id} {what}: ask whoever made it for another")
-        scopes = frozenset(map(Scope, row.scopes.split()))
+                raise PeerFault(Cause.UNAUTHORISED, f"token {row.id} {what}: ask its issuer for another")
+        with self._database.quarantine.reading(f"token {row.id}"):
+            scopes = frozenset(map(Scope, row.scopes.split()))
         return Caller(Role.OPERATOR, row.id, row.federation or "", scopes), row.sha256
 
     async def create(self, request: TokenRequest) -> NewToken:
@@ -111,9 +103,11 @@ class Tokens:
 
     async def views(self) -> tuple[TokenView, ...]:
         """Return every token, oldest first."""
-        async with self._database.reading() as connection:
-            stored = await connection.execute(select(tokens).order_by(tokens.c.created_s, tokens.c.id))
-            return tuple(map(_view, stored))
+        views = list[TokenView]()
+        for row in await self._database.rows(select(tokens).order_by(tokens.c.created_s, tokens.c.id)):
+            with self._database.quarantine.skipping(f"token {row.id}"):
+                views.append(_view(row))
+        return tuple(views)
 
     async def revoke(self, token: str, by: Caller) -> TokenView:
         """End a token now; a second time changes nothing. PeerFault: not-found; conflict for the caller's own."""
@@ -143,6 +137,17 @@ class Tokens:
             "expires_s": expires_s,
         }
         return made, secret
+
+
+def configured(token: SecretStr | None) -> str | None:
+    """Return the hash of the token in the settings, None where it is unset or empty; Misuse for a short one."""
+    text = token.get_secret_value().strip() if token is not None else ""
+    if 0 < len(text) < MIN_CHARACTERS:
+        raise Misuse(
+            f"VEILSUM_OPERATOR_TOKEN has {len(text)} characters, at least {MIN_CHARACTERS} are needed: "
+            "`openssl rand -hex 32` makes a token"
+        )
+    return _hash(text) if text else None
 
 
 def unauthorised() -> PeerFault:

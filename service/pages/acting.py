@@ -1,15 +1,19 @@
 """What a signed-in operator does by a form; everything else is done by the command line."""
 
-import asyncio
+import csv
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+from io import StringIO
 from typing import Annotated
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import ValidationError
 
 from service.access.guards import GuardedRoute, coordinator_of, gate_of, record
-from service.audit import Audit, Deed
+from service.access.metering import in_thread
+from service.audit import Audit, Choice, Deed
 from service.documents import HEAD, SUMS
 from service.pages import session
 from service.pages.rendering import HEADERS, page
@@ -19,6 +23,7 @@ from service.problems import noted, wrong_phase
 from service.rounds import Round
 from service.routes.common import Here, TheRound, in_pieces
 from veilsum.protocol.access import Scope
+from veilsum.protocol.audit import PAGE_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest
@@ -26,7 +31,8 @@ from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
-PAGE_ENTRIES = 100
+PAGE_ENTRIES = 50
+FORMULA = tuple("=+-@")
 MAX_MINUTES = 366 * 24 * 60
 
 
@@ -108,12 +114,12 @@ async def sign_out(request: Request) -> Response:
 
 @router.post("/rounds/{round_id}/cancel", max_body_size=MAX_FORM_BYTES)
 async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
-    """Cancel a round, with a reason that everybody sees."""
+    """Cancel a round, with a public reason."""
     try:
         reason = CancelRequest(reason=fields.get("reason", "")).reason
     except ValidationError as error:
         raise PeerFault(
-            Cause.MALFORMED_REQUEST, "say why, on one line of at most 500 characters: everybody sees it"
+            Cause.MALFORMED_REQUEST, "give a reason on one line of at most 500 characters; it is public"
         ) from error
     await found.cancel(here.now(), reason)
     return _see(f"/rounds/{found.id}")
@@ -133,23 +139,63 @@ async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     return _see(f"/rounds/{found.id}")
 
 
+Text = Annotated[str, Query(alias="text", pattern="^[ -~]{0,200}$")]
+Outcome = Annotated[str, Query(alias="outcome", pattern="^(done|refused)?$")]
+
+
 @router.get("/audit")
 async def audit(
-    request: Request, number: Annotated[int, Query(alias="page", ge=1, le=1 << 32)] = 1
+    request: Request,
+    text: Text = "",
+    outcome: Outcome = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=1 << 32)] = 1,
 ) -> HTMLResponse:
-    """Who did what, the newest first."""
+    """The audit log, newest first."""
     await session.check_scope(request, Scope.AUDIT)
     log: Audit = request.app.state.audit
-    last = (await log.page(0, 0)).head.number
-    until = max(0, last - (number - 1) * PAGE_ENTRIES)
-    after = max(0, until - PAGE_ENTRIES)
-    shown = await log.page(after, until - after)
+    chosen = Choice(text.strip(), outcome)
+    total, first = await log.count(chosen), await log.place(chosen, (number - 1) * PAGE_ENTRIES)
     context = {
-        "entries": shown.entries[::-1],
-        "head": shown.head,
-        **turned(number, last, PAGE_ENTRIES),
+        "entries": await log.matching(chosen, first + 1, PAGE_ENTRIES),
+        "head": (await log.page(0, 0)).head,
+        "chosen": chosen,
+        "total": total,
+        "query": urlencode({"text": chosen.text, "outcome": chosen.outcome}),
+        **turned(number, total, PAGE_ENTRIES),
     }
     return page(request, "audit.html", context)
+
+
+@router.get("/audit.csv")
+async def exported(request: Request, text: Text = "", outcome: Outcome = "") -> StreamingResponse:
+    """The chosen entries as CSV, the newest first."""
+    await session.check_scope(request, Scope.AUDIT)
+    log: Audit = request.app.state.audit
+    headers = {**HEADERS, "content-disposition": "attachment; filename=audit.csv"}
+    await record(request)
+    return StreamingResponse(
+        _lines(log, Choice(text.strip(), outcome)), media_type="text/csv", headers=headers
+    )
+
+
+async def _lines(log: Audit, chosen: Choice) -> AsyncIterator[str]:
+    """A header and a line for each entry; a cell that a spreadsheet would take for a formula begins with an apostrophe."""
+    yield _line(("number", "time", "who", "action", "on", "outcome", "head"))
+    below = await log.place(chosen, 0) + 1
+    while entries := await log.matching(chosen, below, PAGE_MAX):
+        for each in entries:
+            at = datetime.fromtimestamp(each.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            texts = (each.who, each.action, each.on, each.outcome)
+            yield _line(
+                (each.number, at, *(f"'{text}" if text[:1] in FORMULA else text for text in texts), each.head)
+            )
+        below = entries[-1].number
+
+
+def _line(cells: Iterable[object]) -> str:
+    made = StringIO()
+    csv.writer(made).writerow(cells)
+    return made.getvalue()
 
 
 @router.get("/rounds/{round_id}/sums")
@@ -165,7 +211,7 @@ async def head(request: Request, found: TheRound) -> Response:
 async def _file(request: Request, found: Round, document: str, name: str) -> Response:
     await session.check_scope(request, Scope.SUMS)
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    read = await asyncio.to_thread(found.documents.read_document, document)
+    read = await in_thread(found.documents.read_document, document)
     await record(request)
     return in_pieces(read, SAFETENSORS, headers)
 

@@ -1,4 +1,4 @@
-"""Members × phases: who has answered what. A round's transcript says it, which is public at its end; while the round runs, its view does."""
+"""Members × phases: the answers of each member. A round's transcript shows them, which is public at its end; while the round runs, its view does."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from veilsum.protocol.rest import RoundView
 from veilsum.protocol.transcript import Transcript
 
 Answers = dict[str, frozenset[str]]
-"""Who sent each kind of answer, by the phase that asks for it."""
+"""The sender of each kind of answer, by the phase that asks for it."""
 
 _ANSWERS = {
     Receipt.kind: "checking",
@@ -21,7 +21,7 @@ _ANSWERS = {
     Erased.kind: "erasing",
 }
 _READ_MEMBERS = 200
-"""A transcript of more members is too long to read for a page, which then shows only who is waited for."""
+"""A transcript of more members is too long to read for a page, which then shows only the members that it waits for."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Row:
     """One member's line.
 
     Attributes:
-        stored: how many of its `chunks` are in; all or none for people who may not see more.
-        marks: by phase, "done", "waiting", "absent", "refused", "later" or "none" (the member is not asked).
+        stored: how many of its `chunks` are in; all or none for viewers that may not see more.
+        marks: by phase, "done", "waiting", "absent", "unneeded" (enough others answered), "refused", "later" or "none" (the member is
+            not asked).
         fate: whether it is in the sum.
     """
 
@@ -42,7 +43,7 @@ class Row:
 
 
 def answers_of(round_: Round) -> Answers | None:
-    """Read who answered from the transcript; None if it cannot be read."""
+    """Read the answers from the transcript; None if it cannot be read."""
     if len(round_.attempt.members) > _READ_MEMBERS:
         return None
     if round_.final is not None:
@@ -93,7 +94,7 @@ def _row(
 def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     if member in answers.get(phase, ()):
         return "done"
-    # Only the transcript, at the end, tells who refused.
+    # Only the transcript, at the end, shows refusals.
     if phase == "freezing" and view.ended and member in answers.get("refused", ()):
         return "refused"
     if phase == view.state:
@@ -103,7 +104,13 @@ def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     live = not view.ended and view.state in PHASES
     if phase not in view.phase_seconds and live and phase in PHASES[PHASES.index(view.state) :]:
         return "later"
-    return "absent" if phase in view.phase_seconds and answers else "none"
+    return _missing(view, phase) if phase in view.phase_seconds and answers else "none"
+
+
+def _missing(view: RoundView, phase: str) -> str:
+    """Say of an answer that never came whether the round went on without it."""
+    after = PHASES[PHASES.index(phase) + 1 :] if phase in PHASES else ()
+    return "unneeded" if view.state in after or not view.phase_seconds.keys().isdisjoint(after) else "absent"
 
 
 def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:

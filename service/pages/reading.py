@@ -1,18 +1,21 @@
 """What the pages show, gathered from the coordinator: what the REST routes tell the same people, and no more."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, func, select
 
+from service.access.metering import in_thread
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
-from service.rosters import Former, names_of
+from service.federations import Former, names_of
 from service.storage.tables import cohorts, rosters, rounds
 from veilsum.protocol.messages import Roster
-from veilsum.protocol.rest import RoundView
+from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import Content
+
+_ENROLLING = 20
+"""Cohorts that take cards, of those shown beside the rounds."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,13 @@ class RoundsPage:
     """A page of a list of rounds: first those that run, then the others, each the newest first.
 
     Attributes:
+        views: each with when the round was opened, Unix time.
         total: how many rounds are on all pages.
-        running: how many of those run.
+        running: how many of those run; not those that are past their latest end.
         any: whether there are any rounds at all.
     """
 
-    views: list[RoundView]
+    views: list[tuple[RoundView, float]]
     total: int
     running: int
     any: bool
@@ -57,19 +61,41 @@ async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) 
     """Read `most` rounds of a list, from the place `first` on."""
     await here.catalogue.refresh_all()
     live = sorted(here.catalogue.live(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
-    running = [view for round_ in live if chosen.admits(view := round_.view()) and not view.ended]
+    running = [
+        (view, round_.opened_s) for round_ in live if chosen.admits(view := round_.view()) and not view.ended
+    ]
     views = running[first : first + most]
     newest = (
-        select(rounds.c.final).where(*chosen.ended).order_by(rounds.c.opened_s.desc(), rounds.c.id.desc())
+        select(rounds.c.id, rounds.c.final, rounds.c.opened_s)
+        .where(*chosen.ended)
+        .order_by(rounds.c.opened_s.desc(), rounds.c.id.desc())
     )
     following = newest.offset(max(0, first - len(running))).limit(most - len(views))
     async with here.database.reading() as connection:
         ended = select(func.count()).select_from(rounds).where(*chosen.ended)
         total = len(running) + (await connection.execute(ended)).scalar_one()
         some = (await connection.execute(select(rounds.c.number).limit(1))).first() is not None
-        found = (await connection.execute(following)).scalars().all() if len(views) < most else []
-    views += await asyncio.to_thread(lambda: list(map(RoundView.model_validate_json, found)))
-    return RoundsPage(views, total, len(running), some)
+        found = (await connection.execute(following)).all() if len(views) < most else []
+
+    def read() -> None:
+        for row in found:
+            with here.database.quarantine.skipping(f"round {row.id}"):
+                views.append((RoundView.model_validate_json(row.final), row.opened_s))
+
+    await in_thread(read)
+    return RoundsPage(views, total, sum(view.state != "erasing" for view, _ in running), some)
+
+
+async def enrolling(here: Coordinator, federation: str) -> list[CohortView]:
+    """Read the cohorts that take cards, the newest first: of one federation, or of all if it is empty."""
+    waiting = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+    chosen = (*waiting, cohorts.c.federation == federation) if federation else waiting
+    newest = select(cohorts.c.id).where(*chosen).order_by(cohorts.c.counter.desc()).limit(_ENROLLING)
+    views = list[CohortView]()
+    for each in await here.database.values(newest):
+        with here.database.quarantine.skipping(f"cohort {each}"):
+            views.append(await here.cohort_view(await here.catalogue.cohort(each)))
+    return [view for view in views if view.state == "enrolling"]
 
 
 def class_names(content: Content) -> tuple[str, ...]:
@@ -136,23 +162,24 @@ class FederationPage:
 
 
 async def federation_names(here: Coordinator) -> dict[str, str]:
-    """Return every federation's name, by its id."""
-    async with here.database.reading() as connection:
-        found = (await connection.execute(select(rosters.c.federation).distinct())).scalars().all()
-    return {each: (await here.federations.newest(each)).name for each in sorted(found)}
+    """Return every federation's name, by its id; without one whose roster is damaged."""
+    names = dict[str, str]()
+    for each in sorted(await here.database.values(select(rosters.c.federation).distinct())):
+        with here.database.quarantine.skipping(f"federation {each}"):
+            names[each] = (await here.federations.roster(each)).name
+    return names
 
 
 async def federation_page(here: Coordinator, federation: str) -> FederationPage:
     """Read one federation; PeerFault(not-found)."""
     newest, former = (
-        await here.federations.newest(federation),
-        await here.federations.rosters.former(federation),
+        await here.federations.roster(federation),
+        await here.federations.former(federation),
     )
     cohort_ids = select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-    async with here.database.reading() as connection:
-        ids = tuple((await connection.execute(cohort_ids)).scalars())
-        return FederationPage(federation, newest, former, ids, (await connection.execute(count)).scalar_one())
+    ids = tuple(await here.database.values(cohort_ids))
+    return FederationPage(federation, newest, former, ids, await here.database.value(count))
 
 
 async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:

@@ -38,7 +38,7 @@ HEADERS = {
 def page(
     request: Request, template: str, context: Mapping[str, Any] | None = None, status: int = 200
 ) -> HTMLResponse:
-    """Render a page for whoever looks at it."""
+    """Render a page for the caller."""
     values = {
         "here": request.url.path,
         "session": session_of(request),

@@ -1,6 +1,5 @@
-"""The pages that anybody may read. A signed-in operator sees more on some of them."""
+"""The public pages. A signed-in operator sees more on some of them."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection
@@ -12,16 +11,18 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from service.access.guards import ANYBODY, GuardedRoute
+from service.access.guards import EVERYONE, GuardedRoute
+from service.access.metering import in_thread
 from service.combining import stored_record
 from service.coordinator import Coordinator
+from service.federations import names_of
 from service.liveness import LOOK_BACK_S
 from service.pages import grid, reading
+from service.pages.kept import KeptRoute
 from service.pages.rendering import advice, page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
 from service.problems import not_found
-from service.rosters import names_of
 from service.rounds import Round
 from service.routes.common import CombinationPath, Here, Hex32Path, TheRound
 from service.telemetry.metrics import REFUSALS
@@ -35,10 +36,10 @@ from veilsum.protocol.trust import TRUST
 router = APIRouter(
     include_in_schema=False,
     default_response_class=HTMLResponse,
-    route_class=GuardedRoute,
+    route_class=KeptRoute,
     dependencies=SIGNED_IN_OR_NOT,
 )
-files = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=ANYBODY.dependencies)
+files = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=EVERYONE.dependencies)
 PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
@@ -80,6 +81,7 @@ async def rounds(
         {
             "listed": listed,
             "chosen": chosen,
+            "enrolling": await reading.enrolling(here, federation) if number == 1 and not state else [],
             "states": [("live", "running"), *((name, words.title) for name, words in STATES.items())],
             "federations": await reading.federation_names(here),
             **turned(number, listed.total, PAGE_ROUNDS),
@@ -95,10 +97,10 @@ async def static(request: Request, name: str) -> Response:
 
 @router.get("/rounds/{round_id}")
 async def one_round(request: Request, here: Here, found: TheRound, number: Number = 1) -> HTMLResponse:
-    """One round: who has done what, whom it waits for, and until when."""
+    """One round: what each member has done, which members it waits for, and until when."""
     view, first = found.view(), (number - 1) * PAGE_MEMBERS
     waited_for = frozenset(view.waiting_for)
-    newest = await here.federations.newest(view.federation)
+    newest = await here.federations.roster(view.federation)
     members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     shown = members[first : first + PAGE_MEMBERS]
     asked = session_of(request) is not None
@@ -114,6 +116,7 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
             **turned(number, len(members), PAGE_MEMBERS),
             **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
             "spare": spare(found, view),
+            "opened_s": found.opened_s,
             "refused": dict((request.app.state.refused.get(found.id) or Counter()).most_common()),
             "advice": advice(),
             "gone": sorted({*view.members}.difference(names_of(newest))),
@@ -142,21 +145,21 @@ async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
             "floor": attempt.question.class_floor if record.holders else 0,
             "question": attempt.question,
             "public": attempt.content.after.readers == "anyone",
-            "federation": await here.federations.newest(view.federation),
+            "federation": await here.federations.roster(view.federation),
         },
     )
 
 
 @router.get("/combinations/{combination}")
 async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
-    """What the coordinator signed about periods whose sums were added up, and how to check it."""
-    record = await asyncio.to_thread(stored_record, combination, here.blobs)
-    study = await here.studies.study(record.federation, record.study)
+    """What the coordinator signed about combined periods, and how to check it."""
+    record = await in_thread(stored_record, combination, here.blobs)
+    study = await here.federations.study(record.federation, record.study)
     context = {
         "record": record,
         "digest": record_digest(record).hex(),
         "public": read_content(study.content).after.readers == "anyone",
-        "federation": await here.federations.newest(record.federation),
+        "federation": await here.federations.roster(record.federation),
         **_choice(record.solution),
     }
     return page(request, "combination.html", context)
@@ -172,9 +175,12 @@ def _choice(solution: SolutionView) -> dict[str, Any]:
 
 @router.get("/federations")
 async def federations(request: Request, here: Here) -> HTMLResponse:
-    """The federations, and who is in them."""
+    """The federations and their members."""
     names = await reading.federation_names(here)
-    found = [await reading.federation_page(here, each) for each in sorted(names, key=lambda id_: names[id_])]
+    found = list[reading.FederationPage]()
+    for each in sorted(names, key=lambda id_: names[id_]):
+        with here.database.quarantine.skipping(f"federation {each}"):
+            found.append(await reading.federation_page(here, each))
     return page(request, "federations.html", {"federations": found})
 
 
@@ -182,7 +188,7 @@ async def federations(request: Request, here: Here) -> HTMLResponse:
 async def federation(request: Request, federation: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
     """One federation's members, studies and runs."""
     found, first = await reading.federation_page(here, federation), (number - 1) * PAGE_MEMBERS
-    cohorts = [await here.cohort(name) for name in reversed(found.cohorts)]
+    cohorts = [await here.catalogue.cohort(name) for name in reversed(found.cohorts)]
     shown = found.names[first : first + PAGE_MEMBERS]
     return page(
         request,
@@ -191,8 +197,11 @@ async def federation(request: Request, federation: Hex32Path, here: Here, number
             "federation": found,
             "people": found.people(shown, cohorts, await reading.uploaded(here, federation)),
             **await last_heard(request, here, federation, shown),
-            "cohorts": [await here.cohort_view(cohort) for cohort in cohorts],
-            "studies": (await here.studies.views(federation))[::-1],
+            "cohorts": [
+                (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
+                for cohort in cohorts
+            ],
+            "studies": (await here.federations.studies(federation))[::-1],
             "combinations": await here.combinations(federation),
             **turned(number, len(found.names), PAGE_MEMBERS),
         },
@@ -201,8 +210,8 @@ async def federation(request: Request, federation: Hex32Path, here: Here, number
 
 @router.get("/cohorts/{cohort}")
 async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
-    """One run of a study: who has enrolled, and what came of it."""
-    found, first = await here.cohort(cohort), (number - 1) * PAGE_MEMBERS
+    """One run of a study: the enrolled members, and its outcome."""
+    found, first = await here.catalogue.cohort(cohort), (number - 1) * PAGE_MEMBERS
     view = await here.cohort_view(found)
     enrolled = frozenset(view.cards)
     members = sorted(view.members, key=lambda member: (member in enrolled, member))
@@ -238,6 +247,7 @@ async def health(request: Request, here: Here) -> HTMLResponse:
         {
             "missing": await readiness.missing(),
             "checks": readiness.names,
+            "damaged": tuple(here.database.quarantine.names),
             "counted": {name: counts[name] for name in STATES if counts[name]},
             "refusals": [(cause, count) for cause, count in refusals.most_common() if count],
             "key": here.key.public.hex(),
@@ -261,22 +271,25 @@ async def problems(request: Request) -> HTMLResponse:
 
 
 async def answers(found: Round) -> grid.Answers | None:
-    """Who answered what; an ended round's answers are read once."""
-    return await asyncio.to_thread(grid.answers_of if found.final is None else _kept_answers, found)
+    """The answers of each member; an ended round's answers are read once."""
+    return await in_thread(grid.answers_of if found.final is None else _kept_answers, found)
 
 
 _kept_answers = lru_cache(maxsize=64)(grid.answers_of)
 
 
 def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
-    """How many more may drop out before there can be no sum, and of whom; None once that is settled."""
-    if view.state == "collecting":
-        return len(view.members) - view.survivors_min, "members"
-    if view.state == "checking":
-        return len(view.uploaded) - view.survivors_min, "uploads"
-    if view.state in {"freezing", "revealing"}:
-        return len(found.attempt.decryptors) - view.threshold, "decryptors"
-    return None
+    """How many more members or decryptors may drop out before no sum is possible; None once that is settled."""
+    match view.state:
+        case "collecting":
+            left, what = len(view.members) - view.survivors_min, "member"
+        case "checking":
+            left, what = len(view.uploaded) - view.survivors_min, "upload"
+        case "freezing" | "revealing":
+            left, what = len(found.attempt.decryptors) - view.threshold, "decryptor"
+        case _:
+            return None
+    return max(left, 0), what
 
 
 def indicator_round(view: RoundView) -> str | None:

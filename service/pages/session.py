@@ -18,7 +18,7 @@ from fastapi import Depends, Request, Response
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from service.access.callers import Caller, Role
-from service.access.guards import ANYBODY, check_federation, coordinator_of, gate_of
+from service.access.guards import EVERYONE, check_federation, coordinator_of, gate_of
 from service.access.issuer import SUBJECT
 from service.access.tokens import Tokens, unauthorised
 from veilsum.protocol.access import Scope
@@ -37,7 +37,7 @@ class SignedIn:
 
     Attributes:
         form_token: what this session's own forms carry.
-        caller: the token's id, or who an issuer says it is, and scopes.
+        caller: the token's id or an issuer's subject, and scopes.
     """
 
     form_token: str
@@ -48,14 +48,14 @@ class SignedIn:
 
 
 async def load(request: Request) -> None:
-    """Find out who looks at a page, by the cookie, for `session_of`."""
+    """Authenticate a page's viewer by the cookie, for `session_of`."""
     request.state.session = found = await _found(request)
     if found is not None:
         request.state.caller = found.caller
 
 
-SIGNED_IN_OR_NOT = [*ANYBODY.dependencies, Depends(load)]
-"""For the pages' routers: each form checks by itself who may send it."""
+SIGNED_IN_OR_NOT = [*EVERYONE.dependencies, Depends(load)]
+"""For the pages' routers: each form checks its own sender."""
 
 
 def session_of(request: Request) -> SignedIn | None:
@@ -130,7 +130,7 @@ def check_form(request: Request, sent: str) -> None:
 
 
 async def check_scope(request: Request, scope: Scope) -> None:
-    """Refuse people who are not signed in (unauthorised), or by a token without this scope or for another federation (forbidden)."""
+    """Refuse viewers that are not signed in (unauthorised), or with a token without this scope or for another federation (forbidden)."""
     session = session_of(request)
     if session is None:
         raise PeerFault(Cause.UNAUTHORISED, "this is for operators: sign in")
@@ -153,7 +153,7 @@ def _serializer(request: Request) -> URLSafeSerializer:
 
 
 def _mark(request: Request, proof: str) -> str:
-    """Fingerprint what a session rests on, so that nobody who reads a cookie can guess a token by it."""
+    """Fingerprint what a session rests on, so that a cookie does not help to guess the token."""
     return hmac.new(_key(request, b"token"), proof.encode(), "sha256").hexdigest()
 
 

@@ -7,9 +7,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from service.access.bodies import ENDING
-from service.access.callers import Caller
+from service.access.callers import Caller, Limits
 from service.access.guards import Guard, GuardedRoute, coordinator_of
-from service.access.limits import Limits
 from service.coordinator import Coordinator
 from service.problems import declared
 from service.rounds import Round
@@ -28,7 +27,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class Routes:
-    """Routes about one subject. Each says who may call it, what it refuses, and which raw bytes it takes and gives."""
+    """Routes about one subject. Each declares its guard, what it refuses, and which raw bytes it takes and gives."""
 
     def __init__(self, subject: str) -> None:
         self.router = APIRouter(tags=[subject], route_class=GuardedRoute)
@@ -51,7 +50,7 @@ class Routes:
         Args:
             method: of HTTP.
             path: with names in braces.
-            guard: who may call.
+            guard: admits its callers.
             causes: of refusals, beside the guard's.
             takes: what the raw body is; empty for JSON or no body.
             gives: what the raw answer is; empty for JSON.
@@ -130,7 +129,7 @@ RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 async def round_of(round_id: RoundPath, here: Here) -> Round:
     """The path's round; PeerFault(not-found), before a stream has begun."""
-    return await here.round(round_id)
+    return await here.catalogue.round(round_id)
 
 
 TheRound = Annotated[Round, Depends(round_of)]

@@ -1,13 +1,12 @@
 """Federations, studies and cohorts: rosters, runs, cards, manifests, combined periods."""
 
-import asyncio
-
 from fastapi import Response
 
 from service import combining
-from service.access.guards import ANYBODY, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
+from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
+from service.access.metering import in_thread
 from service.coordinator import Coordinator
-from service.problems import DECODING, not_found
+from service.problems import DECODING
 from service.routes.common import (
     After,
     CombinationPath,
@@ -32,7 +31,7 @@ serve, combinations = Routes("federations"), Routes("combinations")
 MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096, 4096
 
 
-@serve("GET", rest.COORDINATOR, ANYBODY)
+@serve("GET", rest.COORDINATOR, EVERYONE)
 async def coordinator(here: Here) -> rest.CoordinatorView:
     """The coordinator's public key, which a roster must name."""
     return rest.CoordinatorView(public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION)
@@ -54,12 +53,12 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
 )
 async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Response:
     """Create a federation by its first roster (operator), or replace the roster by one with a higher number (admin, operator)."""
-    roster = await asyncio.to_thread(Roster.from_bytes, body)
+    roster = await in_thread(Roster.from_bytes, body)
     new = await here.federations.put_roster(federation, roster)
     return await _shown(here, federation, 201 if new else 200)
 
 
-@serve("GET", rest.FEDERATION, ANYBODY, Cause.NOT_FOUND, response_model=rest.FederationView)
+@serve("GET", rest.FEDERATION, EVERYONE, Cause.NOT_FOUND, response_model=rest.FederationView)
 async def federation(federation: Hex32Path, here: Here) -> Response:
     """A federation's members, cohorts and rounds."""
     return await _shown(here, federation)
@@ -67,23 +66,20 @@ async def federation(federation: Hex32Path, here: Here) -> Response:
 
 async def _shown(here: Coordinator, federation: str, status: int = 200) -> Response:
     view = await here.federations.view(federation)
-    body = await asyncio.to_thread(view.model_dump_json)
+    body = await in_thread(view.model_dump_json)
     return Response(body, status, media_type="application/json")
 
 
-@serve("GET", rest.ROSTER, ANYBODY, Cause.NOT_FOUND, gives="the newest Roster message")
+@serve("GET", rest.ROSTER, EVERYONE, Cause.NOT_FOUND, gives="the newest Roster message")
 async def roster(federation: Hex32Path, here: Here) -> Response:
     """The newest roster, as the admin signed it."""
-    newest = await here.federations.rosters.body(federation)
-    if newest is None:
-        raise not_found("federation")
-    return Response(newest, media_type=rest.OCTETS)
+    return Response(await here.federations.roster_body(federation), media_type=rest.OCTETS)
 
 
-@serve("GET", rest.CHAIN, ANYBODY, Cause.NOT_FOUND, gives="the Chain message")
+@serve("GET", rest.CHAIN, EVERYONE, Cause.NOT_FOUND, gives="the Chain message")
 async def chain(federation: Hex32Path, here: Here) -> Response:
     """How every attempt of the federation ended, oldest first."""
-    await here.federations.newest(federation)  # not-found for a stranger
+    await here.federations.roster(federation)  # not-found for a stranger
     return Response(await here.federations.chain(federation), media_type=rest.OCTETS)
 
 
@@ -109,20 +105,20 @@ async def put_study(
         raise PeerFault(
             Cause.MALFORMED_REQUEST, f"the path names another study than the body, {signed.hash.hex()}"
         )
-    response.status_code = 201 if await here.studies.put(federation, signed, here.now()) else 200
-    return next(view for view in await here.studies.views(federation) if view.study == study)
+    response.status_code = 201 if await here.federations.put_study(federation, signed, here.now()) else 200
+    return next(view for view in await here.federations.studies(federation) if view.study == study)
 
 
-@serve("GET", rest.STUDY, ANYBODY, Cause.NOT_FOUND, gives="the Study message")
+@serve("GET", rest.STUDY, EVERYONE, Cause.NOT_FOUND, gives="the Study message")
 async def study(federation: Hex32Path, study: Hex32Path, here: Here) -> Response:
     """A study, as the study key signed it."""
-    return Response(await here.studies.body(federation, study), media_type=rest.OCTETS)
+    return Response(await here.federations.study_body(federation, study), media_type=rest.OCTETS)
 
 
-@serve("GET", rest.STUDIES, ANYBODY, Cause.NOT_FOUND)
+@serve("GET", rest.STUDIES, EVERYONE, Cause.NOT_FOUND)
 async def studies(federation: Hex32Path, here: Here) -> tuple[rest.StudyView, ...]:
     """All versions of all studies, in the order of their publication."""
-    return await here.studies.views(federation)
+    return await here.federations.studies(federation)
 
 
 @serve("GET", rest.RUNS, WAITING, Cause.NOT_FOUND)
@@ -131,7 +127,7 @@ async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wai
 
     Here members wait for a run to join. One that signs is heard from.
     """
-    await here.federations.newest(federation)  # not-found for a stranger
+    await here.federations.roster(federation)  # not-found for a stranger
     watch = here.runs.watch(federation)
     await here.runs.look(federation)
     await here.changed(watch, after, wait_s)
@@ -167,7 +163,7 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
     Here members wait for a round. One that signs is heard from, which the operator's preflight shows; a signature that does not hold
     changes nothing.
     """
-    found = await here.cohort(cohort)
+    found = await here.catalogue.cohort(cohort)
     await here.changed(found.watch, after, wait_s, len(found.roster.members))
     return await here.cohort_view(found)
 
@@ -190,7 +186,7 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
 async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:
     """A member enrols by its signed card; the last card forms the cohort."""
     card = KeyCard.from_bytes(body)
-    found = await here.cohort(cohort)
+    found = await here.catalogue.cohort(cohort)
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
     await found.receive(card, here.now())
@@ -200,21 +196,21 @@ async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: He
 @serve("POST", rest.CLOSE, ROUNDS, Cause.NOT_FOUND)
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards that came (operator)."""
-    found = await here.cohort(cohort)
+    found = await here.catalogue.cohort(cohort)
     await found.close()
     return await here.cohort_view(found)
 
 
-@serve("GET", rest.MANIFEST, ANYBODY, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
+@serve("GET", rest.MANIFEST, EVERYONE, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
 async def manifest(cohort: Hex32Path, here: Here) -> Response:
     """The cohort's members and numbers, once it is formed."""
-    return Response((await here.cohort(cohort)).formed().to_bytes(), media_type=rest.OCTETS)
+    return Response((await here.catalogue.cohort(cohort)).formed().to_bytes(), media_type=rest.OCTETS)
 
 
 @serve("GET", rest.CARDS, MEMBER, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message")
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
     """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
-    found = await asyncio.to_thread((await here.cohort(cohort)).cards_for, member)
+    found = await in_thread((await here.catalogue.cohort(cohort)).cards_for, member)
     return Response(found.to_bytes(), media_type=rest.OCTETS)
 
 
@@ -234,17 +230,17 @@ async def combine(federation: Hex32Path, request: CombineRequest, here: Here) ->
     return await here.combine(federation, request)
 
 
-@combinations("GET", rest.COMBINATIONS, ANYBODY, Cause.NOT_FOUND, name="combinations")
+@combinations("GET", rest.COMBINATIONS, EVERYONE, Cause.NOT_FOUND, name="combinations")
 async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
     """A federation's combinations, those with the newest round first."""
-    await here.federations.newest(federation)  # not-found for a stranger
+    await here.federations.roster(federation)  # not-found for a stranger
     return CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
 
 
-@combinations("GET", rest.COMBINATION, ANYBODY, Cause.NOT_FOUND)
+@combinations("GET", rest.COMBINATION, EVERYONE, Cause.NOT_FOUND)
 async def combination(combination: CombinationPath, here: Here) -> CombinedRecord:
     """The signed record of a combination."""
-    return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
+    return await in_thread(combining.stored_record, combination, here.blobs)
 
 
 WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
@@ -253,4 +249,4 @@ WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
 @combinations("GET", rest.COMBINED_WEIGHTS, HEADS, Cause.NOT_FOUND, gives=WEIGHTS, kind=rest.SAFETENSORS)
 async def weights(combination: CombinationPath, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
-    return in_pieces(await asyncio.to_thread(combining.stored_weights, combination, here.blobs))
+    return in_pieces(await in_thread(combining.stored_weights, combination, here.blobs))

@@ -1,12 +1,11 @@
 """Operators' tokens, the audit log, and what probes ask for."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from service.access.guards import ADMIN, ANYBODY, AUDIT, MACHINES
+from service.access.guards import ADMIN, AUDIT, EVERYONE, MACHINES
 from service.access.tokens import Tokens
 from service.audit import Audit
 from service.routes.common import Here, Made, Routes, TheCaller
@@ -56,7 +55,7 @@ async def audit(
     after: Annotated[int, Query(ge=0, le=1 << 53, description="the number of the last entry known")] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
 ) -> AuditPage:
-    """Who did what, in order, with the signed head of the whole log (operator, audit)."""
+    """The audit log in order, with the signed head of the whole log (operator, audit)."""
     found: Audit = request.app.state.audit
     return await found.page(after, limit)
 
@@ -67,17 +66,38 @@ async def alive() -> dict[str, str]:
     return {"status": "ok"}
 
 
+class ReadyView(rest.View):
+    """What /readyz tells.
+
+    Attributes:
+        checks: what was looked at.
+        clock_difference_s: how far this machine's clock is ahead of the database's.
+        damaged: what stands still because storage does not hold it as it was put there.
+    """
+
+    status: Literal["ready"]
+    checks: tuple[str, ...]
+    clock_difference_s: float
+    damaged: tuple[str, ...]
+
+
 @health("GET", rest.READY, MACHINES, Cause.UNAVAILABLE)
-async def ready(request: Request) -> dict[str, str | list[str]]:
-    """Whether it can work: what was looked at; 503 with every reason where it can't."""
+async def ready(here: Here, request: Request) -> ReadyView:
+    """Whether it can work, and what else is to be known; 503 with every reason where it can't."""
     readiness: Readiness = request.app.state.readiness
-    return {"status": "ready", "checks": list(await readiness.check())}
+    checks, clock = await readiness.check(), request.app.state.clock
+    return ReadyView(
+        status="ready",
+        checks=checks,
+        clock_difference_s=round(clock.difference_s, 3),
+        damaged=tuple(here.database.quarantine.names),
+    )
 
 
-@health("GET", "/openapi.json", ANYBODY, include_in_schema=False)
+@health("GET", "/openapi.json", EVERYONE, include_in_schema=False)
 async def document(request: Request) -> Response:
     """The API's document."""
-    return JSONResponse(request.app.openapi())
+    return Response(request.app.document, media_type="application/json")
 
 
 @health(
@@ -90,7 +110,7 @@ async def document(request: Request) -> Response:
 async def exposition(here: Here, request: Request) -> Response:
     """This process's metrics, and the rounds of all."""
     readiness: Readiness = request.app.state.readiness
-    await readiness.missing()  # which sets a metric: nobody else may ask
+    await readiness.missing()  # which sets a metric
     await here.catalogue.look()
     metrics.count_rounds(here.catalogue.states())
     text: metrics.Exposition = request.app.state.exposition

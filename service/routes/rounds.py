@@ -1,17 +1,17 @@
 """Rounds: opening, uploads, answers, results."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT
 
-from service import sent
 from service.access.gate import headers_signed
-from service.access.guards import ANYBODY, CLOSING, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
+from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
+from service.access.metering import in_thread
 from service.coordinator import Coordinator
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
+from service.journal import ANSWERS, read_message
 from service.problems import DECODING, not_found
 from service.rounds import Round
 from service.routes.common import (
@@ -80,7 +80,7 @@ async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -
     return await here.preflight(cohort, request)
 
 
-@serve("GET", rest.ROUND, ANYBODY, Cause.NOT_FOUND, response_model=rest.RoundView)
+@serve("GET", rest.ROUND, EVERYONE, Cause.NOT_FOUND, response_model=rest.RoundView)
 async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> Response:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
     await here.changed(found.watch, after, wait_s)
@@ -90,7 +90,7 @@ async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wai
 @serve(
     "GET",
     rest.ROUND_EVENTS,
-    ANYBODY,
+    EVERYONE,
     Cause.NOT_FOUND,
     needs=(one_stream,),
     response_class=Response,
@@ -117,9 +117,9 @@ async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
             return
 
 
-@serve("GET", rest.OPENING, ANYBODY, Cause.NOT_FOUND, gives="the signed Opening message")
+@serve("GET", rest.OPENING, EVERYONE, Cause.NOT_FOUND, gives="the signed Opening message")
 async def opening(found: TheRound) -> Response:
-    """The round's opening, for members who come after it is asked for."""
+    """The round's opening, for members that come late."""
     return Response(found.attempt.opening.to_bytes(), media_type=rest.OCTETS)
 
 
@@ -139,7 +139,7 @@ async def request_for(
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
     found.check_asker(member)
     version = await here.changed(found.watch, after, wait_s, len(found.attempt.roster.members))
-    message = await asyncio.to_thread(found.request_for, member)
+    message = await in_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
     if message is None:
         return Response(status_code=204, headers=headers)
@@ -155,8 +155,8 @@ async def request_for(
     kind=rest.SAFETENSORS,
 )
 async def material(found: TheRound, here: Here) -> Response:
-    """What members need beside the opening, such as the head whose gradients they sum; its SHA-256 stands in the signed terms."""
-    content = await here.steps.material(found.attempt)
+    """What members need beside the opening, such as the head that they sum gradients of; its SHA-256 stands in the signed terms."""
+    content = await here.catalogue.material(found.attempt)
     if content is None:
         raise not_found("material: the step takes none")
     return Response(content, media_type=rest.SAFETENSORS)
@@ -181,7 +181,7 @@ async def material(found: TheRound, here: Here) -> Response:
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
-    upload = await asyncio.to_thread(Upload.from_bytes, body)
+    upload = await in_thread(Upload.from_bytes, body)
     if upload.header.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
     await found.receive(upload, here.now())
@@ -218,7 +218,7 @@ async def put_chunk(
     try:
         await found.store_chunk(member, index, request.state.digest, body, here.now())
     except PeerFault as fault:
-        if fault.cause is Cause.CONFLICT:  # the log shows who has signed the other bytes (docs/access.md)
+        if fault.cause is Cause.CONFLICT:  # the log shows the signer of the other bytes (docs/access.md)
             made.append(headers_signed(request, gate_of(request).target(request)))
         raise
     UPLOAD_BYTES.inc(len(body))
@@ -244,8 +244,8 @@ async def put_chunk(
 )
 async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
-    message = await asyncio.to_thread(sent.read, body)
-    if not isinstance(message, sent.ANSWERS):
+    message = await in_thread(read_message, body)
+    if not isinstance(message, ANSWERS):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
         )
@@ -289,32 +289,32 @@ async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> re
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """Close an erasing round that too few decryptors report on (admin, by signature)."""
-    await found.receive(await asyncio.to_thread(Lost.from_bytes, body), here.now())
+    await found.receive(await in_thread(Lost.from_bytes, body), here.now())
     return found.view()
 
 
-@serve("GET", rest.CLOSING, ANYBODY, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
+@serve("GET", rest.CLOSING, EVERYONE, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
 async def closing(context: Hex32Path, here: Here) -> Response:
-    """How the attempt of a context was closed, for members who still have to hear of it."""
-    return Response((await here.closed(context)).end().to_bytes(), media_type=rest.OCTETS)
+    """How the attempt of a context was closed, for members that have not heard of it."""
+    return Response((await here.catalogue.closed(context)).end().to_bytes(), media_type=rest.OCTETS)
 
 
 @serve(
     "GET",
     rest.TRANSCRIPT,
-    ANYBODY,
+    EVERYONE,
     *ENDED,
     gives="the round's signed transcript (protocol §11)",
     kind=rest.TRANSCRIPT_JSON,
 )
 async def transcript(found: TheRound) -> Response:
-    """What was said in a round that has ended, however it ended, for whoever replays it. It never changes."""
+    """The transcript of an ended round, to replay. It never changes."""
     headers = {"cache-control": "public, max-age=31536000, immutable"}
-    read = await asyncio.to_thread(found.documents.read_transcript)
+    read = await in_thread(found.documents.read_transcript)
     return in_pieces(read, rest.TRANSCRIPT_JSON, headers)
 
 
-@serve("GET", rest.RESULT, ANYBODY, *ENDED)
+@serve("GET", rest.RESULT, EVERYONE, *ENDED)
 async def result(found: TheRound, response: Response) -> ResultRecord:
     """The signed record of a finished round; its `link` header leads to the transcript."""
     where = rest.TRANSCRIPT.format(round_id=found.id)
@@ -331,7 +331,7 @@ async def weights(found: TheRound) -> Response:
 @serve(
     "GET",
     rest.EVICTIONS,
-    ANYBODY,
+    EVERYONE,
     *ENDED,
     gives="the Evictions message: a proof for each survivor that the sum is without",
 )
@@ -363,7 +363,7 @@ async def disclosure(found: TheRound, member: MemberPath) -> StreamingResponse:
     kind=rest.SAFETENSORS,
 )
 async def sums(request: Request, found: TheRound) -> Response:
-    """The sum itself, as safetensors (operator, or a member that the roster lists as a reader). The audit log names who asked."""
+    """The sum itself, as safetensors (operator, or a member that the roster lists as a reader). The audit log names the caller."""
     answer = await _document(found, SUMS)
     await record(request)
     return answer
@@ -383,4 +383,4 @@ async def document(found: TheRound, name: MemberPath) -> Response:
 
 
 async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> StreamingResponse:
-    return in_pieces(await asyncio.to_thread(found.documents.read_document, name), kind)
+    return in_pieces(await in_thread(found.documents.read_document, name), kind)

@@ -40,7 +40,7 @@ class Blobs(ABC):
         return self._read(checked(name))
 
     def delete(self, name: str) -> None:
-        """Remove a blob, or all blobs in a folder that nobody writes to; a missing one is fine."""
+        """Remove a blob, or all blobs in a folder without writers; a missing one is fine."""
         with timed("delete"):
             self._delete(checked(name))
 
@@ -79,7 +79,7 @@ class FileBlobs(Blobs):
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._unfinished = folder, set[Path]()
-        self._durable = set[Path]()  # folders whose own names, and all above, are on the disk
+        self._durable = set[Path]()  # folders with names that are durable, parents included
         make_folder(folder)
 
     def _put(self, name: str, data: bytes) -> None:

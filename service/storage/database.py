@@ -3,19 +3,25 @@
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Table
+import structlog
+from sqlalchemy import ColumnElement, Connection, Executable, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.storage import migrating
-from service.telemetry.metrics import timed
+from service.storage.faults import Quarantine
+from service.telemetry.logs import LOGGER
+from service.telemetry.metrics import DAMAGED, timed
+
+log = structlog.get_logger(LOGGER)
 
 MIGRATION_S = 3600.0
 """Longest change of the tables."""
+Item = TypeVar("Item")
 
 
 class Database(ABC):
@@ -30,18 +36,41 @@ class Database(ABC):
     insert: ClassVar[Any]
     """The dialect's own INSERT, which knows ON CONFLICT."""
     answer_s: float | None = None
+    damage: tuple[str, ...] = ()
+    """What `check` found at the start."""
     _engine: AsyncEngine
 
-    async def start(self) -> None:
-        """Upgrade the tables, and forget what the last process could not; Misuse for the tables of another release."""
-        await self.migrate(migrating.upgrade)
+    async def start(self, claim: migrating.Change | None = None) -> None:
+        """Upgrade the tables, and forget what the last process could not.
+
+        Args:
+            claim: changes, or refuses, the upgraded tables.
+
+        Raises:
+            Misuse: this release does not read them, or as `claim`; nothing was changed.
+        """
+
+        def change(connection: Connection) -> None:
+            migrating.upgrade(connection)
+            if claim is not None:
+                claim(connection)
+
+        self.damage = await self.check()
+        if self.damage:
+            DAMAGED.labels("file").inc()
+            log.error("storage damaged", what="file", of=self.damage[0])
+        await self.migrate(change)
         await self.forget()
+
+    async def check(self) -> tuple[str, ...]:
+        """Look over the database's own files, and return what is wrong with them; PostgreSQL has tools of its own for that."""
+        return ()
 
     async def stop(self) -> None:
         await self._engine.dispose()
 
     async def migrate(self, change: migrating.Change) -> None:
-        """Change the tables, whole or not at all, while nobody else does."""
+        """Change the tables atomically, one process at a time."""
         async with self.transaction(MIGRATION_S) as connection:
             await self._migrated(connection, change)
 
@@ -70,6 +99,26 @@ class Database(ABC):
         async with asyncio.timeout(self.answer_s), self._engine.connect() as connection:
             yield connection
 
+    async def rows(self, query: Executable) -> Sequence[Any]:
+        """Read rows."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).all()
+
+    async def row(self, query: Executable) -> Any:
+        """Read a row; None where there is none."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).one_or_none()
+
+    async def values(self, query: Executable) -> Sequence[Any]:
+        """Read one column."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).scalars().all()
+
+    async def value(self, query: Executable) -> Any:
+        """Read one value; None where there is no row."""
+        async with self.reading() as connection:
+            return (await connection.execute(query)).scalar_one_or_none()
+
     async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row, unless one stands under its primary key or a unique one; whether it was inserted."""
         done = await connection.execute(self.insert(table).on_conflict_do_nothing().values(row))
@@ -88,6 +137,11 @@ class Database(ABC):
         await connection.execute(
             statement.on_conflict_do_update(index_elements=table.primary_key.columns, set_=row)
         )
+
+    @cached_property
+    def quarantine(self) -> Quarantine:
+        """What of it can't be read."""
+        return Quarantine()
 
     @cached_property
     def process(self) -> str:
@@ -122,3 +176,44 @@ class Database(ABC):
     @abstractmethod
     async def forget(self) -> None:
         """Remove deleted rows from the database's files; OSError where a reader was in the way."""
+
+
+class Batches(Generic[Item]):
+    """Group commit: what is asked for while one transaction runs goes into the next one, together.
+
+    Args:
+        work: does what the items ask for, and says of each, in order, why it is refused, or None; what it raises is raised to all of them.
+    """
+
+    def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Exception | None]]]) -> None:
+        self._work = work
+        self._lock = asyncio.Lock()
+        self._waiting: list[tuple[Item, asyncio.Future[None]]] = []
+
+    async def put(self, item: Item) -> None:
+        """Wait until the batch that this item is in is done; raises why the item is refused."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        async with self._lock:
+            if not future.done():
+                await self._lead()
+        future.result()
+
+    async def _lead(self) -> None:
+        batch, self._waiting = self._waiting, []
+        faults: Sequence[Exception | None]
+        try:
+            faults = await self._work([item for item, _ in batch])
+        except BaseException as error:
+            # The leader may be cancelled; then the others have not been served yet.
+            faults = [
+                error if isinstance(error, Exception) else OSError("the write was interrupted: try again")
+            ] * len(batch)
+            raise
+        finally:
+            for (_, future), fault in zip(batch, faults, strict=True):
+                if fault is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(fault)
+                    future.exception()  # mark it as retrieved

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -72,6 +72,14 @@ class Sqlite(Database):
         # Writers queue here, as SQLite would have them poll; what one reads before it writes holds.
         async with self._writer, self._engine.begin() as connection:
             yield connection
+
+    async def check(self) -> tuple[str, ...]:
+        try:
+            async with self.reading() as connection:
+                found = (await connection.exec_driver_sql("PRAGMA quick_check(10)")).scalars().all()
+        except DatabaseError as error:
+            return (str(error.orig),)
+        return tuple(words for words in found if words != "ok")
 
     async def alone(self, connection: AsyncConnection, what: str) -> None:
         # Every writer is alone. Python's driver would put off the transaction's begin until a row changes.
@@ -147,16 +155,16 @@ class Postgres(Database):
         }
         return create_async_engine(self._url, hide_parameters=True, connect_args=connecting, **pool)
 
-    async def start(self) -> None:
+    async def start(self, claim: Change | None = None) -> None:
         async with self.reading() as connection:
             if (await connection.exec_driver_sql("SHOW fsync")).scalar_one() != "on":
                 raise Misuse(
                     "the PostgreSQL server runs with fsync = off and may lose what it acknowledged: turn it on"
                 )
-        await super().start()
+        await super().start(claim)
 
     async def migrate(self, change: Change) -> None:
-        # On a connection of its own, whose commands may take longer.
+        # On a connection of its own: its commands may take longer.
         engine = self._connecting(MIGRATION_S, poolclass=NullPool)
         async with asyncio.timeout(MIGRATION_S), engine.begin() as connection:
             await self._migrated(connection, change)

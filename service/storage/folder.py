@@ -8,6 +8,8 @@ from typing import Self
 
 from veilsum.protocol.errors import Misuse
 
+DATABASE = "coordinator.sqlite3"
+
 
 class DataFolderLock:
     """Held from construction to `release`, which `with` calls, or to the end of the process.
@@ -80,7 +82,7 @@ def make_durably(path: Path, data: bytes) -> None:
 
 
 def _written_beside(path: Path, data: bytes) -> Path:
-    """Return a temporary file whose bytes are on the disk."""
+    """Return a temporary file after its bytes are on the disk."""
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,4 +1,8 @@
-"""The revision of the database's tables, by Alembic, on a connection that somebody else has opened."""
+"""The format of what a database holds, by Alembic, on the caller's connection.
+
+A format is a revision of Alembic's: the protocol version of the stored messages, a dot, and a number that rises with every other change of
+what is stored.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,29 +22,30 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def newest() -> str:
-    """Return the revision that this release works with."""
+    """Return the format that this release works with."""
     head = ScriptDirectory(str(_SCRIPTS)).get_current_head()
     assert head is not None
     return head
 
 
 def current(connection: Connection) -> str | None:
-    """Return the revision of a database's tables; None without any."""
+    """Return a database's format; None without tables."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(connection: Connection) -> None:
-    """Make the tables, or bring them to the newest revision.
+    """Make the tables, or bring them to the newest format.
 
     Raises:
-        Misuse: the tables are of another release, which is newer, or older than the first one.
+        Misuse: this release does not read the format; nothing was changed.
     """
     found = current(connection)
     known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
     if found not in {None, *known} or (found is None and inspect(connection).has_table("rounds")):
         raise Misuse(
-            f"the database is at revision {found}, which this release does not know. Run the newer release; or, if the database was made "
-            "before the first release, move the data folder away (or empty the database), start again, and publish roster and studies anew"
+            f"the database has the format {found or 'of no release'}, and this release reads {', '.join(sorted(known))}; nothing was "
+            "changed. Run the release that wrote it. To begin anew instead, name another data folder (or an empty database), and publish "
+            "roster and studies there"
         )
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))

@@ -71,7 +71,7 @@ class ObjectBlobs(Blobs):
         return meta["size"], self._ranges(meta, step)
 
     def _ranges(self, meta: "obstore.ObjectMeta", step: int) -> Iterator[bytes]:
-        """Yield one and the same object, whoever puts another in its place meanwhile."""
+        """Yield one version of the object, even if it is replaced meanwhile."""
         for start in range(0, meta["size"], step):
             with _as_a_disk("read"):
                 found = obstore.get(

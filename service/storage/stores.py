@@ -3,21 +3,31 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from service.settings import Settings
+from service.settings import Settings, check_secrets
 from service.storage import migrating
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.faults import worded
-from service.storage.folder import DataFolderLock, make_folder
+from service.storage.folder import DATABASE, DataFolderLock, make_folder
 from service.storage.objects import ObjectBlobs
+from veilsum.exposure import loose_mode
+from veilsum.protocol.errors import Misuse
+
+
+def prepare(settings: Settings) -> None:
+    """Make the data folder. Raises Misuse where others may enter it or read a secret."""
+    check_secrets()
+    make_folder(settings.data_dir)
+    if (why := loose_mode(settings.data_dir, group_may=True)) is not None:
+        raise Misuse(why)
 
 
 def database_of(settings: Settings) -> Database:
     """PostgreSQL where a URL names it, else SQLite in the data folder; Misuse for another URL."""
     if settings.database_url is not None:
         return Postgres(settings.database_url.get_secret_value())
-    return Sqlite(settings.data_dir / "coordinator.sqlite3")
+    return Sqlite(settings.data_dir / DATABASE)
 
 
 def blobs_of(settings: Settings) -> Blobs:
@@ -28,40 +38,46 @@ def blobs_of(settings: Settings) -> Blobs:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
+async def opened(
+    settings: Settings, claim: migrating.Change | None = None
+) -> AsyncIterator[tuple[Database, Blobs]]:
     """Open both stores; closed when the block ends.
+
+    Args:
+        settings: of a coordinator.
+        claim: as in `Database.start`.
 
     Raises:
         Misuse: another process works on the data folder's SQLite; a URL is of no store we know; the database can't be reached; or
             as `Database.start`.
     """
-    async with _database(settings) as database:
+    async with connected(settings) as database:
         with worded():
-            await database.start()
+            await database.start(claim)
         yield database, blobs_of(settings)
 
 
-async def revisions(settings: Settings, *, upgrade: bool = False) -> dict[str, str | None]:
-    """Return the revision of the database's tables, None without tables, and the one that this release needs.
+async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str | None]:
+    """Return the format of the database, None without tables, and the one that this release works with.
 
     Args:
         settings: of a coordinator.
-        upgrade: bring the tables to that revision first; Misuse as `migrating.upgrade`.
+        upgrade: bring the database to that format first; Misuse as `migrating.upgrade`.
     """
-    async with _database(settings) as database:
+    async with connected(settings) as database:
         with worded():
             if upgrade:
                 await database.migrate(migrating.upgrade)
             async with database.reading() as connection:
                 found = await connection.run_sync(migrating.current)
-    return {"revision": found, "newest": migrating.newest()}
+    return {"format": found, "newest": migrating.newest()}
 
 
 @asynccontextmanager
-async def _database(settings: Settings) -> AsyncIterator[Database]:
-    """Nobody else's meanwhile, if it is a file."""
+async def connected(settings: Settings) -> AsyncIterator[Database]:
+    """Yield the database as it is, and lock the data folder while the block runs if that is a file."""
     async with AsyncExitStack() as ending:
-        make_folder(settings.data_dir)
+        prepare(settings)
         if settings.database_url is None:
             ending.enter_context(DataFolderLock(settings.data_dir))
         database = database_of(settings)

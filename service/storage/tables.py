@@ -1,6 +1,7 @@
 """The database's tables. A live round is its events in order; everything else about it is derived.
 
-A change here needs a script in `migrations/versions` that changes existing databases likewise.
+A change here needs a script in `migrations/versions` that changes existing databases likewise, and so does a change of what the columns
+hold.
 """
 
 from sqlalchemy import (
@@ -24,7 +25,7 @@ metadata = MetaData()
 WIDE = BigInteger().with_variant(Integer, "sqlite")
 """64 bits: SQLite's integers have them anyway."""
 
-# One row: whose database this is.
+# One row: the coordinator that owns this database.
 coordinator = Table(
     "coordinator",
     metadata,
@@ -77,7 +78,7 @@ cohorts = Table(
     Column("roster_number", WIDE, nullable=False),
     Column("study", String(64), nullable=False),
     Column("period", String(64), nullable=False),
-    # The context of the attempt whose records the run sums again.
+    # The context of the attempt that the run repeats.
     Column("repeats", String(64)),
     Column("counter", Integer, nullable=False),
     Column("deadline_s", Float, nullable=False),
@@ -113,6 +114,8 @@ rounds = Table(
     Column("closing", LargeBinary),
     Column("record", Text),
     Column("state", String(16)),
+    # Whether its uploads are deleted, and the audit log says so.
+    Column("cleared", Boolean, nullable=False, default=False),
     UniqueConstraint("cohort", "sequence", "attempt"),
     Index("rounds_by_state", "state"),
 )

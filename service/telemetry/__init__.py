@@ -1,1 +1,1 @@
-"""What an operator sees of the running process: logs, metrics, readiness, traces. None of it knows a value of anybody's."""
+"""Logs, metrics, readiness and traces of the running process. None of them contains a member's values."""

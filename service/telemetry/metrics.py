@@ -1,7 +1,7 @@
 """Every metric of the coordinator, by name; docs/operations.md says what to make of each.
 
 They are this process's: with replicas, each has its own, and a query adds them up; all count the same rounds. Labels come from closed lists, so that
-nobody outside can make new ones.
+a client can't create new ones.
 """
 
 import asyncio
@@ -42,8 +42,13 @@ JOB_FAILURES = Counter(
 )
 DAMAGED = Counter(
     "veilsum_storage_damaged_total",
-    "Chunks, ranges of sums, and rows that storage did not hold as they were put there.",
+    "Chunks, ranges of sums, rows, and files of SQLite that storage did not hold as they were put there.",
     ["what"],
+    registry=REGISTRY,
+)
+CLOCK_DIFFERENCE = Gauge(
+    "veilsum_clock_difference_seconds",
+    "How far this machine's clock is ahead of the database's, by which deadlines pass.",
     registry=REGISTRY,
 )
 LOOP_LAG = Histogram(
@@ -68,7 +73,7 @@ for _cause in Cause:
 for _state in STATES:
     ROUNDS.labels(_state)
     ROUNDS_ENDED.labels(_state)
-for _what in ("chunk", "range", "row"):
+for _what in ("chunk", "range", "row", "file"):
     DAMAGED.labels(_what)
 for _operation in get_args(Operation):
     STORAGE.labels(_operation)

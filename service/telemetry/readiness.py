@@ -4,13 +4,16 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import structlog
 from sqlalchemy import delete
 
 from service import audit
+from service.clock import APART_S, Clock
 from service.coordinator import Coordinator
 from service.storage import migrating
+from service.storage.database import Database
 from service.storage.tables import tokens
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import READY
@@ -25,7 +28,7 @@ PATIENCE_S = 5.0
 
 
 class NotReady(Exception):  # noqa: N818 - a state, not an error
-    """What a check found missing, in words for whoever runs the coordinator."""
+    """What a check found missing, in words for the operator."""
 
 
 class Readiness:
@@ -33,7 +36,7 @@ class Readiness:
 
     Args:
         checks: each raises NotReady with the reason, or any other error where looking itself failed.
-        kept_s: how long a finding is kept for others who ask.
+        kept_s: how long a finding is cached.
         patience_s: how long one check may take.
     """
 
@@ -75,8 +78,8 @@ class Readiness:
         return ""
 
 
-def checks_of(coordinator: Coordinator) -> dict[str, Check]:
-    """Return the checks of a coordinator's process."""
+def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
+    """Return the checks of a coordinator's process; `now` is its clock."""
     # One name for the process: a check that was cut off leaves a blob that the next one deletes.
     name = f"readiness/{secrets.token_hex(8)}"
 
@@ -87,23 +90,11 @@ def checks_of(coordinator: Coordinator) -> dict[str, Check]:
             if task.done():
                 raise NotReady(f"{task.get_name()} has ended: start the process again")
 
-    async def database() -> None:
-        async with coordinator.database.transaction() as connection:
-            # Changes nothing, and takes what a change takes: the writer's lock and a commit.
-            await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
-        async with coordinator.database.transaction() as connection:
-            # As whoever acts has to: nothing is answered that the audit log does not take.
-            await audit.begin(coordinator.database, connection)
-            await audit.write(
-                coordinator.database, connection, [audit.Deed(0.0, audit.COORDINATOR, "readiness")]
-            )
-            await connection.rollback()
-
     async def migrations() -> None:
         async with coordinator.database.reading() as connection:
             found = await connection.run_sync(migrating.current)
         if found != (newest := migrating.newest()):
-            raise NotReady(f"the database is at revision {found}, this release works with {newest}")
+            raise NotReady(f"the database has format {found}, this release works with {newest}")
 
     async def blobs() -> None:
         content = secrets.token_bytes(16)
@@ -114,4 +105,35 @@ def checks_of(coordinator: Coordinator) -> dict[str, Check]:
         finally:
             await asyncio.to_thread(coordinator.blobs.delete, name)
 
-    return {"process": process, "database": database, "migrations": migrations, "blobs": blobs}
+    return {
+        "process": process,
+        "database": partial(_check_database, coordinator.database),
+        "migrations": migrations,
+        "blobs": blobs,
+        "clock": partial(_check_clock, coordinator.database, now),
+    }
+
+
+async def _check_database(database: Database) -> None:
+    if database.damage:
+        raise NotReady(
+            f"its file is damaged ({database.damage[0]}): stop, run `veilsum operator db check`, restore a backup"
+        )
+    async with database.transaction() as connection:
+        # Changes nothing, and takes what a change takes: the writer's lock and a commit.
+        await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
+    async with database.transaction() as connection:
+        # A write, because no change is acknowledged without its audit entry.
+        await audit.begin(database, connection)
+        await audit.write(database, connection, [audit.Deed(0.0, audit.COORDINATOR, "readiness")])
+        await connection.rollback()
+
+
+async def _check_clock(database: Database, now: Clock) -> None:
+    await now.look(database)
+    apart_s = now.difference_s
+    if abs(apart_s) > APART_S:
+        where = "ahead of" if apart_s > 0 else "behind"
+        raise NotReady(
+            f"this machine's clock is {abs(apart_s):.0f} s {where} the database's: set both by NTP"
+        )

@@ -1,22 +1,18 @@
-"""A log line, a measurement and a trace for each request, under an id of our own that its answer names."""
+"""A log line, a measurement and a trace for each request."""
 
 import os
 import re
-import secrets
-import time
 from importlib.util import find_spec
 from typing import Any
 
 import structlog
 from fastapi.telemetry import TelemetryConfig
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bound_contextvars
+from starlette.types import Scope
 
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import REQUESTS
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.rest import REQUEST_ID_HEADER, ROUND_PATTERN
+from veilsum.protocol.rest import ROUND_PATTERN
 
 log = structlog.get_logger(LOGGER)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
@@ -26,39 +22,14 @@ _TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
-class RequestTelemetry:
-    """ASGI middleware. A client's own request id is ignored: it could be anything, and would stand in the log."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        request_id, started, status = secrets.token_hex(8), time.perf_counter(), 500
-
-        async def sent(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = request_id
-            await send(message)
-
-        with bound_contextvars(request=request_id):
-            try:
-                await self.app(scope, receive, sent)
-            finally:
-                _note(scope, status, time.perf_counter() - started)
-
-
 def round_in(scope: Scope) -> dict[str, str]:
     """Return the round that a request is about, for a log line; nothing where its path has no round's id."""
     named = str(scope.get("path_params", {}).get("round_id", ""))
     return {"round": named} if re.match(ROUND_PATTERN, named) else {}
 
 
-def _note(scope: Scope, status: int, seconds: float) -> None:
+def note(scope: Scope, status: int, seconds: float) -> None:
+    """Log and measure an answer."""
     route: Any = scope.get("route")
     template = getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
     method = scope["method"] if scope["method"] in _METHODS else "other"

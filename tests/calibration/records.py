@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
+from tests.support.keystream import Keystream
 from veilsum.calibration import CCVRStatistics, FFCStatistics, SumsLattice
-from veilsum.protocol.keystream import Keystream
 
 Records = tuple[Any, Any]
 

@@ -116,6 +116,57 @@ def test_the_rounding_of_the_trace_is_tolerated_and_no_more() -> None:
         check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
 
 
+def test_the_rounding_of_eigenvalues_is_tolerated_and_no_more() -> None:
+    # Every member moves an eigenvalue by half a step for each row of [[V, U], [Uᵀ, diag n]] at most: 6/2 · (4 + 1) steps.
+    lattice, dim, members = SumsLattice(10), 4, 6
+    layout = ffc_layout(dim, 1)
+    V, U, n = np.diag(np.full(dim, 256)), np.zeros((dim, 1), np.int64), np.array([1024])
+    V[0, 1] = V[1, 0] = 256 + 15
+    check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+    V[0, 1] = V[1, 0] = 256 + 16
+    with pytest.raises(SumCheckFailed, match="semidefinite"):
+        check_sums(layout, lattice, layout.flatten({"V": V, "U": U, "n": n}), members=members, bias=False)
+
+
+def identity_of(member: FFCStatistics, lattice: SumsLattice, arrays: Any, members: int) -> str:
+    """Which check a sum does not pass; empty for none."""
+    try:
+        vector = member.layout.flatten(arrays)
+        check_sums(member.layout, lattice, vector, members=members, bias=member.bias)
+    except SumCheckFailed as failed:
+        return failed.identity
+    return ""
+
+
+@pytest.mark.parametrize(("scale", "members", "most"), [(10, 6, 3), (40, 1, 0)])
+def test_half_a_step_a_member_is_tolerated_of_a_class_s_mass_and_no_more(
+    scale: int, members: int, most: int
+) -> None:
+    lattice, member = SumsLattice(scale), ffc(np.eye(4)[[0] * 5 + [1] * 3], [0] * 5 + [1] * 3, 2)
+    arrays = member.layout.unflatten(member.vector(lattice))
+    arrays["U"][0, 0] += most  # the class is as heavy as it can be already
+    assert identity_of(member, lattice, arrays, members) != "class mass"
+    arrays["U"][0, 0] += 1
+    assert identity_of(member, lattice, arrays, members) == "class mass"
+
+
+@pytest.mark.parametrize(("block", "at", "most"), [("U", (-1, 1), 3), ("V", (0, -1), 12)])
+def test_half_a_step_a_member_and_term_is_tolerated_of_the_constant_and_no_more(
+    block: str, at: tuple[int, int], most: int
+) -> None:
+    lattice, [member] = SumsLattice(20), [each for each in cohort(bias=True, seed=1) if each.records > 20][:1]
+    arrays = member.layout.unflatten(member.vector(lattice))
+    n = arrays[block][at]
+    for steps, identity in (
+        (most - 2, ""),
+        (most + 2, "bias"),
+    ):  # its own rounding, below two steps, is in either
+        arrays[block][at] = n + steps
+        if block == "V":
+            arrays[block][at[::-1]] = n + steps
+        assert identity_of(member, lattice, arrays, 6) == identity
+
+
 def test_what_can_not_be_checked_is_refused() -> None:
     layout = ffc_layout(2, 2)
     vectors: list[tuple[Any, int, type[Exception]]] = [

@@ -108,6 +108,15 @@ def test_a_flat_curve_takes_the_largest_of_the_ties() -> None:
     assert solve_ffc(noise, [1e-3, 1.0, 1e6]).ridge == 1e6
 
 
+def test_what_rounding_would_hide_does_not_steer_the_ridge() -> None:
+    # The labels follow a feature of which a sum on the lattice shows next to nothing: 10⁻¹⁰ of V.
+    rng = np.random.default_rng(0)
+    rows, labels = np.ones((400, 3)), rng.integers(0, 2, 400)
+    rows[:, 1] = rng.standard_normal(400) / 10
+    rows[:, 2] = (2 * labels - 1) * 1e-5
+    assert solve_ffc(ffc(rows, labels, 2, normalise=True), [1e-9, 1.0]).ridge == 1.0
+
+
 def test_the_order_of_the_grid_does_not_matter() -> None:
     statistics = ffc(*clouds(100, 8, 3), 3)
     grid = default_grid(100, 8)

@@ -33,6 +33,7 @@ from veilsum.protocol.messages import (
     Evictions,
     KeyCard,
     Link,
+    Lost,
     Manifest,
     Message,
     Opening,
@@ -44,7 +45,6 @@ from veilsum.protocol.messages import (
     Upload,
     parse,
 )
-from veilsum.protocol.messages import Lost as LostMessage
 from veilsum.protocol.opening_rules import earlier_context, link_of
 from veilsum.protocol.rare_classes import withheld_classes
 from veilsum.protocol.record import (
@@ -221,7 +221,7 @@ class LocalCoordinator:
         """The admin closes an erasing round."""
         entry = self.rounds[round_id]
         assert isinstance(entry.phase, Erasing)
-        self._take(entry, LostMessage.make(admin, context=entry.phase.attempt.context))
+        self._take(entry, Lost.make(admin, context=entry.phase.attempt.context))
 
     def expire(self, round_id: str) -> None:
         entry = self.rounds[round_id]

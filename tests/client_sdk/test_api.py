@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from client_sdk.api import Coordinator
+from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Compute, Flow, Request, Response
 from client_sdk.errors import PeerFault
 from client_sdk.progress import Progress, Reporter, Step
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.surroundings import Surroundings
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import VERSION_HEADER
 
-API = Coordinator(Caller(0.0, Surroundings(), Reporter(None)))
+API = CoordinatorApi(RetryingClient(0.0, Surroundings(), Reporter(None)))
 
 
 def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:

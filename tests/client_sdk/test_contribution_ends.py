@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from client_sdk.effects import Unreached
 from client_sdk.errors import NoResult, PeerFault
-from client_sdk.identity import Identity
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from tests.client_sdk.federation import Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.member import Closed, MemberPhase, Ready
-from veilsum.protocol.messages import Vote, void_hash
+from veilsum.protocol.member import Closed, Ready
 
 
 def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> None:
@@ -54,6 +53,16 @@ def overdue(federation: Federation, cohort: str) -> str:
     return round_id
 
 
+def test_a_run_is_given_up_without_the_coordinator_too(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overdue(federation, federation.enrol())
+    monkeypatch.setattr(federation.coordinator, "handle", lambda _: Unreached("refused", sent=False))
+    federation.alone(federation.member("member-0").give_up("study", "p1"))
+    [run] = federation.open["member-0"].ledger()
+    assert (run.given_up, run.records) == (True, 20)  # held until it is known how the attempt ended
+
+
 def test_an_overdue_round_ends_by_reports_and_frees_what_was_given_up(federation: Federation) -> None:
     cohort = federation.enrol()
     round_id = overdue(federation, cohort)
@@ -92,51 +101,6 @@ def test_a_lost_round_is_closed_by_the_admin_and_its_records_are_spent(federatio
     results = federation.together(federation.contributions(following))
     assert {result.cause for result in results.values()} == {Cause.ALREADY_SUMMED}
     results = federation.run(federation.enrol("p2"))
-    assert all(isinstance(result, Result) for result in results.values()), results
-
-
-def test_a_member_that_never_saw_the_opening_reports_too(federation: Federation) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    federation.clock.now_s += 2 * 86_400
-    federation.coordinator.expire(round_id)
-    for _ in range(2):
-        with pytest.raises(NoResult) as caught:
-            federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-        assert caught.value.state == "erasing"
-    assert federation.coordinator.view(round_id).waiting_for == ("member-1", "member-2")
-
-
-def test_a_member_killed_between_erasing_and_answering_reports_when_it_comes_back(
-    federation: Federation,
-) -> None:
-    cohort = federation.enrol()
-    round_id = overdue(federation, cohort)
-    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
-
-    def ready() -> Ready:
-        held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
-        assert held is not None
-        return ready_of(held.phase)
-
-    while ready().sequence == 0:
-        next(steps)
-    steps.close()
-    assert "member-0" in federation.coordinator.view(round_id).waiting_for
-    with pytest.raises(NoResult):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert "member-0" not in federation.coordinator.view(round_id).waiting_for
-
-
-def test_a_voided_round_that_was_missed_is_closed_in_the_next(federation: Federation) -> None:
-    cohort = federation.enrol()
-    first = federation.coordinator.open_round(cohort)
-    for flow in federation.contributions(first).values():
-        federation.run_until(flow, "PUT")
-    federation.coordinator.cancel(first)
-    federation.together(federation.contributions(first, ["member-1", "member-2"]))
-    second = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(second))
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
@@ -201,38 +165,6 @@ def test_keys_are_erased_when_the_latest_end_passes(federation: Federation) -> N
     assert list((federation.folder / "member-0/state/spool").iterdir()) == []
 
 
-def test_a_round_past_its_latest_end_does_not_keep_a_member_from_the_next(federation: Federation) -> None:
-    cohort = federation.enrol()
-    first = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "PUT")
-    federation.clock.now_s += 2 * 86_400
-    federation.coordinator.cohorts[cohort].place = (1, 0)
-    second = federation.coordinator.open_round(cohort)
-    # It uploaded to the first, and nobody shows how that ended.
-    with pytest.raises(
-        PeerFault, match=f"took part in round {first} and is not shown how it ended"
-    ) as caught:
-        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
-    assert caught.value.cause is Cause.OUTCOME_MISSING
-    # Voided since, it is; but the second's history was signed before, and omits it.
-    federation.coordinator.cancel(first)
-    for member in federation.ids[1:]:
-        phase = federation.coordinator.rounds[first].phase
-        context = phase.attempt.context
-        vote = Vote.make(
-            Identity.load(federation.folder / member).key,
-            context=context,
-            member=member,
-            outcome=void_hash(context, "cancelled"),
-        )
-        federation.coordinator._move(
-            federation.coordinator.rounds[first], phase.receive(vote, federation.clock.now_s)
-        )
-    with pytest.raises(PeerFault, match="omits an attempt that this member knows") as caught:
-        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
-    assert caught.value.cause is Cause.CHAIN_BROKEN
-
-
 def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(tmp_path: Path) -> None:
     federation = Federation(tmp_path, members=5)
     round_id = federation.coordinator.open_round(federation.enrol())
@@ -244,33 +176,6 @@ def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(tmp_path:
     federation.clock.now_s += 2 * 86_400
     result = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     assert result.counted
-    federation.close()
-
-
-def test_reveals_are_erased_when_the_latest_end_passes(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=5)
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    running = {m: federation.steps(flow) for m, flow in federation.contributions(round_id).items()}
-    while federation.coordinator.view(round_id).state != "revealing":
-        for steps in running.values():
-            next(steps)
-
-    def held() -> MemberPhase:
-        stored = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
-        assert stored is not None
-        return stored.phase
-
-    while not isinstance(held(), Closed):
-        next(running["member-0"])
-    federation.clock.now_s += 2 * 86_400
-    running["member-0"].close()
-    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
-    next(steps)
-    assert held().outbox()
-    while next(steps)[0] != "waits":
-        pass
-    assert not held().outbox()
     federation.close()
 
 

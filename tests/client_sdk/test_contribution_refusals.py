@@ -24,17 +24,6 @@ from veilsum.protocol.record import DocumentView, ResultRecord
 from veilsum.study.materials import material_file
 
 
-def test_another_opening_for_the_same_round_is_refused(federation: Federation) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "PUT")
-    other = federation.coordinator.open_round(cohort, latest_end_s=int(federation.clock.now_s) + 9_999)
-    rounds = federation.coordinator.rounds
-    rounds[round_id].phase = rounds[other].phase
-    with pytest.raises(PeerFault, match="another opening"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-
-
 @pytest.mark.parametrize(
     ("policy", "number", "cause"),
     [
@@ -263,18 +252,6 @@ def test_a_run_goes_on_in_a_new_cohort_with_the_reservation_that_was_made(federa
     assert {fault.cause for fault in results.values()} == {Cause.ALREADY_SUMMED}
 
 
-def test_a_second_sum_is_refused_even_where_the_chain_hides_the_first(federation: Federation) -> None:
-    """The ledger of §7.3 does not rest on the links: a member that lost its history alone would refuse as well."""
-    federation.run(federation.enrol())
-    again = federation.enrol()
-    round_id = federation.coordinator.open_round(again, step="sum")
-    attempt = federation.coordinator.rounds[round_id].phase.attempt
-    ledger = federation.open["member-0"].session.store.ledger
-    with pytest.raises(PeerFault) as caught:
-        ledger.check(attempt)
-    assert caught.value.cause is Cause.ALREADY_SUMMED
-
-
 @pytest.mark.parametrize("how", ["other bytes", "other arrays"])
 def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refused(
     tmp_path: Path, how: str
@@ -299,20 +276,6 @@ def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refuse
 
 def round_of(federation: Federation) -> str:
     return list(federation.coordinator.rounds)[-1]
-
-
-def test_a_step_of_a_noisy_chain_is_summed_once_and_a_cohort_is_checked_for_all_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation = Federation(tmp_path, question=NOISY)
-    checked = list[str]()
-    monkeypatch.setattr("client_sdk.enrolment.check_cohort", lambda spec: checked.append(spec.step))
-    federation.run(federation.enrol())
-    assert checked == ["mean"] * 3
-    again = federation.enrol()
-    results = federation.run(again, step="mean")
-    assert {fault.cause for fault in results.values()} == {Cause.ALREADY_SUMMED}
-    federation.close()
 
 
 def test_a_noisy_chain_goes_on_in_another_cohort(tmp_path: Path) -> None:

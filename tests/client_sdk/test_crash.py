@@ -1,15 +1,17 @@
 """A machine that stops at any durable write of a whole run: the same bytes leave afterwards, or none (docs/protocol.md §7.2, §7.3)."""
 
+import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, Request
+from client_sdk.ledger import DATABASE
 from client_sdk.records import Records
 from client_sdk.reservations import Reservations, State
 from client_sdk.result import Result
@@ -61,7 +63,7 @@ class Machine:
             yield
 
 
-def life(federation: Federation, cohort: str, member: str, records: Records) -> Flow[Any]:
+def life(federation: Federation, cohort: str, member: str, records: Records | None) -> Flow[Any]:
     """A member's whole run: enrol, then each round as the operator opens it."""
     conversations = federation.member(member)
     yield from conversations.enrol(cohort, records)
@@ -88,7 +90,7 @@ def again(federation: Federation, cohort: str) -> Steps:
     """Without a single record once the answer is stored: what is uploaded comes from the reservation."""
     member = federation.member("member-0")
     answered = bool(member.ledger())
-    records = Records(np.zeros((0, 3)), np.zeros(0, int)) if answered else federation.records("member-0")
+    records = None if answered else federation.records("member-0")
     return federation.steps(life(federation, cohort, "member-0", records))
 
 
@@ -136,3 +138,94 @@ def test_the_same_bytes_leave_or_none(
             break
         last += stride
     assert last > 25
+
+
+class Disk:
+    """A member's folder as a power cut leaves it: the bytes and the names that were synced. SQLite syncs its own files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes, self._names = dict[int, bytes](), dict[int, dict[str, tuple[int, bool]]]()
+        self._settle()
+
+    def _settle(self) -> None:
+        for path in (self._folder, *self._folder.rglob("*")):
+            self._sync(path)
+
+    def fsync(self, descriptor: int) -> None:
+        """In the place of the system's."""
+        self._sync(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def _sync(self, path: Path) -> None:
+        inode = path.stat().st_ino
+        if path.is_dir():
+            self._names[inode] = {each.name: (each.inode(), each.is_dir()) for each in os.scandir(path)}
+        else:
+            self._bytes[inode] = path.read_bytes()
+
+    def cut(self) -> None:
+        """Leave nothing else in the folder."""
+        before = self._folder.rename(self._folder.with_name("before the cut"))
+        self._restore(before.stat().st_ino, self._folder)
+        for path in before.rglob(f"{DATABASE}*"):
+            shutil.copy2(path, self._folder / path.relative_to(before))
+        shutil.rmtree(before)
+        self._settle()
+
+    def _restore(self, inode: int, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        for name, (child, is_folder) in self._names.get(inode, {}).items():
+            if is_folder:
+                self._restore(child, folder / name)
+            elif not name.startswith(DATABASE):
+                (folder / name).touch(0o600)
+                (folder / name).write_bytes(self._bytes.get(child, b""))
+
+
+def until_cut(steps: Steps, last: int) -> Steps:
+    """A member's steps up to the answer to its n-th change of the coordinator's state."""
+    sent = 0
+    while True:
+        try:
+            state, effect = next(steps)
+        except StopIteration as end:
+            return end.value
+        sent += state == "after" and isinstance(effect, Request) and effect.method != "GET"
+        if sent == last:
+            steps.close()
+            raise Stopped
+        yield state, effect
+
+
+@pytest.mark.parametrize("question", [{}, NOISY], ids=["exact", "noisy"])
+def test_a_power_cut_after_any_request_takes_nothing_that_it_rests_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
+) -> None:
+    cuts = list[int]()
+    for number in itertools.count(1):
+        federation = Federation(tmp_path / str(number), question=question)
+        disk = Disk(federation.folder / "member-0")
+        monkeypatch.setattr(os, "fsync", disk.fsync)
+        cohort = federation.coordinator.open_cohort()
+        flows = {
+            m: federation.steps(life(federation, cohort, m, federation.records(m))) for m in federation.ids
+        }
+        flows["member-0"] = until_cut(flows["member-0"], number)
+
+        def restart(
+            at: Federation = federation, of: str = cohort, disk: Disk = disk, n: int = number
+        ) -> Steps:
+            at.open.pop("member-0").close()
+            disk.cut()
+            cuts.append(n)
+            return again(at, of)
+
+        results: dict[str, Any] = {}
+        drive(flows, results, federation.leading_on(cohort), restart)
+        assert {type(each) for each in results.values()} == {Result}, (number, results)
+        for place, bodies in federation.coordinator.wire.items():
+            assert len(set(bodies)) == 1, (number, place)
+        federation.close()
+        if number not in cuts:
+            break
+    assert len(cuts) >= 7

@@ -1,5 +1,6 @@
 """Joining a cohort."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federati
     enrolled = federation.open["member-0"].session.store.held(cohort)
     assert enrolled is not None
     assert isinstance(enrolled.phase, Enrolled)
-    assert repr(enrolled) == "<Held Enrolled >"
+    assert repr(enrolled) == "<StoredPhase Enrolled >"
     federation.together({**flows, "member-0": federation.member("member-0").enrol(cohort)})
     held = federation.open["member-0"].session.store.held(cohort)
     assert held is not None
@@ -65,6 +66,19 @@ def test_enrolling_again_only_says_what_holds(federation: Federation) -> None:
     assert {request.method for request in federation.coordinator.requests} == {"GET"}
     federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
     assert federation.alone(federation.member("member-0").enrol(cohort)) == quorum
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_other_data_for_an_answered_run_are_refused(federation: Federation, *, over: bool) -> None:
+    cohort = federation.enrol()
+    if over:
+        federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
+    own = federation.records("member-0")
+    federation.alone(federation.member("member-0").enrol(cohort, own))
+    changed = replace(own, features=own.features[::-1].copy())
+    for other in (changed, federation.records("member-0", "p2")):
+        with pytest.raises(Misuse, match=r"period p1 was answered with other data: \d+ of its \d+ rows"):
+            federation.alone(federation.member("member-0").enrol(cohort, other))
 
 
 def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:

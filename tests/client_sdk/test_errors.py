@@ -1,7 +1,12 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from client_sdk.errors import first_fault
+from client_sdk import Identity, Member, Policy, Result
+from client_sdk.errors import Misuse, StateError, first_fault
 from veilsum.protocol.rest import CohortRequest, RoundRequest
 
 
@@ -16,3 +21,46 @@ def test_what_is_wrong_with_json_is_told_with_its_place_and_without_its_values()
     with pytest.raises(ValidationError) as unnamed:
         CohortRequest.model_validate([])
     assert first_fault(unnamed.value).startswith("Input should be")
+
+
+KEY, URL = "ab" * 32, "https://sum.example.org"
+WRONG: Any = "hospital-a"
+SEVEN: Any = 7
+
+
+def _joining(identity: Identity) -> None:
+    with Member(URL, identity, Policy(KEY)) as member:
+        next(iter(member.join([[1.0]], once=True)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (
+            lambda _: Policy(KEY[:-1] + "x"),
+            r"^admin_key: got 64 characters.*expected 64 hexadecimal.*Ask the admin",
+        ),
+        (lambda _: Policy(KEY, approved=["12"]), r"^approved: got 2 characters, expected 64.*member join"),
+        (lambda _: Result.load("nowhere"), r"^no folder nowhere: expected a saved result's folder, such as"),
+        (
+            lambda identity: Member("sum.example.org", identity, Policy(KEY)),
+            r"^url: got .* scheme, such as https://",
+        ),
+        (lambda _: Member(URL, WRONG, Policy(KEY)), r"^identity: got str, expected Identity.load"),
+        (lambda identity: Member(URL, identity, WRONG), r"^policy: got str, expected Policy\("),
+        (
+            lambda identity: Member(URL, identity, Policy(KEY), roster=SEVEN),
+            r"^roster: got int, expected a Roster",
+        ),
+        (
+            lambda identity: Member(URL, identity, Policy(KEY), roster="no.bin"),
+            r"^roster: can't read no.bin.*signed roster",
+        ),
+        (_joining, r"^records: got list, expected Records\("),
+    ],
+)
+def test_a_mistake_is_told_with_what_was_expected_and_the_next_step(
+    mistake: Callable[[Identity], object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises((Misuse, StateError), match=words):
+        mistake(Identity.create(tmp_path / "a", "hospital-a"))

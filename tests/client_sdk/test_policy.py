@@ -1,5 +1,6 @@
 """What a member's policy refuses."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,9 @@ KEY = SigningKey(b"A" * 32).public
         {"approved": {"ab" * 31}},
         {"approved": {b"short"}},
         {"approved": {7}},
+        {"approved": {32}},
+        {"approved": 32},
+        {"admin_key": 32},
         {"members_min": 2},
         {"decryptor_colluders_min": -1},
         {"lifetime_max_s": 0},
@@ -54,7 +58,7 @@ def test_a_study_is_approved_by_its_digest_alone(federation: Federation) -> None
     assert Policy(KEY, approved={content.approval.hex()}).approves(content)
     for other in (content.question.digest, federation.study.hash):
         assert not Policy(KEY, approved={other}).approves(content)
-    with pytest.raises(Misuse, match="64 hexadecimal digits; `veilsum member join` shows"):
+    with pytest.raises(Misuse, match=r"64 hexadecimal digits.*`veilsum member join` shows"):
         Policy(KEY, approved={content.notes.name})  # whoever has the study key can sign anything under it
     with pytest.raises(PeerFault, match=f"approve {content.approval.hex()}") as caught:
         Policy(KEY).check_study(content)
@@ -89,6 +93,18 @@ def test_the_most_epsilon_refuses_exact_studies_too(federation: Federation) -> N
         replace(policy, mu_budget=mu * 0.99).check_study(noisy)
 
 
+@pytest.mark.parametrize(("epsilon", "taken"), [(9.99, True), (10.0, False)])
+def test_a_record_s_noise_adds_up_to_two_unless_the_member_says_otherwise(
+    federation: Federation, *, epsilon: float, taken: bool
+) -> None:
+    """At δ = 10⁻⁵, ε = 10 is a μ of 2.0004."""
+    noise = {**NOISY["noise"], "epsilon": epsilon, "delta": 1e-5}
+    content = federation.content(**{**NOISY, "noise": noise})
+    policy = Policy(KEY, approved={content.approval})
+    with nullcontext() if taken else pytest.raises(PeerFault, match="mu_budget: this member wants at most"):
+        policy.check_study(content)
+
+
 def test_a_cohort_too_small_or_too_weak_is_refused(federation: Federation) -> None:
     manifest = manifest_of(federation)
     Policy(KEY, members_min=3).check_manifest(manifest)
@@ -113,6 +129,9 @@ def test_an_attempt_that_lasts_too_long_is_refused(federation: Federation) -> No
     federation.policy.check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match=r"lifetime_max_s: this member wants at most 3600 s.*86400 s"):
         replace(federation.policy, lifetime_max_s=3600).check_opening(attempt, now_s)
+    replace(federation.policy, lifetime_max_s=86_400).check_opening(attempt, now_s)
+    with pytest.raises(PeerFault, match="lifetime_max_s"):
+        replace(federation.policy, lifetime_max_s=86_399).check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match="study-refused"):
         replace(federation.policy, approved=()).check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match="members_min"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from client_sdk.errors import Misuse
-from client_sdk.records import Marks, Records, Selection, select, select_again
+from client_sdk.records import Marks, Records, Selection, select, select_again, unsummed
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.calibration.errors import ShapeMismatch, WrongDtype
 from veilsum.protocol.study import Question
@@ -16,13 +16,15 @@ RNG = np.random.default_rng(0)
 def records(rows: int = 40, ids: Any = None, **changed: Any) -> Records:
     features = np.random.default_rng(1).standard_normal((rows, 3))
     labels = np.arange(rows) % 4
-    return Records(changed.get("features", features), changed.get("labels", labels), ids)
+    return Records(
+        changed.get("features", features), changed.get("labels", labels), ids, changed.get("held_out", 0.0)
+    )
 
 
-def asked(rows_per_id: int = 1, most: int = 1000) -> Question:
+def asked(rows_per_id: int = 1, most: int = 1000, least: int = 1) -> Question:
     # Limits of a handful of rows break the rules of §4.1, which this is not about.
     whole = simulated_content(simulated_question(3), 0).question
-    limits = whole.records.model_copy(update={"least": 1, "most": most, "rows_per_id": rows_per_id})
+    limits = whole.records.model_copy(update={"least": least, "most": most, "rows_per_id": rows_per_id})
     return whole.model_copy(update={"dim": 3, "records": limits})
 
 
@@ -31,12 +33,13 @@ def chosen(
     *,
     rows_per_id: int = 1,
     most: int = 1000,
+    least: int = 1,
     noisy: bool = False,
     taken: frozenset[bytes] = frozenset(),
     secret: bytes = SECRET,
     federation: bytes = FEDERATION,
 ) -> Selection:
-    question = asked(rows_per_id, most)
+    question = asked(rows_per_id, most, least)
     if noisy:
         question = question.model_copy(update={"noise": object()})
     return select(given, question, Marks(secret, federation), lambda keys: set(keys) - taken)
@@ -104,6 +107,54 @@ def test_the_selection_does_not_depend_on_other_ids_or_on_the_order_of_ids() -> 
     moved = Records(given.features[order], given.labels[order], ids[order])
     assert {int(order[row]) for row in rows_of(moved, chosen(moved, most=7))} == first
     assert first == set(rows_of(given, chosen(given, most=7)))
+
+
+def test_whole_ids_are_held_out_and_the_rest_of_the_selection_stays() -> None:
+    ids = [f"p{row // 2}" for row in range(40)]
+    plain, given = records(ids=ids), records(ids=ids, held_out=0.3)
+    marks = Marks(SECRET, FEDERATION)
+    taken = chosen(given, rows_per_id=2)
+    rows = rows_of(given, taken)
+    out = set(range(40)) - set(rows)
+    assert 0 < len(out) < 40
+    assert {row // 2 for row in out}.isdisjoint(row // 2 for row in rows)
+    assert set(rows) < set(rows_of(plain, chosen(plain, rows_per_id=2)))
+    assert taken.beyond == len(out)
+    # The share does not depend on other records, so neither does a noisy selection.
+    without = [row for row in range(40) if row // 2 != rows[0] // 2]
+    fewer = records(
+        38,
+        [ids[row] for row in without],
+        features=given.features[without],
+        labels=given.labels[without],
+        held_out=0.3,
+    )
+    assert len(rows_of(fewer, chosen(fewer, rows_per_id=2, noisy=True))) == len(rows) - 2
+    # What judges are the rows of the ids that were held out, or left out by a limit.
+    features, labels = unsummed(given, "abcd", marks, taken.ranks)
+    assert sorted(features[:, 0]) == sorted(given.features[sorted(out), 0])
+    assert labels.tolist() == given.labels[sorted(out)].tolist()
+
+
+def test_keeping_records_out_changes_no_answer() -> None:
+    given = records(ids=[f"p{row}" for row in range(40)], held_out=0.5)
+    fewer = len(chosen(given).labels)
+    assert fewer < 35
+    assert len(chosen(given, least=35).labels) == 35
+    assert set(rows_of(given, chosen(given))) < set(rows_of(given, chosen(given, least=35)))
+    assert len(chosen(given, least=41).labels) == 40
+    assert len(chosen(given, most=5).labels) == 5
+
+
+def test_rows_are_held_out_where_there_are_no_ids() -> None:
+    given = records(held_out=0.3)
+    found = chosen(given)
+    assert 0 < len(found.labels) < 40
+    features, _ = unsummed(given, "abcd", Marks(SECRET, FEDERATION), found.ranks)
+    assert len(features) == 40 - len(found.labels)
+    for share in (-0.1, 1.0, float("nan")):
+        with pytest.raises(Misuse, match="held_out"):
+            records(held_out=share)
 
 
 def test_a_mended_row_draws_no_other_rows_of_its_id() -> None:

@@ -90,14 +90,6 @@ def test_one_that_the_coordinator_did_not_sign_is_refused(done: tuple[Federation
     assert cause_of(changed) == (Cause.BAD_SIGNATURE, ("coordinator",))
 
 
-def test_a_rule_that_the_coordinator_broke_is_told(done: tuple[Federation, Result]) -> None:
-    federation, result = done
-    request = VoidRequest(result.evidence.attempt.context, "cancelled").to_bytes()
-    changed = doctored(federation, result, lambda entries: entries.append(request))
-    assert cause_of(changed) == (Cause.WRONG_PHASE, ("coordinator",))
-    assert cause_of(doctored(federation, result, lambda entries: entries.pop(0)))[1] == ("coordinator",)
-
-
 def test_a_member_that_broke_a_rule_is_told_of_beside_the_result(done: tuple[Federation, Result]) -> None:
     federation, result = done
     entries = transcript_of(result).entries

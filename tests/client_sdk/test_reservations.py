@@ -13,7 +13,8 @@ import pytest
 from client_sdk import reservations
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.records import Selection
+from client_sdk.ledger import LedgerDatabase
+from client_sdk.records import WHOLE, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy import gdp_epsilon
@@ -122,6 +123,12 @@ def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 KNOWN = [History()]
 
 
+def test_sqlite_syncs_its_journal_s_folder_too(tmp_path: Path) -> None:
+    """Otherwise a power cut could bring a journal back that undoes what was committed; other tests turn it off."""
+    with LedgerDatabase(tmp_path)._open() as ledger:
+        assert ledger.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+
+
 def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path) -> None:
     assert ledger.run(study().question.digest, "p1") is None
     run = reserve(ledger)
@@ -197,10 +204,37 @@ def test_exact_or_noisy_for_life(ledger: Reservations) -> None:
     reserve(ledger, B, period="p2", content=noisy)
     assert ledger.free([A, B, C], EXACT) == {C}
     assert ledger.free([A, B, C], other.question, 2.0) == {B, C}
+    assert ledger.free([A, B, C], noisy.question, 2.0) == {C}
     with pytest.raises(Misuse, match="held by other runs"):
         reserve(ledger, A, period="p3", content=noisy)
     with pytest.raises(Misuse, match="held by other runs"):
         reserve(ledger, B, period="p3")
+
+
+def test_what_one_holds_without_ids_may_be_any_record(ledger: Reservations) -> None:
+    reserve(ledger, WHOLE)
+    assert ledger.free([A], EXACT) == set()
+    assert ledger.free([A], study("noisy", mu=1.0).question) == set()
+
+
+def test_noise_on_a_whole_member_leaves_it_no_other_run_of_the_question(ledger: Reservations) -> None:
+    content = study("noisy", mu=1.0)
+    assert content.question.noise is not None
+    noise = content.question.noise.model_copy(update={"unit": "member"})
+    question = content.question.model_copy(update={"noise": noise})
+    assert ledger.free([B], question) == {B}
+    reserve(ledger, A, content=content)
+    assert ledger.free([B], question) == set()
+
+
+def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
+    run = reserve(ledger)
+    chain = Chain(ledger, run.question)
+    chain.enter(C)
+    chain.end(C, "none", left_out=True)
+    other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
+    chain.learn(replace(chain.history, settled=(other,)))
+    assert [each.state for each in ledger.runs()] == [State.RESERVED]
 
 
 def test_a_records_budget_is_spent_over_all_studies(ledger: Reservations) -> None:

@@ -9,7 +9,7 @@ import pytest
 from client_sdk.effects import Pause, Request, Response, Unreached
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
-from client_sdk.retry import Caller
+from client_sdk.retry import RetryingClient
 from client_sdk.surroundings import Surroundings
 from tests.client_sdk.federation import Clock
 from tests.client_sdk.local_coordinator import problem, refusal
@@ -30,7 +30,7 @@ def exchange(
     request: Request = REQUEST,
 ) -> tuple[Response, list[float], list[Progress]]:
     clock, events = Clock(), list[Progress]()
-    caller = Caller(
+    caller = RetryingClient(
         patience_s,
         Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: jitter),
         Reporter(events.append),

@@ -11,9 +11,11 @@ import pytest
 from client_sdk import files
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
+from client_sdk.ledger import DATABASE
 from client_sdk.policy import Policy
 from client_sdk.store import Store
 from tests.client_sdk.federation import Federation
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 
 
@@ -22,6 +24,27 @@ def store(tmp_path: Path) -> Store:
     made = Store(tmp_path)
     made.begin()
     return made
+
+
+def test_a_member_that_has_enrolled_does_not_begin_without_its_ledger(federation: Federation) -> None:
+    """It would take every record for free."""
+    federation.enrol()
+    federation.close()
+    store = Store(federation.folder / "member-0")
+    store.begin()
+    (federation.folder / "member-0/state/ledger" / DATABASE).unlink()
+    with pytest.raises(StateError, match="is missing"):
+        store.begin()
+
+
+def test_of_two_rosters_with_one_number_the_first_seen_counts(store: Store, federation: Federation) -> None:
+    store.see_roster(federation.make_roster(2))
+    store.see_roster(federation.make_roster(2))
+    for other in (federation.make_roster(2, readers=("member-1",)), federation.make_roster(1)):
+        with pytest.raises(PeerFault) as refused:
+            store.see_roster(other)
+        assert refused.value.cause is Cause.ROSTER_ROLLBACK
+    assert store.roster() == federation.make_roster(2)
 
 
 def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation: Federation) -> None:

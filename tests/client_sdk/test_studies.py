@@ -38,17 +38,6 @@ def enrolling(federation: Federation, study: Study | None = None, **changes: Any
     raise AssertionError
 
 
-def test_studies_that_are_not_to_be_trusted_are_refused(federation: Federation) -> None:
-    content, other = federation.content().to_bytes(), SigningKey(b"O" * 32)
-    foreign = Study.make(federation.admin, federation=other.public, content=content)
-    assert enrolling(federation, foreign).cause is Cause.WRONG_FEDERATION
-    forged = Study.make(other, federation=federation.admin.public, content=content)
-    assert enrolling(federation, forged).cause is Cause.BAD_SIGNATURE
-    unknown = Study.make(federation.admin, federation=federation.admin.public, content=content[:-1] + b" }")
-    federation.coordinator.studies[federation.study.hash.hex()] = unknown
-    assert enrolling(federation).cause is Cause.MALFORMED  # another study than the cohort's is shown
-
-
 def test_revoked_expired_and_far_studies_are_refused(federation: Federation) -> None:
     revoking = federation.make_roster(1, revoked=(federation.study.hash,))
     federation.coordinator.roster = revoking
@@ -89,23 +78,6 @@ def test_a_rollback_of_a_study_is_remembered_over_restarts_and_without_approval(
         assert fault.cause is Cause.STUDY_REFUSED
     assert enrolling(federation, second) is None
     assert enrolling(federation, federation.make_study({"name": "another"})) is None
-
-
-def test_a_cohort_whose_id_does_not_follow_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = federation.coordinator._cohort
-    for changes in ({"period": "p9"}, {"counter": 9}, {"repeats": "ab" * 32}):
-
-        def lying(request: Any, cohort: str, changes: dict[str, Any] = changes) -> Any:
-            shown = true(request, cohort)
-            from veilsum.protocol.rest import CohortView  # noqa: PLC0415 - beside its use
-
-            view = CohortView.model_validate_json(shown.body).model_copy(update=changes)
-            return type(shown)(200, {}, view.model_dump_json().encode())
-
-        monkeypatch.setattr(federation.coordinator, "_cohort", lying)
-        assert enrolling(federation).cause is Cause.WRONG_COHORT
 
 
 def test_a_study_is_read_before_it_is_approved(federation: Federation) -> None:

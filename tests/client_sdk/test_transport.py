@@ -172,6 +172,27 @@ def test_a_certificate_that_is_asked_for_ends_at_once(run: Runner, reason: str) 
         run(one(Request("GET", "/")), handler)
 
 
+def test_https_to_a_port_without_tls_ends_at_once(run: Runner) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        plain = ssl.SSLError()
+        plain.reason = "WRONG_VERSION_NUMBER"
+        raise httpx.ConnectError("failed") from plain
+
+    with pytest.raises(Unreachable, match=r"does not speak TLS at this port.*http://"):
+        run(one(Request("GET", "/")), handler)
+
+
+def test_http_to_a_port_with_tls_names_the_scheme() -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("reset", request=request)
+
+    driver = BlockingDriver("http://127.0.0.1:8000", transport=httpx.MockTransport(handler))
+    unreached = driver.run(one(Request("GET", "/")))
+    driver.close()
+    assert isinstance(unreached, Unreached)
+    assert "begin the address with https://" in unreached.reason
+
+
 def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
     with pytest.raises(PeerFault) as caught:
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
@@ -290,14 +311,21 @@ def test_an_address_begins_with_its_scheme(url: str) -> None:
 
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
-    checked, unchecked = _tls(True, None), _tls(False, None)
+    url = "https://sum.example.org"
+    checked, unchecked = _tls(url, True, None), _tls(url, False, None)
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
     with pytest.raises(FileNotFoundError):
-        _tls(str(tmp_path / "none.pem"), None)
+        _tls(url, str(tmp_path / "none.pem"), None)
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
         with pytest.raises(FileNotFoundError):
-            _tls(True, cert)
+            _tls(url, True, cert)
+
+
+def test_no_authorities_are_read_for_an_address_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    context = _tls("http://127.0.0.1:8000", True, None)
+    assert (context.verify_mode, context.cert_store_stats()["x509"]) == (ssl.CERT_REQUIRED, 0)
 
 
 async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:

@@ -30,7 +30,7 @@ from tests.veilsum.authority import Authority
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
 from veilsum.admin import create_admin, revised
 from veilsum.demo.consortium import demo_study
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import DemoPlan
 from veilsum.protocol.causes import Cause
 from veilsum.running import Following
 from veilsum.study import signed as study_signed
@@ -167,7 +167,7 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
     shown: dict[str, Any] = {"verify": str(door.authority.path), "cert": door.certificate}
     admin = create_admin(tmp_path / "admin")
     identities = [Identity.create(tmp_path / name, name) for name in ("a", "b", "c")]
-    content = demo_study(Plan(), bytes.fromhex(EXTRACTOR), DIM, CLASSES, len(identities))
+    content = demo_study(DemoPlan(), bytes.fromhex(EXTRACTOR), DIM, CLASSES, len(identities))
     policy = Policy(admin_key=admin.public, approved={content.approval})
 
     def contributed(identity: Identity) -> bool:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "asvs.md").read_text("utf-8")
+PAGE = (ROOT / "assurance" / "ASVS.md").read_text("utf-8")
 PROMISE = (ROOT / "docs" / "assurance.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (\d[\d., –]*) \| (\w+) \| (.*) \|$", PAGE, re.MULTILINE)
 LEVELS = """

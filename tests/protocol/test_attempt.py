@@ -1,4 +1,3 @@
-import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -20,29 +19,6 @@ def federation() -> Federation:
 def attempt(federation: Federation) -> Attempt:
     return Attempt(
         federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
-    )
-
-
-def h(tag: bytes, *fields: bytes) -> bytes:
-    """H(tag, fields) by hand."""
-    return hashlib.sha256(
-        b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-    ).digest()
-
-
-def test_the_context_is_the_hash_of_everything_that_fixes_the_attempt(attempt: Attempt) -> None:
-    opening, roster, manifest = attempt.opening, attempt.roster, attempt.manifest
-    assert attempt.context == h(
-        b"ctx",
-        b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31",
-        roster.federation,
-        h(b"roster", roster.to_bytes()),
-        manifest.cohort,
-        h(b"manifest", manifest.to_bytes()),
-        (0).to_bytes(8, "little"),
-        (0).to_bytes(1, "little"),
-        bytes(32),
-        h(b"terms", opening.terms.encode_fields()),
     )
 
 

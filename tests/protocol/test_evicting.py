@@ -1,20 +1,17 @@
 """Proofs that a dealer is false: true ones hold, and none can be forged against an honest dealer (protocol §4.7)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again, certificate, false_dealers, other_secrets, resign
+from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_proof
-from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Certificate, Holder, Message, Proof, Receipt, Reveal, Survivor, Upload
-from veilsum.protocol.sealing import commit_row
+from veilsum.protocol.messages import Certificate, Holder, Message, Proof, Receipt, Reveal, Upload
 from veilsum.protocol.shelf import Trees
 
 HONEST, FALSE = "member-2", "member-3"
@@ -96,111 +93,10 @@ def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> N
         assert case.refused(proof).endswith("the shares make the secret that was committed to")
 
 
-def test_another_header_frames_nobody(case: Case) -> None:
-    """1. The dealer stands in the certificate with this digest, and signed this header."""
-    true, upload = case.proof(FALSE), case.uploads[HONEST]
-    other = resign(case.federation, upload, salt=b"R" * 32).header
+def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:
+    true = case.proof(FALSE)
     forged = replace(true.header, signature=bytes(64))
-    assert case.refused(replace(true, header=other)).endswith("the certificate does not name this upload")
     assert "signature does not verify" in case.refused(replace(true, header=forged))
-    # a dealer that did not survive, in a certificate that colluders would have to sign
-    without = certificate(case.federation, tuple(s for s in case.certificate.survivors if s.member != FALSE))
-    assert case.refused(true, without).endswith("the certificate does not name this upload")
-    # one of another context, which it has signed
-    elsewhere = resign(case.federation, case.uploads[FALSE], context=bytes(32)).header
-    survivors = tuple(Survivor.of(elsewhere) if s.member == FALSE else s for s in case.certificate.survivors)
-    named = replace(case.certificate, survivors=survivors)
-    assert "another context" in case.refused(replace(true, header=elsewhere), named)
-    # and a stranger's
-    sybil = again_header(elsewhere, member="sybil", context=case.attempt.context)
-    named = replace(case.certificate, survivors=(*case.certificate.survivors, Survivor.of(sybil)))
-    assert "not in the cohort" in case.refused(replace(true, header=sybil), named)
-
-
-def again_header(header: Any, **changes: Any) -> Any:
-    return type(header).make(
-        SigningKey(bytes(32)),
-        **{**{n: getattr(header, n) for n, _ in header.codecs() if n != "signature"}, **changes},
-    )
-
-
-COMMITMENTS: dict[str, Callable[[Proof, Proof], dict[str, Any]]] = {
-    "changed": lambda p, _: {"commitments": bytes(16) + p.commitments[16:]},
-    "another dealer's": lambda _, other: {"commitments": other.commitments},
-    "another dealer's with its path": lambda _, other: {"commitments": other.commitments, "path": other.path},
-    "cut": lambda p, _: {"commitments": p.commitments[:-16]},
-    "longer": lambda p, _: {"commitments": p.commitments + bytes(16)},
-    "a row instead": lambda p, _: {"commitments": p.holders[0].row, "path": p.holders[0].path},
-    "another path": lambda p, _: {"path": p.path[::-1]},
-    "no path": lambda _p, _: {"path": ()},
-    "beyond the last secret": lambda _p, _: {"index": 6},
-    "far beyond the last secret": lambda _p, _: {"index": 2**32 - 1},
-}
-
-
-@pytest.mark.parametrize("how", COMMITMENTS)
-def test_other_commitments_frame_nobody(case: Case, how: str) -> None:
-    """2. Commitments lead to the signed commitment root."""
-    proof = case.proof(HONEST)
-    changed = replace(proof, **COMMITMENTS[how](proof, case.proof("member-1")))
-    assert case.refused(changed).endswith("the secrets' commitments are not those that were signed")
-
-
-def holder_changed(proof: Proof, place: int, **changes: Any) -> Proof:
-    holders = list(proof.holders)
-    holders[place] = replace(holders[place], **changes)
-    return replace(proof, holders=tuple(holders))
-
-
-def test_other_rows_frame_nobody(case: Case) -> None:
-    """2. Rows lead to the signed commitment root, each at its decryptor's place."""
-    proof, other = case.proof(HONEST), case.proof("member-1")
-    false = b"\x01" * 36
-    row = commit_row(case.attempt.context, HONEST, "member-1", false * 6)
-    for changed in (
-        holder_changed(proof, 1, share=false, row=row),
-        holder_changed(proof, 1, row=other.holders[1].row, path=other.holders[1].path),
-        holder_changed(proof, 1, row=proof.holders[0].row, path=proof.holders[0].path),
-        holder_changed(proof, 1, path=()),
-        holder_changed(proof, 1, row=proof.commitments, path=proof.path),
-    ):
-        assert case.refused(changed).endswith("member-1's row is not the one that was signed")
-
-
-def test_other_shares_frame_nobody(case: Case) -> None:
-    """3. Each share is the one that was committed to."""
-    proof = case.proof(HONEST)
-    for share in (
-        bytes(36),
-        b"\xff" * 36,
-        proof.holders[0].share,
-        case.proof(HONEST, 1).holders[1].share,
-        case.proof(FALSE).holders[1].share,
-    ):
-        changed = holder_changed(proof, 1, share=share)
-        assert case.refused(changed).endswith("member-1's share is not the one that was dealt")
-
-
-def test_too_few_holders_frame_nobody(case: Case) -> None:
-    """4. At least t holders are different decryptors."""
-    for proof in (case.proof(HONEST), case.true):
-        for count in range(4):
-            few = replace(proof, holders=proof.holders[:count])
-            assert case.refused(few).endswith(f"{count} holders, the threshold is 4")
-
-
-def test_a_holder_counts_once(case: Case) -> None:
-    for proof in (
-        case.proof(HONEST, 0, case.federation.ids[:3]),
-        case.proof(FALSE, 0, case.federation.ids[:3]),
-    ):
-        twice = replace(proof, holders=(proof.holders[0], *proof.holders))
-        assert case.refused(twice).endswith("3 holders, the threshold is 4")
-
-
-def test_a_stranger_holds_no_share(case: Case) -> None:
-    proof = holder_changed(case.proof(HONEST), 3, member="sybil")
-    assert case.refused(proof).endswith("sybil is not a decryptor of this cohort")
 
 
 def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:

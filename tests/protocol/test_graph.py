@@ -1,4 +1,3 @@
-from hashlib import sha256
 from itertools import pairwise
 from random import Random
 
@@ -16,14 +15,6 @@ BEACON = bytes(range(32))
 
 def ids(count: int) -> tuple[str, ...]:
     return tuple(f"m-{i:05}" for i in range(count))
-
-
-def digest(name: str, beacon: bytes, member: str) -> bytes:
-    """H(tag, beacon, id), written out."""
-    fields = (beacon, member.encode())
-    return sha256(
-        f"veilsum/3/{name}\0".encode() + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-    ).digest()
 
 
 def edges(graph: Graph) -> nx.Graph:
@@ -54,15 +45,6 @@ def test_the_complete_graph_joins_everybody_and_has_no_ring(degree: int) -> None
     assert (graph.degree, graph.complete, graph.ring) == (4, True, ())
     assert graph.neighbours("m-00002") == ("m-00000", "m-00001", "m-00003", "m-00004")
     assert graph.window_excess(graph.members, 0) is None
-
-
-def test_the_ring_is_the_order_of_the_hashes() -> None:
-    graph = Graph(ids(20), 4, BEACON)
-    assert graph.ring == tuple(sorted(graph.members, key=lambda member: digest("ring", BEACON, member)))
-    assert graph.ring != Graph(ids(20), 4, bytes(32)).ring
-    assert (graph.degree, graph.window, graph.complete) == (4, 2, False)
-    around = (graph.ring[-2], graph.ring[-1], graph.ring[1], graph.ring[2])
-    assert graph.neighbours(graph.ring[0]) == tuple(sorted(around))
 
 
 @given(graph=sparse_graphs())
@@ -185,16 +167,6 @@ def test_one_honest_survivor_in_every_window_is_enough(graph: Graph, data: st.Da
 
 
 # --- Drawn committees --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 7, 30])
-def test_a_committee_is_those_with_the_least_hashes_in_order(size: int) -> None:
-    least = sorted(ids(30), key=lambda member: digest("committee", BEACON, member))[:size]
-    assert draw_committee(BEACON, ids(30), size) == tuple(sorted(least))
-
-
-def test_another_beacon_draws_others() -> None:
-    assert draw_committee(BEACON, ids(30), 7) != draw_committee(bytes(32), ids(30), 7)
 
 
 @pytest.mark.parametrize("size", [-1, 0, 31])

@@ -1,9 +1,6 @@
-import hashlib
-import hmac
 from collections.abc import Callable
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,13 +21,6 @@ LOW_ORDER = (
     P + 1,
 )
 COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x5a" * 32
-
-
-def hkdf(secret: bytes, salt: bytes, tag: bytes, *fields: bytes) -> bytes:
-    """RFC 5869 with SHA-256, for 32 bytes, by hand."""
-    info = b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-    extracted = hmac.digest(salt or bytes(32), secret, hashlib.sha256)
-    return hmac.digest(extracted, info + b"\x01", hashlib.sha256)
 
 
 def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[PairKey, PairKey]:
@@ -63,15 +53,6 @@ def refuses(check: Callable[[bytes, str], object], public: bytes) -> bool:
     return False
 
 
-def test_pair_keys_are_hkdf_of_the_shared_secret_under_the_manifest() -> None:
-    secret = X25519PrivateKey.from_private_bytes(b"\x01" * 32).exchange(
-        X25519PrivateKey.from_private_bytes(b"\x03" * 32).public_key()
-    )
-    for tag, name in ((Tag.PAIR_MASK, b"pair-mask"), (Tag.PAIR_BOX, b"pair-box")):
-        for end in both_ends(tag):
-            assert end.key == hkdf(secret, MANIFEST, name, COHORT, b"ann", b"bob")
-
-
 def test_both_ends_hold_the_same_keys_and_seeds() -> None:
     ann, bob = both_ends()
     for _ in range(3):
@@ -80,24 +61,6 @@ def test_both_ends_hold_the_same_keys_and_seeds() -> None:
         assert ann.mask_seed("ann", CONTEXT) == bob.mask_seed("bob", CONTEXT)
         assert ann.box_key("ann", "bob", CONTEXT, SALT) == bob.box_key("ann", "bob", CONTEXT, SALT)
         ann, bob = ann.ratcheted(COHORT, 1), bob.ratcheted(COHORT, 1)
-
-
-def test_seeds_and_box_keys_are_hkdf_under_the_context() -> None:
-    ann, _ = both_ends()
-    assert ann.mask_seed("ann", CONTEXT) == hkdf(ann.key, CONTEXT, b"mask-seed", b"ann", b"bob")
-    assert ann.box_key("bob", "ann", CONTEXT, SALT) == hkdf(
-        ann.key, CONTEXT + SALT, b"box-key", b"bob", b"ann"
-    )
-    assert (
-        ann.mask_seed("ann", CONTEXT).hex()
-        == "f447f5241467d1b72ab0b93023b5e66e9004812247829afbe398b940f08813b8"
-    )
-
-
-def test_the_ratchet_is_hkdf_of_the_last_key_cohort_and_number() -> None:
-    ann, _ = both_ends()
-    step = (5).to_bytes(8, "little")
-    assert ann.ratcheted(COHORT, 5) == PairKey("bob", hkdf(ann.key, b"", b"ratchet", COHORT, step))
 
 
 def test_the_ratchet_takes_every_step_in_order() -> None:

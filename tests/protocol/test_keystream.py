@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol import keystream
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.keystream import Keystream, Masks
+from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring, Words
 
 SEEDS = [bytes([i]) * 16 + bytes([i ^ 0x5A]) * 16 for i in range(7)]
@@ -169,28 +169,6 @@ def test_added_and_subtracted_seeds_have_their_signs(ring: Ring) -> None:
     assert words.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("ring", RINGS)
-def test_subtracting_undoes_adding(ring: Ring) -> None:
-    words = np.arange(1000, dtype=ring.dtype)
-    Masks(ring, added=SEEDS[:1]).apply(words, 80)
-    assert words.tolist() != list(range(1000))
-    Masks(ring, subtracted=SEEDS[:1]).apply(words, 80)
-    assert words.tolist() == list(range(1000))
-
-
-def test_no_seeds_mask_nothing() -> None:
-    words = np.arange(9, dtype=np.uint32)
-    Masks(Ring(32)).apply(words)
-    assert words.tolist() == list(range(9))
-
-
-@pytest.mark.parametrize("ring", [Ring(32), Ring(64)])
-def test_keystream_bytes_are_uniform(ring: Ring) -> None:
-    stream = keystream_of(SEEDS[2], ring, (1 << 20) // ring.itemsize)
-    # five standard deviations either way: too even is as bad as too uneven
-    assert 142 < chi_square(stream.view(np.uint8)) < 368
-
-
 @pytest.mark.parametrize("bits", [8, 32, 42, 48, 64])
 def test_masked_elements_are_uniform_whatever_they_hide(bits: int) -> None:
     ring = Ring(bits)
@@ -230,31 +208,3 @@ def test_refuses_a_seed_of_another_length(length: int) -> None:
 def test_refuses_words_of_another_ring() -> None:
     with pytest.raises(Misuse, match="takes a uint64 vector"):
         Masks(Ring(48), added=SEEDS).apply(np.zeros(8, np.uint32))
-
-
-def test_bytes_are_the_stream_from_its_start_in_whatever_pieces() -> None:
-    stream = Keystream(SEEDS[2])
-    sizes = [0, 1, 15, 16, 17, 4, keystream._BLOCK_BYTES, 1003]
-    joined = b"".join(bytes(stream(size)) for size in sizes)
-    assert joined == keystream_of(SEEDS[2], Ring(8), len(joined) // 4 + 8).tobytes()[: len(joined)]
-    assert repr(stream) == "<Keystream>"
-
-
-def test_bytes_are_read_before_the_next_are_asked_for() -> None:
-    stream = Keystream(SEEDS[3])
-    first = stream(16)
-    kept = bytes(first)
-    assert bytes(stream(16)) == bytes(first) != kept
-    with pytest.raises(TypeError, match="read-only"):
-        first[0] = 1
-
-
-@pytest.mark.parametrize("count", [-1, keystream._BLOCK_BYTES + 1])
-def test_bytes_come_in_blocks(count: int) -> None:
-    with pytest.raises(Misuse, match=f"0 to 131072 bytes at a time, not {count}"):
-        Keystream(SEEDS[0])(count)
-
-
-def test_a_stream_of_bytes_has_a_whole_seed() -> None:
-    with pytest.raises(Misuse, match="seed is 32 bytes"):
-        Keystream(bytes(16))

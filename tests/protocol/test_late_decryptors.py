@@ -210,7 +210,7 @@ def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_
     ended = federation.run_round().phase
     assert isinstance(ended, Failed)
     assert ended.fault.detail == (
-        "7 of those who revealed hold shares of member-00's secrets, the threshold is 8"
+        "7 of the decryptors that revealed hold shares of member-00's secrets, the threshold is 8"
     )
     assert ended.fault.parties == (dealer,)
     assert named(verdict(federation)) == {((dealer, late), "box-refused") for late in LATE}

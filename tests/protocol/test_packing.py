@@ -18,7 +18,7 @@ from veilsum.protocol.packing import (
 )
 from veilsum.protocol.ring import Ring, Words
 
-WIDTHS = range(8, 65)
+WIDTHS = (8, 9, 12, 15, 16, 24, 31, 32, 33, 40, 42, 48, 57, 63, 64)
 
 
 def reference(words: Words, bits: int) -> bytes:
@@ -133,12 +133,13 @@ def test_refuses_missing_and_left_over_bytes_by_name(bits: int) -> None:
         unpack(b"\0", bits, 0)
 
 
-@pytest.mark.parametrize(("bits", "elements"), [(b, n) for b in WIDTHS for n in range(1, 9) if b * n % 8])
-def test_refuses_any_set_padding_bit(bits: int, elements: int) -> None:
-    packed = bytes(pack(random_words(bits, elements), bits))
-    for bit in range(bits * elements % 8, 8):
-        with pytest.raises(PaddingError, match="must be zero"):
-            unpack(packed[:-1] + bytes([packed[-1] | 1 << bit]), bits, elements)
+@pytest.mark.parametrize("bits", [width for width in WIDTHS if width % 8])
+def test_refuses_any_set_padding_bit(bits: int) -> None:
+    for elements in range(1, 8):
+        packed = bytes(pack(random_words(bits, elements), bits))
+        for bit in range(bits * elements % 8 or 8, 8):
+            with pytest.raises(PaddingError, match="must be zero"):
+                unpack(packed[:-1] + bytes([packed[-1] | 1 << bit]), bits, elements)
 
 
 def test_every_refusal_is_a_packing_error_and_a_value_error() -> None:

@@ -121,8 +121,8 @@ def test_none_of_the_decryptors_colluding_is_not_the_default(decryptors: int, th
 
 
 def test_very_small_cohorts_come_with_a_caution() -> None:
-    assert "one member who colludes" in (Quorum.derive(3, 3).caution() or "")
-    assert "nobody may miss" in (Quorum.derive(4, 4).caution() or "")
+    assert "one member that colludes" in (Quorum.derive(3, 3).caution() or "")
+    assert "none may be missing" in (Quorum.derive(4, 4).caution() or "")
     assert Quorum.derive(5, 5).caution() is None
 
 

@@ -7,7 +7,7 @@ from tests.protocol.questions import GRADIENTS
 from tests.protocol.transcripts import verdict
 from tests.support.simulator import After, Federation, Outcome, untampered
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Failed, Lost, Recovered, Revealing, Voided
+from veilsum.protocol.coordinator import ClosedByAdmin, Failed, Recovered, Revealing, Voided
 from veilsum.protocol.messages import NO_CONTEXT, Upload
 
 EXTRACTOR = "ab" * 32
@@ -140,7 +140,7 @@ def test_a_question_that_differs_in_more_is_refused() -> None:
 
 def test_what_was_lost_is_never_summed_again() -> None:
     federation = Federation(5, drop=dict.fromkeys(range(5), After.RECEIPT))
-    assert isinstance(federation.run_round().phase, Lost)
+    assert isinstance(federation.run_round().phase, ClosedByAdmin)
     federation.drop = {}
     federation._tell_ending()
     federation.enrol("another")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
+from tests.protocol.doctoring import change, drop_entry
 from tests.protocol.forging import again, erased, false_dealers, lost, other_secrets
 from tests.protocol.transcripts import (
     Entries,
@@ -63,29 +63,6 @@ def test_nothing_is_replayed_without_a_beginning() -> None:
             replay(Transcript(broken))
         assert caught.value.parties == COORDINATOR
         assert caught.value.cause in {Cause.MALFORMED, Cause.TRUNCATED}
-
-
-@pytest.mark.parametrize("name", BEGINNINGS)
-def test_a_beginning_that_does_not_hold_names_the_coordinator(name: str) -> None:
-    federation = played(4)
-    index, change, cause = BEGINNINGS[name]
-
-    def edit(entries: Entries) -> None:
-        entries[index] = change(federation, parse(entries[index])).to_bytes()
-
-    with pytest.raises(PeerFault) as caught:
-        doctored(federation, edit)
-    assert (caught.value.cause, caught.value.parties) == (cause, COORDINATOR)
-
-
-@pytest.mark.parametrize("name", DOCTORED)
-def test_a_doctored_transcript_names_the_coordinator_and_nobody_else(name: str) -> None:
-    federation = played(5)
-    edit, cause = DOCTORED[name]
-    found = doctored(federation, edit)
-    assert {finding.parties for finding in found.findings} == {COORDINATOR}
-    assert cause in {finding.cause for finding in found.findings}
-    assert not found.kept
 
 
 @pytest.mark.parametrize("how", ["removed", "added", "swapped", "changed"])

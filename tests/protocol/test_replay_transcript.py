@@ -21,12 +21,13 @@ from tests.protocol.transcripts import (
 )
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Failed, Lost, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.coordinator import ClosedByAdmin, Failed, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Erased,
     Evictions,
     Freeze,
+    Lost,
     Message,
     Receipt,
     Refusal,
@@ -36,7 +37,6 @@ from veilsum.protocol.messages import (
     Vote,
     parse,
 )
-from veilsum.protocol.messages import Lost as LostMessage
 from veilsum.protocol.verdict import Finding, Standing
 
 COORDINATOR = ("coordinator",)
@@ -60,7 +60,7 @@ def played(members: int = 5, **settings_: Any) -> Federation:
         ({"decryptors": (0, 1, 2, 3)}, Recovered),
         ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Failed),
         ({"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}, VoidedByErasure),
-        ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING, 3: After.OPENING}}, Lost),
+        ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING, 3: After.OPENING}}, ClosedByAdmin),
     ],
 )
 def test_an_honest_round_is_kept_however_it_ends(settings_: dict[str, Any], ending: type) -> None:
@@ -289,7 +289,7 @@ def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
         else message
     )
     federation.run_round()
-    assert isinstance(federation.phase, Lost)
+    assert isinstance(federation.phase, ClosedByAdmin)
     assert named(verdict(federation)) == {(("member-3",), "conflict")}
 
 
@@ -373,7 +373,7 @@ def test_nobody_honest_is_ever_named(
         for finding in verdict(federation).findings:
             assert false in finding.parties
             assert len(finding.parties) == 1 + finding.dispute
-        if isinstance(federation.phase, Lost):
+        if isinstance(federation.phase, ClosedByAdmin):
             break
 
 
@@ -382,4 +382,4 @@ def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
     assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).dispute
     assert not Finding(("a",), Cause.SHARE_INVALID, "").dispute
     assert isinstance(played(3).transcript.messages()[0], Roster)
-    assert not any(isinstance(message, LostMessage) for message in played(3).transcript.messages())
+    assert not any(isinstance(message, Lost) for message in played(3).transcript.messages())

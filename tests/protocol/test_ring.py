@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.ring import Ring, Words
 
-WIDTHS = range(8, 65)
+WIDTHS = (8, 9, 13, 16, 31, 32, 33, 48, 63, 64)
 
 
 @pytest.mark.parametrize("bits", [-1, 0, 7, 65])

@@ -12,7 +12,7 @@ from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.questions import GRADIENTS
 from tests.support.simulator import After, Federation, Outcome, Tamper, Vector
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Failed, Freezing, Lost, Recovered, Voided, VoidedByErasure
+from veilsum.protocol.coordinator import ClosedByAdmin, Failed, Freezing, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.member import Closed
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Certificate, Message, Upload
@@ -75,7 +75,7 @@ def test_one_more_before_its_upload_and_the_attempt_ends_cleanly(members: int, a
     outcome = federation.run_round()
     # those who vanished sign no VOID either; the rest report that they revealed nothing, if they are enough
     erased = members - missing >= outcome.phase.attempt.quorum.erasures_min
-    assert isinstance(outcome.phase, VoidedByErasure if erased else Lost)
+    assert isinstance(outcome.phase, VoidedByErasure if erased else ClosedByAdmin)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.SURVIVORS_TOO_FEW
     assert outcome.fault.parties == federation.ids[:missing]
@@ -107,7 +107,7 @@ def test_one_more_decryptor_lost_after_the_uploads_and_there_is_no_sum(members: 
         assert isinstance(outcome.phase, Failed)
     else:
         erased = members - missing - revealed >= needed
-        assert isinstance(outcome.phase, VoidedByErasure if erased else Lost)
+        assert isinstance(outcome.phase, VoidedByErasure if erased else ClosedByAdmin)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.QUORUM_LOST
     assert set(outcome.fault.parties) == set(federation.ids[:missing])
@@ -350,7 +350,7 @@ def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
             assert_sum(federation, outcome, bits)
             assert len(outcome.survivors) >= federation.manifest.survivors_min
         else:
-            assert isinstance(outcome.phase, (Voided, VoidedByErasure, Failed, Lost))
+            assert isinstance(outcome.phase, (Voided, VoidedByErasure, Failed, ClosedByAdmin))
             assert isinstance(outcome.fault.cause if outcome.fault else None, Cause)
             assert outcome.total is None
         assert len(federation.links) == number

@@ -63,25 +63,6 @@ def deal(threshold: int, holders: int, seed: int = 0, secrets: list[bytes] = SEC
     return [row.tobytes() for row in shares]
 
 
-@pytest.mark.parametrize(
-    ("threshold", "holders"), [(2, 2), (2, 5), (4, 6), (63, 64), (64, 65), (65, 66), (130, 140)]
-)
-def test_shares_are_the_polynomials_at_position_plus_one(threshold: int, holders: int) -> None:
-    shares = share_secrets(SECRETS, threshold, holders, Random(7).randbytes)
-    assert shares.shape == (holders, len(SECRETS), SHARE_BYTES)
-    assert shares.dtype == np.uint8
-
-    draws = words_of(Random(7).randbytes(4 * (threshold - 1) * 9 * len(SECRETS)))
-    constants = [limb for secret in SECRETS for limb in limbs_of(secret)]
-    rows = [constants, *(draws[i : i + len(constants)] for i in range(0, len(draws), len(constants)))]
-    for position in (0, 1, holders - 1):
-        expected = [
-            sum((word & PRIME) * (position + 1) ** power for power, word in enumerate(column)) % PRIME
-            for column in zip(*rows, strict=True)
-        ]
-        assert words_of(shares[position].tobytes()) == expected
-
-
 @pytest.mark.parametrize(("threshold", "holders"), [(2, 2), (2, 4), (3, 5), (4, 6), (6, 7), (7, 7)])
 def test_every_t_holders_in_any_order_recover(threshold: int, holders: int) -> None:
     shares = deal(threshold, holders)

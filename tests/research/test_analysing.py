@@ -27,6 +27,7 @@ def spherefed() -> AnalysedResult:
     return looked_at(load_experiment("digits-spherefed", None, SMALL))
 
 
+@pytest.mark.slow
 def test_a_run_s_analyses_are_of_its_members_and_its_heads(spherefed: AnalysedResult) -> None:
     found = spherefed.analyses
     assert np.array(found.cka["head"]).shape == (3, 3)
@@ -41,6 +42,7 @@ def test_a_run_s_analyses_are_of_its_members_and_its_heads(spherefed: AnalysedRe
         assert np.mean(np.equal(answers, found.labels)) == pytest.approx(spherefed.after(kind))
 
 
+@pytest.mark.slow
 def test_calibrations_with_a_hyper_parameter_are_swept_over_it(spherefed: AnalysedResult) -> None:
     [ridges] = spherefed.sweeps
     assert (ridges.kind, ridges.parameter) == ("ffc", "ridge")
@@ -51,6 +53,7 @@ def test_calibrations_with_a_hyper_parameter_are_swept_over_it(spherefed: Analys
     assert virtual.accuracies[-1] == result.after("ccvr")
 
 
+@pytest.mark.slow
 def test_nothing_is_looked_at_unless_asked_and_no_calibration_needs_no_sweep() -> None:
     without = dict.fromkeys(("ffc", "rff", "lda"), False)
     bare = load_experiment("digits-spherefed", None, {**SMALL, "calibrate": without})
@@ -59,6 +62,7 @@ def test_nothing_is_looked_at_unless_asked_and_no_calibration_needs_no_sweep() -
     assert list(result.analyses.predicted) == ["none"]
 
 
+@pytest.mark.slow
 def test_a_report_draws_all_of_it(spherefed: AnalysedResult) -> None:
     fedavg = looked_at(load_experiment("digits-fedavg", None, SMALL))
     text = page(cells([spherefed, fedavg]))
@@ -75,6 +79,7 @@ def test_a_report_draws_all_of_it(spherefed: AnalysedResult) -> None:
         assert f'alt="{alternative}' in text
 
 
+@pytest.mark.slow
 def test_the_command_analyses_a_run_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = ("training.rounds=1", "training.local_epochs=1", "data.train_records=200", "calibrate={ffc = {}}")
     options = [word for change in small for word in ("--set", change)]

@@ -55,6 +55,7 @@ def test_members_models_are_those_that_the_next_round_would_average(
         assert torch.equal(tensor, before[name])
 
 
+@pytest.mark.slow
 def test_other_processes_train_the_same_models(dealt: tuple[Split, Partition]) -> None:
     data, partition = dealt
     trained: Trained = train(FEDAVG, data, partition)

@@ -1,5 +1,6 @@
 import re
 import sys
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -62,21 +63,6 @@ def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
     assert "$" not in re.sub(r"data:image/[^\"]+", "", text)
 
 
-def test_what_is_not_there_is_not_drawn(make: Make) -> None:
-    bare = make(experiment="own", calibrations=(), sweeps=(), analyses={}, per_class=())
-    text = page(
-        cells(
-            [
-                bare.model_copy(
-                    update={"cost": bare.cost.model_copy(update={"cpu_s": None, "upload_bytes": None})}
-                )
-            ]
-        )
-    )
-    assert checked(text).images == 2
-    assert "None of these runs repeats a row" in text
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
     run = make()
@@ -110,6 +96,15 @@ def test_the_markdown_has_the_same_numbers(make: Make) -> None:
     assert "## CIFAR-10, 50,000 records, Dir(0.1)\n" in text
     assert "unequal seeds or partitions" in text
     assert "There are no result files yet." in markdown([])
+
+
+def test_both_forms_say_which_settings_a_paper_leaves_open(make: Make) -> None:
+    found = cells([make(experiment="fedetf-fedaws")])
+    [row] = [cell.row for cell in found]
+    assert row is not None
+    assert len(row.assumed) == 4
+    for text in (markdown(found), unescape(page(found))):
+        assert all(each in text for each in row.assumed)
 
 
 def test_the_markdown_says_first_what_was_not_run(make: Make) -> None:
@@ -147,27 +142,6 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_unequal_seeds_are_no_ranking_in_either_form(make: Make) -> None:
-    found = cells([make(), make(seed=1, experiment="own", method="SphereFed", accuracy=0.6)])
-    text, html = markdown(found), page(found)
-    checked(html)
-    assert "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 0 | – | – | +4.00 (+3.00 … +5.00) |" in text
-    assert "none is called the best" in text
-    assert "**" not in text
-    assert "2 methods, 0 ranked</small></th><td>–</td><td>–</td>" in html
-
-    assert 'number best"' not in html
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_cells_of_one_experiment_at_other_settings_are_told_apart(make: Make) -> None:
-    html = page(cells([make(), make(seed=1, scale="with training.lr=0.1", recipe={"lr": 0.1})]))
-    checked(html)
-    assert html.count('<th scope="row">FedAvg</th>') == 2
-    assert "with training.lr=0.1" in html
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
     run = make(method="Fed|X")
     shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
@@ -178,23 +152,3 @@ def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
     assert "<h2>Diverged</h2>" in html
     assert '<td class="number">2</td><td class="number">16</td><td class="number">0.01</td>' in html
     assert "Diverged" not in markdown(cells([run])) + page(cells([run]))
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_members_own_records_are_shown_where_a_method_has_them(make: Make) -> None:
-    found = cells(
-        [
-            make(personal={"ffc": (0.5, 0.7)}),
-            make(seed=1, personal={"ffc": (0.7, 0.9)}),
-            make(experiment="own", method="SphereFed", personal={"sgd": (0.5, 0.5)}),
-            make(experiment="all", method="on all of their records"),
-        ]
-    )
-    text, html = markdown(found), page(found)
-    checked(html)
-    assert "Dir(0.1), a part of each kept back\n" in text
-    assert "| FedAvg | 70.00 ± 14.14 | – |\n| SphereFed | – | 50.00 |" in text
-    assert (
-        '<tr><th scope="row">FedAvg</th><td class="number">70.00 ± 14.14</td><td class="number">–</td></tr>'
-        in html
-    )

@@ -169,3 +169,26 @@ def test_gmv_s_rows_divide_as_the_paper_prints() -> None:
             algorithm = paper_experiment(name, variant).training.algorithm
             assert isinstance(algorithm, dict)
             assert (algorithm.get("over") == "participants") == (variant != "small"), (name, variant)
+
+
+def test_fedetf_s_rows_follow_the_published_code_of_its_protocol() -> None:
+    checked = 0
+    for id_, [experiment] in REACHED.items():
+        if not id_.startswith("fedetf-") or "femnist" in id_:
+            continue
+        checked += 1
+        assert isinstance(experiment.deal, dict)
+        assert set(experiment.deal) == {"name", "members", "classes"}, f"{id_}: even, disjoint shards"
+        assert experiment.model.options == {"norm": "none"}, id_
+        assert experiment.training.augment, id_
+        head = experiment.training.head
+        assert head == {"name": "learned", "bias": False} or "simplex" in str(head), id_
+        assert experiment.training.loss == "cross-entropy", id_
+    assert checked == 51
+
+
+def test_papers_whose_figures_need_augmentation_have_it() -> None:
+    for id_, [experiment] in REACHED.items():
+        if id_.startswith(("spherefed-", "ccvr-")):
+            assert experiment.training.augment, id_
+            assert not paper_experiment(experiment.name.partition("/")[0]).data.stands_in_for

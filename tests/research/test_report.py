@@ -33,6 +33,7 @@ def reported(*words: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_folder_of_results_becomes_a_page(folder: Path) -> None:
     output = folder / "deep" / "report.html"
     done = reported(folder / "results", "--output", output, "--title", "Mine")
@@ -46,6 +47,7 @@ def test_a_page_of_the_documentation_is_markdown(folder: Path) -> None:
     assert output.read_text().startswith("# Reproduction")
 
 
+@pytest.mark.slow
 def test_runs_that_diverged_alone_are_nothing_to_compare(folder: Path) -> None:
     run = read_result(folder / "results" / "one.json")
     shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})

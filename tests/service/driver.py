@@ -274,7 +274,9 @@ class Party:
                 if answer.status_code == 422:
                     continue  # formed without it
                 cards = Cards.from_bytes(answer.content)
-                self.phases[member], _ = self.phases[member].receive(cards, self.keys[member], time.time())
+                self.phases[member], _ = self.phases[member].receive(
+                    cards, self.keys[member], self.now(server)
+                )
 
     async def begin(self, server: Server, **cohort: Any) -> None:
         """Federation, cohort and cards."""
@@ -393,10 +395,13 @@ class Party:
         """Of the server's clock, where it has one of its own."""
         return float(getattr(server, "clock", clock_s)())
 
-    def seal(self, member: str, opening: Opening, material: bytes | None = None) -> None:
+    def seal(
+        self, member: str, opening: Opening, material: bytes | None = None, now_s: float | None = None
+    ) -> None:
         """Take the opening, and mask."""
         if not isinstance(self.phases[member], Attempting):
-            self.phases[member], _ = self.phases[member].receive(opening, self.keys[member], time.time())
+            now_s = time.time() if now_s is None else now_s
+            self.phases[member], _ = self.phases[member].receive(opening, self.keys[member], now_s)
         opened = self.phases[member]
         if isinstance(opened, Opened):
             attempt = opened.attempt
@@ -449,7 +454,7 @@ class Party:
             fetched = await server.signing(member, self.keys[member]).get(f"/v1/rounds/{round_id}/material")
             material = fetched.content
             assert hashlib.sha256(material).digest() == opening.terms.material
-        self.seal(member, opening, material)
+        self.seal(member, opening, material, self.now(server))
         where = f"/v1/rounds/{round_id}/uploads/{member}"
         known = await server.client.get(where)
         if known.status_code == 200 and self.gone(member, After.UPLOAD):

@@ -81,6 +81,11 @@ class Process:
             await self.kill()
         self.log.close()
 
+    async def pass_time(self, view: Mapping[str, Any]) -> None:
+        """Nobody has anything to say: wait for the phase's deadline, and for what it changes."""
+        await asyncio.sleep(max(0.0, (view["deadline_s"] or 0.0) - time.time()))
+        await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
+
     async def view(self, round_id: str) -> dict[str, Any]:
         view: dict[str, Any] = (await self.client.get(f"/v1/rounds/{round_id}")).json()
         return view

@@ -22,12 +22,20 @@ class Turns(httpx.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def two(folder: Path, clock: Clock | None = None) -> AsyncIterator[tuple[Server, Server, Server]]:
-    """Each of them, and both in turn; the fixture `servers` has to be there."""
+async def two(
+    folder: Path, clock: Clock | None = None, others: Clock | None = None
+) -> AsyncIterator[tuple[Server, Server, Server]]:
+    """Each of them, and both in turn; the fixture `servers` has to be there.
+
+    Args:
+        folder: of the first.
+        clock: of the first, and of clients.
+        others: of the other replica; the same by default.
+    """
     clock, key = clock or Clock(), "5e" * 32
     async with (
         running(folder, clock, coordinator_key=key) as one,
-        running(folder, clock, coordinator_key=key, data_dir=folder.with_name("other")) as other,
+        running(folder, others or clock, coordinator_key=key, data_dir=folder.with_name("other")) as other,
     ):
         auth = Everybody(clock, TOKEN)
         async with httpx.AsyncClient(

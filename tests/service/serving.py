@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from service.access.limits import Limits
+from service import clock as service_clock
+from service.access.callers import Limits
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
@@ -31,13 +32,13 @@ SERVERS: Servers | None = None
 """Where coordinators keep what they are told; None for SQLite and files in their folder. Set by the fixture `stores`."""
 
 
-class Clock:
-    """The real time, or what a test makes of it."""
+class Clock(service_clock.Clock):
+    """The database's time, or what a test makes of it."""
 
     ahead_s = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.ahead_s
+        return super().__call__() + self.ahead_s
 
 
 @dataclass

@@ -18,8 +18,6 @@ from veilsum.protocol.audit import AuditPage, follow
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 
-ON_BOTH = True
-
 
 async def log_of(server: Server, **params: int) -> AuditPage:
     answer = await server.client.get("/v1/audit", params=params)

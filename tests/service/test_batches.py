@@ -2,46 +2,48 @@ import asyncio
 
 import pytest
 
-from service.batches import Batches
+from service.storage.database import Batches
 
 
 async def test_what_comes_meanwhile_goes_together() -> None:
     seen: list[list[int]] = []
 
-    async def double(items: list[int]) -> list[int]:
+    async def no_odd_ones(items: list[int]) -> list[Exception | None]:
         seen.append(items)
         await asyncio.sleep(0.01)
-        return [2 * item for item in items]
+        return [OSError(f"{item} is odd") if item % 2 else None for item in items]
 
-    batches = Batches(double)
-    assert await asyncio.gather(*(batches.put(item) for item in range(5))) == [0, 2, 4, 6, 8]
+    batches = Batches(no_odd_ones)
+    outcomes = await asyncio.gather(*map(batches.put, range(5)), return_exceptions=True)
+    assert [outcome and str(outcome) for outcome in outcomes] == [None, "1 is odd", None, "3 is odd", None]
     assert seen == [[0, 1, 2, 3, 4]] or seen == [[0], [1, 2, 3, 4]]
-    assert await batches.put(7) == 14
+    with pytest.raises(OSError, match="7 is odd"):
+        await batches.put(7)
 
 
 async def test_a_failure_is_everybody_s_and_the_next_batch_starts_afresh() -> None:
     fail = True
 
-    async def work(items: list[int]) -> list[int]:
+    async def work(items: list[int]) -> list[None]:
         await asyncio.sleep(0)
         if fail:
             raise OSError("full")
-        return items
+        return [None] * len(items)
 
     batches = Batches(work)
     outcomes = await asyncio.gather(*(batches.put(item) for item in range(3)), return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["full"] * 3
     fail = False
-    assert await batches.put(1) == 1
+    await batches.put(1)
 
 
 async def test_a_leader_that_goes_away_leaves_the_others_an_answer() -> None:
     began = asyncio.Event()
 
-    async def work(items: list[int]) -> list[int]:
+    async def work(items: list[int]) -> list[None]:
         began.set()
         await asyncio.sleep(0.05)
-        return items
+        return [None] * len(items)
 
     batches = Batches(work)
     waiting = [asyncio.create_task(batches.put(item)) for item in range(3)]
@@ -49,6 +51,6 @@ async def test_a_leader_that_goes_away_leaves_the_others_an_answer() -> None:
     waiting[0].cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(outcomes[0], asyncio.CancelledError)
-    assert all(outcome in {1, 2} or isinstance(outcome, OSError) for outcome in outcomes[1:])
+    assert all(outcome is None or isinstance(outcome, OSError) for outcome in outcomes[1:])
     with pytest.raises(TypeError):
         await Batches(work).put()  # type: ignore[call-arg]  # nothing is waiting for ever

@@ -143,6 +143,7 @@ async def test_sums_that_are_not_those_that_were_signed_are_not_combined(
     assert server.coordinator.blobs.names("combined") == ()
 
 
+@pytest.mark.slow
 async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server) -> None:
     party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
     await party.begin(server)

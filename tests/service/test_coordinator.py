@@ -250,7 +250,7 @@ async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
 ) -> None:
     opened = await formed.try_round(server)
     assert opened.json()["cost"].startswith(
-        "Among 6 members, of whom 1 may collude, each shares a mask with "
+        "Among 6 members (1 of them may collude) each shares a mask with "
     )
     await formed.play(server, opened.json()["round"])
     await formed.next_period(server)
@@ -290,7 +290,7 @@ async def test_what_nobody_foresaw_is_a_problem_too(
     def bug(_: str) -> None:
         raise Misuse("with words that stay here")
 
-    monkeypatch.setattr(server.coordinator, "cohort", bug)
+    monkeypatch.setattr(server.coordinator.catalogue, "cohort", bug)
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

@@ -36,28 +36,6 @@ def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
     return tamper
 
 
-async def test_complaints_cost_one_member_its_place_and_the_round_ends(server: Server, formed: Party) -> None:
-    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", ["m-0", "m-2", "m-3", "m-4", "m-5"])
-    record = await formed.check_result(server, round_id)
-    parties = [["m-1", "m-4"], ["m-1", "m-5"]]
-    assert record["disputes"] == [{"cause": "box-refused", "parties": each} for each in parties]
-    assert (record["dropped"], record["evicted"]) == (["m-1"], [])
-
-
-async def test_one_complaint_costs_nobody_where_five_of_six_have_no_complaint(
-    server: Server, formed: Party
-) -> None:
-    formed.tamper, formed.drop = complaining(("m-4",), "m-1", formed), {"m-4": After.VOTE}
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
-    record = await formed.check_result(server, round_id)
-    assert (record["disputes"], record["dropped"]) == ([], [])
-
-
 async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
     other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
     places = {member: place for place, member in enumerate(formed.ids)}
@@ -241,3 +219,18 @@ async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Ser
     assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
     other = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
     assert (other.status_code, other.json()["cause"]) == (404, "not-found")
+
+
+async def test_the_sequence_after_a_void_has_keys_that_late_members_hold_too(
+    server: Server, formed: Party
+) -> None:
+    """Whoever learns of a VOID after the attempt's latest end has erased the keys of its sequence."""
+    first = await formed.open_round(server)
+    for member in formed.ids:
+        formed.seal(member, await server.opening(first, member))
+    await server.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "again"})
+    assert (await formed.play(server, first))["state"] == "voided"
+    second = await formed.open_round(server)
+    view = await server.view(second)
+    assert (view["sequence"], view["attempt"]) == (1, 0)
+    assert (await formed.play(server, second))["state"] == "done"

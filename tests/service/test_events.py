@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from service import rounds
-from service.events import Event
+from service.journal import AT_ONCE, Event, replayed
 from service.rounds import Round
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
@@ -52,7 +51,7 @@ async def test_what_comes_together_is_kept_together(
     sizes = kept(round_, monkeypatch)
     wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
     before = round_.version
-    await asyncio.gather(*(round_._submit(chunk(*each)) for each in wanted))
+    await asyncio.gather(*(round_._decisions.put(chunk(*each)) for each in wanted))
     assert sizes[0] == 1  # alone under way, while the others came
     assert sum(sizes) == len(wanted) > len(sizes)
     assert round_.version == before + len(wanted)
@@ -67,7 +66,7 @@ async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.Monke
 
     async def submit(decide: Any) -> str:
         try:
-            await round_._submit(decide)
+            await round_._decisions.put(decide)
         except (PeerFault, ZeroDivisionError) as error:
             return getattr(error, "cause", "defect")
         return "kept"
@@ -89,7 +88,7 @@ async def test_what_follows_on_another_phase_is_decided_in_it(
         *(chunk(*each) for each in wanted),
         lambda phase: pytest.fail("not after the last chunk") if phase.name == "collecting" else None,
     ]
-    assert await round_._go_on(decisions) == [None] * len(decisions)
+    assert await round_._accept(decisions) == [None] * len(decisions)
     assert sizes == [len(wanted)]
 
 
@@ -99,12 +98,12 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     """The first of two numbers is taken: neither event is stored under the old numbers, and both are after it."""
     other = Round.__new__(Round)
     other.__dict__.update(round_.__dict__)
-    other._journal = type(round_._journal)(round_._database, round_.id)
+    other._journal = type(round_._journal)(round_._database, round_._blobs, round_.id)
     other._journal.seen = round_._journal.seen
     assert await other._journal.append([Event(1.0, "chunk", b'["m-3", 0]')])
     round_._behind = False
-    assert await round_._go_on([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
-    _, stored = await type(round_._journal)(round_._database, round_.id).unseen()
+    assert await round_._accept([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
+    _, stored = await type(round_._journal)(round_._database, round_._blobs, round_.id).unseen()
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
 
@@ -113,23 +112,24 @@ async def test_stored_events_are_taken_up_many_at_a_time(
 ) -> None:
     for member in formed.ids:
         await asyncio.gather(
-            *(round_._submit(chunk(member, index)) for index in range(len(formed.chunks[member])))
+            *(round_._decisions.put(chunk(member, index)) for index in range(len(formed.chunks[member])))
         )
-    events, hops = round_._journal.seen, list[Any]()
+    events, hops = round_._journal.seen, list[int]()
     setting, opened_s = round_.live.setting, round_.opened_s
     begun = Collecting.begin(round_.attempt, opened_s, setting.earlier)
-    noted = Transcript.begin(round_.attempt, (await server.coordinator.cohort(formed.cohort)).cards)
+    noted = Transcript.begin(round_.attempt, (await server.coordinator.catalogue.cohort(formed.cohort)).cards)
     stores = round_._database, round_._blobs
-    again = Round(*stores, lambda: None, lambda: None, round_._key, round_.attempt, opened_s, begun, noted)
+    again = Round(*stores, lambda: None, lambda _: None, round_._key, round_.attempt, opened_s, begun, noted)
 
     async def hop(work: Any, *arguments: Any) -> Any:
-        hops.append(work)
+        if work is replayed:
+            hops.append(len(arguments[-1]))
         return work(*arguments)
 
     monkeypatch.setattr(asyncio, "to_thread", hop)
     await again.resume(0.0)
-    assert again._journal.seen == events > len(formed.ids)
-    assert len(hops) == -(-events // rounds.REPLAYED)
+    assert again._journal.seen == events == sum(hops) > AT_ONCE
+    assert max(hops) == AT_ONCE
     assert (again.view(), again.noted, again.asked) == (round_.view(), round_.noted, round_.asked)
 
 

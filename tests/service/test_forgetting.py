@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from sqlalchemy import func, select
 
-from service.events import Event, Transition
+from service.journal import Event, Transition
 from service.storage.tables import events
+from service.telemetry import logs
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, TOKEN, Server, running
 from tests.support.simulator import After
@@ -113,6 +113,7 @@ async def test_the_log_holds_no_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    logs.configure()
     async with running(tmp_path) as server:
         await party.begin(server)
         party.drop = {"m-5": After.OPENING}
@@ -145,4 +146,3 @@ async def test_the_log_holds_no_secret(
         for form in (secret.hex(), repr(secret)[2:-1], repr(secret[:16])[2:-1], secret.hex()[:24]):
             assert form not in text, name
     assert repr(Event(0.0, "message", found["share"])) == "<Event message 36 B>"
-    assert structlog.is_configured()

@@ -33,7 +33,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         round_id = await party.open_round(both)
         here, there = one.coordinator, other.coordinator
         begun, go_on, come = (threading.Event() for _ in range(3))
-        outcome_of, put = here._outcome, here.blobs.put
+        outcome_of, put = here.jobs._outcome, here.blobs.put
 
         async def otherwise(*args: Any) -> Publication:
             """As another kind of processor would have it: the last bits differ, and the record names what it signed."""
@@ -56,10 +56,10 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         async def nothing(*_args: object) -> None:
             pass
 
-        solve = there._solve
-        monkeypatch.setattr(here, "_outcome", otherwise)
+        solve = there.jobs._solve
+        monkeypatch.setattr(here.jobs, "_outcome", otherwise)
         monkeypatch.setattr(here.blobs, "put", late)
-        monkeypatch.setattr(there, "_solve", nothing)
+        monkeypatch.setattr(there.jobs, "_solve", nothing)
         await party.play_until(both, round_id, "recovered")
         assert await asyncio.to_thread(begun.wait, 20)
         # The database ends the transaction that stands still; the round is free, and the other ends it.
@@ -74,7 +74,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         assert await asyncio.to_thread(come.wait, 20)
         for replica in (one, other):
             await party.check_result(replica, round_id)
-            await replica.coordinator.round(round_id)
+            await replica.coordinator.catalogue.round(round_id)
             await replica.tidy(round_id)
             await party.check_result(replica, round_id)
         # And what it put is gone with what else it had of the round.

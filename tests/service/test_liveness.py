@@ -18,7 +18,6 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.preflight import DecryptorsView
 from veilsum.protocol.request_signature import Target, sign_request
 
-ON_BOTH = True
 LONG_S = 900.0
 """Longer than a preflight looks back, in which everybody was silent."""
 

@@ -1,14 +1,24 @@
-"""What the C library keeps of freed memory goes back to the system, and statements keep nothing that they were given."""
+"""What the C library keeps of freed memory goes back to the system; statements and rounds keep nothing that they were given."""
 
+import asyncio
 import ctypes
 import secrets
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from service.journal import Event, Journal
+from service.shelf import FileShelf
 from service.solving import give_back
 from service.storage.dialects import Sqlite
+from service.storage.faults import DamagedRowError
 from service.storage.tables import events
+from tests.service.driver import Party
+from tests.service.serving import Server, running
+from veilsum.protocol import rest
 
 PIECE = 100_000
 """Bytes, below what the C library maps by itself."""
@@ -73,3 +83,56 @@ async def test_no_statement_keeps_what_it_stored(tmp_path: Path) -> None:
     del rows
     assert used() < before + 4_000_000
     await database.stop()
+
+
+async def test_announcements_lie_beside_the_database(server: Server, formed: Party) -> None:
+    """Neither its rows nor the round keep them; the events lead to them, and they go with the round."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_, blobs = server.coordinator.rounds[round_id], server.coordinator.blobs
+    announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
+    assert set(blobs.names(f"events/{round_id}")) == announced
+    async with server.coordinator.database.reading() as connection:
+        bodies = (await connection.execute(select(events.c.body))).scalars().all()
+    assert max(map(len, bodies)) == 32 < min(len(formed.upload_of(member)) for member in formed.ids)
+    assert isinstance(round_.live.setting.shelf, FileShelf)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await server.tidy(round_id)
+    assert blobs.names("events") == ()
+
+
+async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, "checking")
+        blobs = server.coordinator.blobs
+        blobs.delete(f"events/{round_id}/{blobs.names(f'events/{round_id}')[0]}")
+    async with running(tmp_path) as server:
+        assert (await server.client.get(rest.READY)).status_code == 200
+        assert (await server.client.get(f"/v1/federations/{party.federation}/roster")).status_code == 200
+        with pytest.raises(DamagedRowError, match=round_id):
+            await server.coordinator.catalogue.round(round_id)
+
+
+async def test_an_announcement_that_goes_with_its_round_is_no_damage(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process ends the round between the look at its rows and the reading of its announcements."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_ = server.coordinator.rounds[round_id]
+    late = Journal(round_._database, round_._blobs, round_id)
+    read = late._event
+
+    def ended(*row: Any) -> Event:
+        playing = formed.play(server, round_id)
+        asyncio.run_coroutine_threadsafe(playing, loop).result()
+        asyncio.run_coroutine_threadsafe(server.tidy(round_id), loop).result()
+        return read(*row)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(late, "_event", ended)
+    row, found = await late.unseen()
+    assert row is not None
+    assert (row.state, found) == ("done", [])

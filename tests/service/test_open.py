@@ -92,6 +92,8 @@ async def test_what_was_asked_for_long_ago_is_let_go_of(
             assert (await server.view(name))["state"] == "done"
         gc.collect()
         assert list(server.coordinator.rounds) == names[-1:]
-        held = await server.coordinator.round(names[0])
+        held = await server.coordinator.catalogue.round(names[0])
         await server.view(names[1])
-        assert await server.coordinator.round(names[0]) is held, "one object for as long as anybody holds it"
+        assert await server.coordinator.catalogue.round(names[0]) is held, (
+            "one object for as long as anybody holds it"
+        )

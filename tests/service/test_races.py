@@ -57,7 +57,7 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
         playing = asyncio.gather(*(ended(party, both) for party in parties))
         await asyncio.gather(*writing)
         for round_id in await playing:
-            await one.coordinator.round(round_id)
+            await one.coordinator.catalogue.round(round_id)
             await one.tidy(round_id)
         async with one.coordinator.database.reading() as connection:
             query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")

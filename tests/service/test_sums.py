@@ -1,5 +1,6 @@
 """Masked sums over REST are, to the last integer, what the page says a member's rows add up to (docs/protocol.md §8.1)."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from tests.service.driver import SIX, Party
+from tests.service.process import Process
 from tests.service.serving import Server
 from tests.support.simulator import After
 
@@ -45,6 +47,23 @@ async def test_the_sum_is_the_plain_one_whoever_drops_out(server: Server, kind: 
     statistic, plainly = PLAINLY[kind]
     after = {"ccvr": {"samples_per_class": 20, "power": 0.5}} if kind == "ccvr" else {}
     party = Party(SIX, question={"statistics": [statistic], "ring_bits": ring_bits}, after=after)
+    await check_sum(server, party, plainly)
+
+
+async def test_the_sum_of_a_process_is_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`uvicorn service.app:app`; windows pass as the clock goes."""
+    monkeypatch.undo()  # chunks are as long as the process has them
+    process: Any = Process(tmp_path / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
+    party = Party(SIX, question={"ring_bits": 48, "windows": {"enrol": 60, "upload": 8, "answer": 4}})
+    try:
+        await process.start()
+        await party.check_result(process, await check_sum(process, party, moments))
+    finally:
+        await process.close()
+
+
+async def check_sum(server: Server, party: Party, plainly: Any) -> str:
+    """Two members drop out, and the sum is that of the others' rows; the round."""
     await party.begin(server)
     party.drop = {"m-1": After.ANNOUNCEMENT, "m-4": After.RECEIPT}
     round_id = await party.open_round(server)
@@ -57,3 +76,4 @@ async def test_the_sum_is_the_plain_one_whoever_drops_out(server: Server, kind: 
         unit = features / np.linalg.norm(features, axis=1, keepdims=True)
         expected += plainly(unit, labels, party.classes, party.content.question.scale)
     np.testing.assert_array_equal(total, expected)
+    return round_id

@@ -6,10 +6,41 @@ from pathlib import Path
 import pytest
 
 from service.storage.blobs import FileBlobs
+from service.storage.database import Database
 from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server
+from tests.service.serving import OCTETS, Server, running
 
-ON_BOTH = True
+
+async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_the_next(
+    tmp_path: Path, stores: str, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> None:
+        raise OSError
+
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        monkeypatch.setattr(server.coordinator.database, "forget", broken)
+        round_id = await party.open_round(server)
+        assert (await party.play(server, round_id))["state"] == "done"
+        async with asyncio.timeout(10):
+            while server.coordinator.blobs.names("uploads"):  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+    kind, forgotten = type(server.coordinator.database), list[Database]()
+    forget = kind.forget
+
+    async def counted(database: Database) -> None:
+        forgotten.append(database)
+        await forget(database)
+
+    monkeypatch.setattr(kind, "forget", counted)
+    async with running(tmp_path / "data") as server:
+        await server.coordinator.catalogue.round(round_id)
+        await server.tidy(round_id)
+        assert len(forgotten) == 2, "at the start, and after the round"
+        entries = (await server.client.get("/v1/audit")).json()["entries"]
+        assert [each["on"] for each in entries if each["action"] == "uploads deleted"] == [
+            f"round_id={round_id}"
+        ]
 
 
 def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path: Path) -> None:

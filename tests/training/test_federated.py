@@ -129,6 +129,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_torchs_generator_says() -> N
     assert not same_bits(one, train(replace(recipe, seed=1), DIGITS, PARTITION))
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_bits() -> None:
     # With terms whose states and memories cross to the workers and back, over rounds that not all take part in.
     algorithm = Algorithm(FedAvg(uniform=True), (ControlVariates(), Proximal(0.01)))

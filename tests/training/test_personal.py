@@ -74,6 +74,7 @@ def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
         assert torch.equal(tensor, before[f"extractor.{name}"])
 
 
+@pytest.mark.slow
 def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
     normalising = ExtractorConfig("convnet7", (1, 8, 8), {"norm": "batch"})
     run = trained(spherefed(normalising, rounds=1, local_epochs=1))

@@ -64,6 +64,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [snapshot.name]
 
 
+@pytest.mark.slow
 def test_so_does_one_that_convolves_by_what_a_member_kept(tmp_path: Path) -> None:
     images = replace(
         recipe("moon", rounds=3, augment=False, participation=1.0), model=ExtractorConfig("cnn", (1, 8, 8))

@@ -71,6 +71,7 @@ def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: RunResult) -> N
     assert events.Scalars("final/accuracy")[0].value == pytest.approx(result.accuracy)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_a_run_with_its_seed_and_partition(
@@ -124,6 +125,7 @@ except TrackingError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
 def test_mlflow_without_a_database_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,8 +34,10 @@ class Authority:
         address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(host))])
         self._write(path, self._built(_name(name), key.public_key()).add_extension(address, critical=False))
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        path.with_suffix(".key").write_bytes(secret)
-        return path, path.with_suffix(".key")
+        secret_path = path.with_suffix(".key")
+        secret_path.touch(0o600)
+        secret_path.write_bytes(secret)
+        return path, secret_path
 
     def _built(self, subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now, hour = datetime.now(UTC), timedelta(hours=1)

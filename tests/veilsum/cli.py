@@ -197,7 +197,7 @@ class Consortium:
     def words(self, member: str, *more: object) -> tuple[object, ...]:
         data = self.files[self.members.index(member)]
         words = ("member", "join", self.folder / member, data, "--admin-key", self.admin)
-        return self.cli.at(*words, "--approve", self.approval, "--once", *more)
+        return self.cli.at(*words, "--approve", self.approval, "--once", "--held-out", "0", *more)
 
     def join(self, member: str, *more: object) -> "Future[Outcome]":
         """`veilsum member join` in a thread."""

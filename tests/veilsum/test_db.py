@@ -1,23 +1,26 @@
-"""`veilsum operator db`: an operator looks at the tables, and upgrades them."""
+"""`veilsum operator db`: an operator looks at the database, and upgrades it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.storage import migrating
 from service.storage.folder import DataFolderLock
+from tests.service.storage.kept import FOLDERS, opened
+from tests.service.storage.test_quarantine import DONE, flip, overwrite
 from tests.veilsum.cli import Cli
 
 
 def test_tables_are_made_when_nobody_else_works_on_them(cli: Cli, tmp_path: Path) -> None:
     newest = migrating.newest()
-    for command, revision in (
+    for command, found in (
         ("current", None),
         ("upgrade", newest),
         ("upgrade", newest),
         ("current", newest),
     ):
-        assert cli("operator", "db", command, "--json").values == {"revision": revision, "newest": newest}
+        assert cli("operator", "db", command, "--json").values == {"format": found, "newest": newest}
     with DataFolderLock(tmp_path / "veilsum-data"):
         assert "another coordinator" in cli("operator", "db", "upgrade").error
 
@@ -35,3 +38,38 @@ def test_a_database_that_cannot_be_had_is_said_in_one_line(cli: Cli, monkeypatch
         outcome = cli("operator", "db", "current")
         assert said in outcome.error
         assert "ret" not in outcome.err
+
+
+def _audit(folder: Path) -> None:
+    flip(folder, "audit", "who", "number", "3")
+
+
+def _head(folder: Path) -> None:
+    flip(folder, "audit_head", "head", "id", "0")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda _: None, []),
+        (lambda folder: flip(folder, "links", "body", "federation", DONE), [f"chain of federation {DONE}"]),
+        (_audit, ["audit log: entry 3 is not what was written: it, or one before it, was changed"]),
+        (_head, ["audit log: it does not end where its head says"]),
+        (
+            lambda folder: overwrite(folder, "tokens"),
+            [
+                "file: database disk image is malformed",
+                "table tokens: not all rows can be read (DatabaseError)",
+            ],
+        ),
+    ],
+)
+def test_an_operator_is_told_what_is_damaged(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], said: list[str]
+) -> None:
+    folder = tmp_path / "data"
+    opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    damage(folder)
+    monkeypatch.setenv("VEILSUM_DATA_DIR", str(folder))
+    outcome = cli("operator", "db", "check", "--json")
+    assert (outcome.values, outcome.code) == ({"damaged": said}, int(bool(said)))

@@ -1,5 +1,6 @@
 """Rounds that end without a sum, by commands: past their latest end, and closed by the admin."""
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
+from client_sdk.store import Store
 from tests.veilsum.cli import PATIENCE_S, PERIOD, Cli, Consortium, threaded, until
 from veilsum.features import read_records
 from veilsum.protocol.messages import Roster
@@ -43,6 +45,7 @@ def overdue(c: Consortium) -> str:
     return str(view["round"])
 
 
+@pytest.mark.slow
 def test_an_overdue_round_ends_by_reports(consortium: Make, remote: Cli) -> None:
     c = consortium(edits=QUICK)
     round_id = overdue(c)
@@ -76,6 +79,7 @@ def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote
     assert remote.json(*lost, "--roster", c.folder / "first.bin")["state"] == "lost"
 
 
+@pytest.mark.slow
 def test_the_admin_does_not_lose_what_can_be_repeated(
     consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +94,35 @@ def test_the_admin_does_not_lose_what_can_be_repeated(
         refused = remote(*remote.at("admin", "close", round_id, "--folder", c.folder / "admin"))
     assert f"`veilsum operator round cancel {round_id}" in refused.error
     assert remote.json(*remote.at("operator", "round", "status", round_id))["state"] == "erasing"
+
+
+def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next(
+    consortium: Make, remote: Cli
+) -> None:
+    c = consortium()
+    record, _ = c.held()
+    assert Store(c.folder / "m0").unexported() == ()
+    shutil.rmtree(c.folder / "m0" / "results")  # as if it had been killed before it saved the result
+    (c.folder / "m0" / "state" / "results" / record["round"] / "exported").unlink()
+    again = c.join("m0", "--json").result(PATIENCE_S).values
+    assert (again["record"]["round"], again["saved"]) == (record["round"], str(c.result("m0")))
+    assert remote.json("verify", c.result("m0"), "--admin-key", c.admin)["record"]["round"] == record["round"]
+
+
+def test_a_repeat_does_not_overwrite_the_first_result(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    first, _ = c.held()
+    words = ("operator", "cohort", "open", c.study, "--period", PERIOD, "--repeats", first["context"])
+    cohort = remote.operate(*words)["cohort"]
+    joins = [c.join(member, "--json") for member in c.members]
+    until(remote.url, c.admin, lambda view, _: view.cohort == cohort and view.state == "formed")
+    remote.operate("operator", "round", "open", cohort)
+    saved = [each.result(PATIENCE_S).values["saved"] for each in joins]
+    for member, place in zip(c.members, saved, strict=True):
+        assert place == f"{c.result(member)}.2"
+        assert remote.json("verify", place, "--admin-key", c.admin)["record"]["round"] != first["round"]
+        kept = remote.json("verify", c.result(member), "--admin-key", c.admin)["record"]
+        assert kept["round"] == first["round"]
 
 
 def test_rare_classes_are_withheld(consortium: Make, remote: Cli) -> None:

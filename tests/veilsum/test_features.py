@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
 from safetensors.numpy import save_file
+from sklearn.datasets import load_wine
 
 from tests.veilsum.cli import Cli
-from veilsum.features import read_records, read_table, usable_part
+from veilsum.features import Moments, moments_in, read_records, read_table, usable_part
 from veilsum.protocol.errors import Misuse
 
 Z, Y = np.eye(3, dtype=np.float32), np.array([0, 2, 1])
@@ -36,6 +38,7 @@ FORMS: dict[str, Write] = {
     "npz": lambda p: np.savez(p, features=Z, labels=Y, more=np.array([object()])),
     "safetensors": lambda p: save_file({"features": Z, "labels": Y, "other": Y}, p),
     "parquet": lambda p: write_parquet(p, columns(label=Y)),
+    "pt": lambda p: torch.save({"features": torch.tensor(Z), "labels": torch.tensor(Y), "epoch": 3}, p),
     "npy": lambda p: np.save(p, Z),
     "csv": write_csv,
 }
@@ -299,3 +302,52 @@ def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="line 2, column b does not hold a number") as refused:
         read_table(path)
     assert "Jane" not in str(refused.value)
+
+
+def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
+    torch.save({"features": Path("x"), "labels": torch.tensor(Y)}, tmp_path / "x.pt")
+    with pytest.raises(Misuse, match=r"can't read .*x.pt as .pt"):
+        read_table(tmp_path / "x.pt")
+    torch.save([1], tmp_path / "x.pt")
+    with pytest.raises(Misuse, match="holds a list, expected a dictionary"):
+        read_table(tmp_path / "x.pt")
+
+
+def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = np.column_stack([rng.normal(5, 2, 200), rng.normal(-1, 1000, 200), np.full(200, 3.0)])
+    features[0] = np.nan
+    moments = moments_in(tmp_path / "moments.safetensors", [features[:100], features[100:]])
+    found = moments.apply(features)[1:]
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(found.std(axis=0), [1, 1, 0], atol=1e-12)
+    again = moments_in(tmp_path / "moments.safetensors", [2 * features])
+    np.testing.assert_array_equal(again.mean, moments.mean)
+    with pytest.raises(Misuse, match="the moments are of 3 features"):
+        moments.apply(features[:, :2])
+    with pytest.raises(Misuse, match="as many in each"):
+        moments_in(tmp_path / "other", [features, features[:, :2]])
+    with pytest.raises(Misuse, match="no row to standardise by"):
+        Moments.of(np.full((2, 2), np.nan))
+    save_file({"mean": np.zeros(2), "scale": np.array([1.0, 0.0])}, tmp_path / "moments.safetensors")
+    with pytest.raises(Misuse, match="scale is above 0"):
+        Moments.load(tmp_path / "moments.safetensors")
+    with pytest.raises(Misuse, match="holds no moments"):
+        Moments.load(tmp_path / "missing")
+
+
+def test_calibrate_standardises_tabular_features(cli: Cli, tmp_path: Path) -> None:
+    wine = load_wine()
+    np.savez(tmp_path / "wine.npz", features=wine.data, labels=wine.target)
+    words = (
+        "calibrate",
+        tmp_path / "wine.npz",
+        "--held-out",
+        "0.3",
+        "--output",
+        tmp_path / "head.safetensors",
+    )
+    plain = cli.json(*words)["accuracy"]
+    standardised = cli.json(*words, "--standardise", tmp_path / "moments.safetensors")["accuracy"]
+    assert standardised > max(plain, 0.95)
+    assert Moments.load(tmp_path / "moments.safetensors").mean.shape == (13,)

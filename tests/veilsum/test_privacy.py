@@ -37,3 +37,7 @@ def test_numbers_that_cannot_be_are_refused(cli: Cli) -> None:
     for more in (("--epsilon", 0), ("--epsilon", 1, "--delta", 1), ("--epsilon", 1, "--recipe", "all")):
         assert cli(*WORDS, "--records", 1000, *more).code == 1
     assert cli(*WORDS, "--records", 1000, "--epsilon", 1, "--colluders", 19).code == 1
+    assert cli(*WORDS, "--records", 1000, "--epsilon", 1, "--delta", 0.001).code == 0
+    refused = cli(*WORDS, "--records", 1000, "--epsilon", 1, "--delta", 0.2).error
+    assert refused.startswith("δ = 0.2 is above 1/1000: ")
+    assert "at most 0.001" in refused

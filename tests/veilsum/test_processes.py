@@ -54,6 +54,7 @@ def _handler() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_handler")
 def test_who_dies_is_replaced_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "PAUSE_S", 0.0)
@@ -120,6 +121,7 @@ async def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         await stores.drop()
 
 
+@pytest.mark.slow
 def test_an_address_outlives_its_processes_and_they_not_the_parent(
     shared: dict[str, str], tmp_path: Path
 ) -> None:

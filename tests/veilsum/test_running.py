@@ -53,6 +53,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return arm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["indicator", "sum"])
 def test_a_certified_step_without_a_result_is_repeated(
     consortium: Make, remote: Cli, failing: Callable[..., None], step: str
@@ -107,6 +108,7 @@ class Interrupted(BaseException):
     """Ctrl-C, at a place that a test chooses."""
 
 
+@pytest.mark.slow
 def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
     consortium: Make, remote: Cli, failing: Callable[..., None]
 ) -> None:
@@ -135,6 +137,7 @@ def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
         assert len(client.runs(c.admin).runs) == 2  # nothing was opened twice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_killed_between_phases_goes_on(consortium: Make, remote: Cli, how: int) -> None:
     c = consortium(5, withhold=True)

@@ -185,12 +185,9 @@ class Server(Process):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    # A shell has what it runs in the background ignore SIGINT, and all that it starts ignores it, too.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield Server(tmp_path)
     finally:
-        signal.signal(signal.SIGINT, before)
         while Process.started:
             with Process.started.pop() as process:
                 process.kill()
@@ -248,7 +245,18 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     joined = {"VEILSUM_URL": url, "VEILSUM_ADMIN_KEY": admin, **tls}
     joining = [
         Process(
-            folder, "member", "join", m, f"{m}.npz", "--approve", signed["approval"], "--once", *ca, **joined
+            folder,
+            "member",
+            "join",
+            m,
+            f"{m}.npz",
+            "--approve",
+            signed["approval"],
+            "--once",
+            "--held-out",
+            "0",
+            *ca,
+            **joined,
         )
         for m in ("a", "b", "c")
     ]

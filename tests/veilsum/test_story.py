@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_sdk import Identity, Member, Policy, Records
+from client_sdk import Identity, Member, Policy, Records, Result
 from client_sdk.progress import Progress, Step
 from tests.veilsum.cli import CLASSES, DIM, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, until
 
@@ -30,7 +30,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
             "records_spent": 1,
             "rows_skipped_unusable": 0,
             "rows_skipped_spent_before": 0,
-            "rows_skipped_beyond_the_limit": 0,
+            "rows_held_out_or_beyond_the_limit": 0,
         }
         checked = remote.json("verify", c.result(member), "--admin-key", c.admin)
         assert checked["record"]["signature"] == record["signature"]
@@ -64,6 +64,42 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
 
     printed_text = "".join(outcome.out + outcome.err for outcome in remote.said)
     assert not [secret for secret in c.secrets() if secret in printed_text]
+
+
+def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: Cli) -> None:
+    """One member's labels are in another order than everybody's: its own head is better there, and it is warned."""
+    c = consortium()
+    rng = np.random.default_rng(5)
+    features, labels = records(rng, 60)
+    c.files[0] = c.write("m0", features, labels, np.arange(60))
+    features, labels = records(rng, 60)
+    c.files[1] = c.write("m1", features, (labels + 1) % CLASSES, np.arange(60))
+    c.files[2] = c.write("m2", *records(rng, 60), np.arange(60))
+    run = c.run("--json")
+    joins = [
+        c.join("m0", "--held-out", "0.25"),
+        c.join("m1", "--held-out", "0.25"),
+        c.join("m2", "--held-out", c.test),
+    ]
+    honest, lying, with_file = (each.result(PATIENCE_S) for each in joins)
+    assert run.result(PATIENCE_S).code == 0
+    for outcome in (honest, lying, with_file):
+        assert outcome.code == 0, outcome
+        assert "On your own hold-out set (" in outcome.err
+    assert "WARNING" in lying.err
+    for member, outcome in zip(c.members, (honest, lying, with_file), strict=True):
+        seen = Result.load(c.result(member)).judged
+        assert seen is not None
+        assert seen.worse == ("WARNING" in outcome.err)
+    judged = Result.load(c.result("m0")).judged
+    assert judged is not None
+    assert judged.accuracy > 0.5
+    assert 3 < judged.records < 30
+    ledger = remote.json("member", "ledger", c.folder / "m0")["runs"]
+    assert ledger[0]["rows"] == 60 - judged.records
+    filed = Result.load(c.result("m2")).judged
+    assert filed is not None
+    assert filed.records == 30
 
 
 def test_a_study_by_name(consortium: Make, remote: Cli) -> None:
@@ -123,6 +159,7 @@ def test_an_agent_goes_on_after_a_crash(consortium: Make, remote: Cli) -> None:
     assert run.result(PATIENCE_S).values["rows"] == 120
 
 
+@pytest.mark.slow
 def test_cancelled_and_opened_again(consortium: Make, remote: Cli) -> None:
     c = consortium()
     run = c.run("--json")
@@ -144,6 +181,7 @@ def test_cancelled_and_opened_again(consortium: Make, remote: Cli) -> None:
     assert done.values["rows"] == 120
 
 
+@pytest.mark.slow
 def test_enrolment_closed_early(consortium: Make, remote: Cli) -> None:
     c = consortium(4)
     run = c.run("--json")
@@ -160,6 +198,7 @@ def test_enrolment_closed_early(consortium: Make, remote: Cli) -> None:
     assert "missing: m2, m3" in done.err
 
 
+@pytest.mark.slow
 def test_periods_add_up(consortium: Make, remote: Cli) -> None:
     c = consortium()
     rng = np.random.default_rng(4)
@@ -216,14 +255,17 @@ def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None
         assert remote("verify", folder, "--admin-key", wrong).code == 1
     for path in sorted(folder.iterdir()):
         raw = path.read_bytes()
-        if path.name != "member.json":  # what the member says of itself; nobody signed it
+        if path.name not in {
+            "member.json",
+            "model-card.md",
+        }:  # what the member says of itself; nobody signed it
             changed = bytearray(raw)
             changed[len(raw) // 2] ^= 1
             path.write_bytes(changed)
             assert remote("verify", folder, "--admin-key", c.admin).error, path
         path.unlink()
         refused = remote("verify", folder, "--json")
-        if path.name in {"header.bin", "transcript.json"}:  # not every result has them
+        if path.name in {"header.bin", "model-card.md", "transcript.json"}:  # not every result has them
             assert refused.code == 0
         else:
             assert refused.code == 1

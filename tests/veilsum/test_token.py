@@ -42,6 +42,7 @@ def test_a_token_comes_from_a_file_or_standard_input(
     remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, listing = tmp_path / "token", remote.at("operator", "token", "list", "--json")
+    file.touch(0o600)
     file.write_text(f"{TOKEN}\n")
     assert remote("--token-file", file, *listing).values.keys() == {"tokens"}
     assert remote("--token-file", file, *listing, "--token", "another").code == 0, "the file goes before"
@@ -53,6 +54,7 @@ def test_a_token_comes_from_a_file_or_standard_input(
         (b"\xff" * 9, "not a text"),
         (None, "No such file"),
     ):
+        file.touch(0o600)
         file.write_bytes(content or b"")
         if content is None:
             file.unlink()

@@ -57,6 +57,7 @@ def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pyte
     assert read_result(Path("runs/train/seed-1/result.json")).seed == 1
 
 
+@pytest.mark.slow
 def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
     wanted = ("train", "digits-fedavg", *SMALLER, "--seed", 1, "--seed", 2, "--json")
     values = cli(*wanted).values

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from client_sdk import Result
-from tests.protocol.doctoring import DOCTORED
 from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import bad_share
 from tests.support.simulator import After, Federation
@@ -17,7 +16,6 @@ from tests.veilsum.cli import Cli, Consortium
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
-from veilsum.protocol.transcript import Transcript
 from veilsum.protocol.verdict import Finding
 
 Make = Callable[..., Consortium]
@@ -122,7 +120,7 @@ def cheating(name: str) -> tuple[Federation, set[tuple[tuple[str, ...], str]]]:
     return federation, expected
 
 
-@pytest.mark.parametrize("name", ["a bad share", "a false dealer", "a reveal for another outcome"])
+@pytest.mark.parametrize("name", ["a bad share", "a false dealer"])
 def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
     federation, expected = cheating(name)
     outcome = cli("verify", saved(federation), "--json")
@@ -132,20 +130,6 @@ def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
     shown = cli("verify", saved(federation))
     assert shown.code == 1
     assert party in shown.out
-
-
-@pytest.mark.parametrize("name", DOCTORED)
-def test_a_coordinator_that_doctors_it_and_signs_is_named(cli: Cli, name: str) -> None:
-    federation = played()
-    entries = list(federation.transcript.entries)
-    edit, cause = DOCTORED[name]
-    edit(entries)
-    context = federation.phase.attempt.context
-    federation.transcript = Transcript(tuple(entries)).signed(federation.coordinator, context)
-    outcome = cli("verify", saved(federation), "--admin-key", federation.admin.public.hex(), "--json")
-    assert (outcome.code, outcome.values["signed"]) == (1, True)
-    assert cause in {each["cause"] for each in outcome.values["findings"]}
-    assert {tuple(each["parties"]) for each in outcome.values["findings"]} == {("coordinator",)}
 
 
 def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
@@ -190,22 +174,6 @@ def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None
     assert refused.code == 1
     assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
     assert cli.json("verify", name, "--member", "member-1")["counted"] is True  # that one, not she
-
-
-def test_what_was_certified_and_never_summed_is_not_counted(cli: Cli) -> None:
-    name = saved(played(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}))
-    found = cli.json("verify", name, "--member", "member-5")
-    assert (found["outcome"], found["counted"]) == ("certified, and too few revealed for a sum", False)
-
-
-def test_an_eviction_and_a_missing_end_are_told(cli: Cli) -> None:
-    federation, _ = cheating("a false dealer")
-    shown = cli("verify", saved(federation), "--member", "member-2")
-    assert "evicted" in shown.out
-    assert "not counted" in shown.out
-    cut = played()
-    cut.transcript = Transcript(cut.transcript.entries[:5])
-    assert cli("verify", saved(cut), "--json").values["outcome"] == "none"
 
 
 def test_a_header_that_is_another_is_not_counted(cli: Cli) -> None:
@@ -258,15 +226,3 @@ def test_what_never_ends_is_not_read(cli: Cli) -> None:
     with Path("long.json").open("wb") as file:
         file.truncate(MAX_TRANSCRIPT_BYTES + 1)
     assert cli("verify", "long.json").code == 2
-
-
-def test_a_beginning_that_does_not_hold_names_the_coordinator(cli: Cli) -> None:
-    federation = played(4)
-    entries = list(federation.transcript.entries)
-    roster: Any = parse(entries[0])
-    entries[0] = again(roster, federation.coordinator, number=2).to_bytes()
-    federation.transcript = Transcript(tuple(entries), federation.transcript.signature)
-    outcome = cli("verify", saved(federation), "--json")
-    assert outcome.code == 1
-    assert outcome.values["cause"] == "bad-signature"
-    assert "[coordinator]" in outcome.values["error"]

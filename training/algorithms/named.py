@@ -88,9 +88,9 @@ def fedrs(*, alpha: float = 0.5) -> Algorithm:
     return fedavg().plus(RestrictedSoftmax(alpha))
 
 
-def fedaws(*, margin: float = 2**0.5, lr: float = 0.1) -> Algorithm:
+def fedaws(*, margin: float = 2**0.5, lr: float = 0.1, steps: int = 1) -> Algorithm:
     """Yu et al. 2020, the server's half; the members' half is the loss `positive_hinge`."""
-    return Algorithm(Spreading(margin, lr))
+    return Algorithm(Spreading(margin, lr, steps))
 
 
 def feduv(*, variance: float | None = None, uniformity: float = 0.5) -> Algorithm:

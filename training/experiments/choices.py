@@ -73,8 +73,8 @@ def _iid(*, members: int) -> Deal:
     return lambda data, rng: iid_partition(data.y.numpy(), members, rng)
 
 
-def _shards(*, members: int, classes: int, records: int | None = None) -> Deal:
-    return lambda data, rng: shard_partition(data.y.numpy(), members, classes, rng, per_class=records)
+def _shards(*, members: int, classes: int) -> Deal:
+    return lambda data, rng: shard_partition(data.y.numpy(), members, classes, rng)
 
 
 def _quantity(*, members: int, beta: float, min_size: int = 10) -> Deal:

@@ -86,7 +86,7 @@ class TrainingChoice(_Table):
 
     Attributes:
         algorithm: one of `ALGORITHMS`.
-        also: algorithms of `LOCAL` whose terms are added.
+        also: algorithms of `LOCAL` that add their terms.
         head: one of `HEADS`.
         loss: one of `LOSSES`.
         schedule: one of `SCHEDULES`.

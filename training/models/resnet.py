@@ -85,7 +85,7 @@ def resnet50(
 
 
 def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
-    """ResNet-18 whose branches end in squeeze and excitation (Dong et al. 2022, Table 13); 512 features.
+    """ResNet-18 with squeeze and excitation at the end of each branch (Dong et al. 2022, Table 13); 512 features.
 
     The gate comes before the sum with the shortcut, as in Hu et al. 2018, Fig. 3.
     """

@@ -17,10 +17,21 @@ from veilsum.calibration import FFCStatistics, Reliability, suggested_bandwidth
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.rows import Floats, Integers, as_features, as_labels
 from veilsum.console import lacks, note
-from veilsum.features import MAX_CLASSES, Features, Labels, Part, of_file, split, usable_part
+from veilsum.features import (
+    MAX_CLASSES,
+    Features,
+    Labels,
+    Moments,
+    Part,
+    moments_in,
+    of_file,
+    read_table,
+    split,
+    usable_part,
+)
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
-from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeatures, Statistic
+from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
 from veilsum.study.alone import Alone, alone
 
 HEADS = {
@@ -33,7 +44,7 @@ HEADS = {
 DERIVED = frozenset({"lda", "ncm"})
 """Heads that follow from FFC's sums."""
 LOG_ODDS = frozenset({"lda", "ccvr"})
-"""Heads whose scores are log-odds at a temperature of 1."""
+"""Heads with scores that are log-odds at a temperature of 1."""
 _SIZE = 1024
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
@@ -44,15 +55,15 @@ class Order:
 
     Attributes:
         head: a key of `HEADS`.
-        parameters: of the head: size and bandwidth, or samples_per_class and power.
-        bias: whether FFC fits a constant.
+        parameters: of the head: bias (1 fits a constant), size and bandwidth, or samples_per_class and power.
         ridge: λ; None for generalised cross-validation.
         output: path of the head.
         held_out: a share of the records, or a file of others; None for no hold-out set.
         report: path of the page; None for no page.
-        personal: folder of a result whose pooled sums are mixed with these records.
+        personal: folder of a result; its pooled sums are mixed with these records.
         unit_columns: whether the weights of each class are scaled to length 1.
         prior: "uniform", or a text file with a number for each class.
+        standardise: a file of moments to standardise features by; written from the records if it does not exist.
 
     Raises:
         Misuse: options that exclude each other, or a missing extra.
@@ -60,7 +71,6 @@ class Order:
 
     head: str = "ffc"
     parameters: Mapping[str, float] = field(default_factory=dict)
-    bias: bool = False
     ridge: float | None = None
     output: Path
     held_out: float | Path | None = None
@@ -68,12 +78,11 @@ class Order:
     personal: Path | None = None
     unit_columns: bool = False
     prior: str | None = None
+    standardise: Path | None = None
 
     def __post_init__(self) -> None:
         if self.head not in HEADS:
             raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEADS)}")
-        if self.bias and self.head != "ffc":
-            raise Misuse(f"--bias is for ffc, not for {self.head}")
         if self.ridge is not None and self.head in {*DERIVED, "ccvr"}:
             raise Misuse(f"a head of {self.head} has no λ: leave out --ridge")
         if self.personal is not None and self.head != "ffc":
@@ -103,14 +112,13 @@ class Order:
                 given = self._known("size", "bandwidth")
                 width = given.get("bandwidth", bandwidth)
                 assert width is not None
-                return RandomFeatures(size=int(given.get("size", _SIZE)), bandwidth=float(width))
+                return RandomFeaturesFFC(size=int(given.get("size", _SIZE)), bandwidth=float(width))
             if self.head == "ccvr":
                 _ = self.ccvr
                 return CCVR()
         except ValidationError as error:
             raise Misuse(f"--parameter: {first_fault(error)}") from error
-        self._known()
-        return FFC(bias=self.bias)
+        return FFC(bias=bool(self._known(*(() if self.head in DERIVED else ("bias",))).get("bias", 0)))
 
     def _known(self, *names: str) -> Mapping[str, float]:
         if strange := sorted({*self.parameters} - {*names}):
@@ -124,7 +132,8 @@ class Order:
         inputs = {path.resolve() for path in files}
         if isinstance(self.held_out, Path):
             inputs.add(self.held_out.resolve())
-        for name, output in (("--output", self.output), ("--report", self.report)):
+        outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
+        for name, output in outputs:
             if output is None:
                 continue
             if output.resolve() in inputs:
@@ -199,7 +208,12 @@ class Fitting:
             raise Misuse(f"--classes {classes}: at most {MAX_CLASSES}")
         order.check_output(files)
         self.order = order
-        loaded = [_read(path, labels) for path in files]
+        self._moments = (
+            moments_in(order.standardise, [read_table(path, labels).features for path in files])
+            if order.standardise
+            else None
+        )
+        loaded = [_read(path, labels, self._moments) for path in files]
         self._dim = loaded[0][0].shape[1]
         self._classes = classes or max(2, 1 + max(int(y.max()) for _, y in loaded))
         for path, (features, y) in zip(files, loaded, strict=True):
@@ -237,6 +251,12 @@ class Fitting:
         if judging is not None:
             seen = _judged(head, *judging)
             head = Calibrated(head.head, temperature=seen.temperature)
+        elif order.head in LOG_ODDS and not order.unit_columns:
+            head = replace(head, temperature=1.0)
+        else:
+            note(
+                "No hold-out set: how right the head is, is not known, and its scores are not probabilities. Pass --held-out 0.2"
+            )
         _save(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
         findings = self._findings(found, head, seen)
         values |= self._solved(found, head) | findings.figures
@@ -297,7 +317,7 @@ class Fitting:
         if held is None:
             return None
         if isinstance(held, Path):
-            (features, labels), _ = usable_part(held, classes=self._classes)
+            (features, labels), _ = usable_part(held, classes=self._classes, moments=self._moments)
             if features.shape[1] != head.head.dim:
                 raise Misuse(
                     f"{held}: features have shape {features.shape}, the head takes (n, {head.head.dim})"
@@ -356,21 +376,8 @@ def changed(head: Calibrated, order: Order, counts: Integers, judging: Part | No
     return head if found is head.head else replace(head, head=found, temperature=None)
 
 
-def held_out_from(given: str | None) -> float | Path | None:
-    """Read `--held-out`: a share of the records, or a file. Raises Misuse for a share that leaves no records."""
-    if given is None:
-        return None
-    try:
-        share = float(given)
-    except ValueError:
-        return Path(given)
-    if not 0 < share < 1:
-        raise Misuse(f"--held-out {given}: expected a share between 0 and 1, or a file")
-    return share
-
-
-def _read(path: Path, labels: Path | None) -> tuple[Features, Labels]:
-    part, skipped = usable_part(path, labels)
+def _read(path: Path, labels: Path | None, moments: Moments | None) -> tuple[Features, Labels]:
+    part, skipped = usable_part(path, labels, moments=moments)
     if skipped:
         note(f"{path}: skipped {skipped} unusable records (NaN, infinity, or all zeros)")
     return part

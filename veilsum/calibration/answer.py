@@ -59,7 +59,7 @@ class Answer:
 
     @classmethod
     def of_ridge(cls, solution: Solution, head: Head, error_bound: float | None) -> Self:
-        """The answer of a ridge head whose λ was given or found by GCV."""
+        """Build the answer of a ridge head, with λ given or chosen by GCV."""
         return cls(
             solution.records,
             head,

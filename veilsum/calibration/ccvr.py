@@ -54,7 +54,7 @@ class CCVRStatistics:
 
     @property
     def records(self) -> int:
-        """N."""
+        """Number of records, N."""
         return int(self.counts.sum())
 
     @property

@@ -1,11 +1,11 @@
 """CCVR's head: virtual features drawn from the classes' Gaussians, and a head trained on them.
 
-Luo et al. 2021, algorithm 1, draws M_c features of class c from N(μ_c, Σ_c) and retrains the head on them by cross-entropy.
+Luo et al. 2021, algorithm 1, draws M_c features of class c from N(μ_c, Σ_c) and retrains the head on them by cross-entropy. Their
+§5.1 applies a ReLU and Tukey's transformation x ↦ x^β, β = ½, before the re-training; the algorithm omits the step.
 
-A ReLU and x ↦ x^β, β = ½, of the draws are no part of that algorithm. They are a step of Tukey's ladder of powers, by which Yang et al. 2021
-("Free Lunch for Few-shot Learning") bring features nearer to Gaussians before they fit and draw. Here the step comes after the draw, and
-the head applies it to real features too. It suits features that are not negative; others become 0. `power=None` leaves it out, which is
-the algorithm as printed.
+Yang et al. 2021 ("Free Lunch for Few-shot Learning") use it to bring features nearer to Gaussians before they fit and draw. Here
+it comes after the draw, and the head applies it to real features too. It suits features that are not negative; others become 0.
+`power=None` leaves it out.
 """
 
 from dataclasses import dataclass, replace
@@ -130,7 +130,7 @@ def solve_ccvr(
         statistics: pooled.
         rng: draws the virtual features.
         per_class: M; the paper takes 100, 500 and 1000 for CIFAR-10, CIFAR-100 and CINIC-10, and rarely finds more to be worse.
-        power: β of Tukey's transformation after a ReLU; None for neither, as Luo et al. print it.
+        power: β of Tukey's transformation after a ReLU; None for neither, as in their Algorithm 1.
         unit: as `TukeyHead`.
         centre: as `Head`, of features that were summed less their mean.
         penalty: of `fit_logistic`. The paper trains by `fit_logistic_sgd` on `tukey(features, power)`.

@@ -73,7 +73,7 @@ class FFCStatistics:
 
     @property
     def records(self) -> int:
-        """N."""
+        """Number of records, N."""
         return int(self._counts.sum())
 
     @property

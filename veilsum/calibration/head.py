@@ -21,7 +21,7 @@ from veilsum.calibration.rows import (
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear classifier: it predicts the class whose score, z @ weights + bias, is highest.
+    """A linear classifier: it predicts the class with the highest score, z @ weights + bias.
 
     z are features scaled to length 1, unless a subclass maps features otherwise.
 
@@ -108,7 +108,7 @@ class Head:
         return self.replaced(self.weights / norms, None if self.bias is None else self.bias / norms)
 
     def with_prior(self, counts: Array, prior: Array, *, temperature: float = 1.0) -> "Head":
-        """The head for records whose classes have other shares than where the head was fitted.
+        """Adapt the head to records with other class shares than those it was fitted to.
 
         A posterior p(c|z) becomes proportional to p(c|z)·π'_c/π_c (Saerens, Latinne, Decaestecker 2002), so a score s with
         p = softmax(s/τ) gains τ·log(π'_c/π_c). Classes without records stay as they are.

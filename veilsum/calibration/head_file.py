@@ -17,6 +17,10 @@ from veilsum.calibration.rows import Floats, Integers
 
 _CLASSES_MAX = 1 << 16
 _HEADER_MAX = 1 << 24
+NO_TEMPERATURE = (
+    "this head has no temperature, so a softmax of its scores gives no probabilities: find one with hold-out records "
+    "(`Result.judge`, `veilsum calibrate --held-out`), or pass temperature="
+)
 
 
 def form_of(head: Head) -> dict[str, Any]:

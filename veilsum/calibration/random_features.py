@@ -96,7 +96,7 @@ class RandomFeatures:
 
 @dataclass(frozen=True, eq=False)
 class KernelHead(Head):
-    """A head whose weights are applied to random features, φ = `map`."""
+    """A head on random features, φ = `map`."""
 
     map: RandomFeatures
 

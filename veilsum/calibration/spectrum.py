@@ -37,7 +37,7 @@ class Spectrum:
 
     @classmethod
     def of(cls, V: Floats, rounding_deviation: float = 0.0, *, in_place: bool = False) -> Self:
-        """Decompose (l, l) symmetric V, whose elements have errors of this standard deviation; `in_place` as `eigh`."""
+        """Decompose (l, l) symmetric V, with errors of this standard deviation in its elements; `in_place` as `eigh`."""
         eigenvalues, vectors = eigh(V, in_place=in_place)
         values = np.maximum(eigenvalues, 0)
         # Rounding moves eigenvalues by the edge of its spectrum, 2√l deviations (Wigner); twice that to be safe.

@@ -1,4 +1,4 @@
-"""`veilsum admin`: who is a member, and what is summed. The admin is not the operator."""
+"""`veilsum admin`: sign the list of members and the studies. The admin is not the operator."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from veilsum.protocol.messages import Roster, Study
 
 app = typer.Typer(
-    help="Sign who is a member of a federation, and what it sums.",
+    help="Sign a federation's list of members and its studies.",
     no_args_is_help=True,
 )
 app.add_typer(study.app, name="study")
@@ -72,7 +72,7 @@ def roster(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Write or change the roster: who is a member. With --folder, sign it beside the draft, as DRAFT with .bin.
+    """Write or change the roster, the list of members. With --folder, sign it too, as DRAFT with the suffix .bin.
 
     Each change raises the roster's number.
     """
@@ -187,7 +187,7 @@ def close(
     round_id: Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")],
     folder: Annotated[
         Path | None,
-        typer.Option(help="The admin's folder: sign and close it.", show_default="only show who reported"),
+        typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
     ] = None,
     roster: Annotated[
         Path | None,

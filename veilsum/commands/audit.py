@@ -1,4 +1,4 @@
-"""`veilsum operator audit`: who did what at this coordinator, and whether the log is whole."""
+"""`veilsum operator audit`: export the audit log, and check that it is complete."""
 
 import re
 from collections.abc import Iterable

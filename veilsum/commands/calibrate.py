@@ -16,10 +16,9 @@ def calibrate(
     parameter: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=NUMBER: size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
+            help="NAME=NUMBER: bias=1 fits a constant (ffc); size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
         ),
     ] = None,
-    bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too (ffc).")] = False,
     ridge: Annotated[float | None, typer.Option(help="λ.", show_default="chosen by GCV")] = None,
     classes: Annotated[
         int | None, typer.Option(help="Classes.", min=2, show_default="the highest label + 1")
@@ -45,18 +44,24 @@ def calibrate(
             show_default="as in the records",
         ),
     ] = None,
+    standardise: Annotated[
+        Path | None,
+        typer.Option(
+            help="Standardise tabular features by the moments in this file; a new file gets those of these records."
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Where a page with figures goes.")] = None,
     output: Annotated[Path, typer.Option(help="Where the head goes.")] = Path("head.safetensors"),
     json_: AsJson = False,
 ) -> None:
     """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""
     with reported(as_json=json_):
-        from veilsum.calibrating.fitting import Fitting, Order, held_out_from
+        from veilsum.calibrating.fitting import Fitting, Order
+        from veilsum.features import held_out_from
 
         order = Order(
             head=head,
             parameters=_parsed(parameter or ()),
-            bias=bias,
             ridge=ridge,
             output=output,
             held_out=held_out_from(held_out),
@@ -64,6 +69,7 @@ def calibrate(
             personal=personal,
             unit_columns=unit_columns,
             prior=prior,
+            standardise=standardise,
         )
         say(Fitting(order, features, labels=labels, classes=classes).run(), as_json=json_, title="Head")
 

@@ -50,7 +50,7 @@ def open_(
 
 @app.command()
 def status(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
-    """Show who has enrolled, and what follows from how many there are."""
+    """Show the enrolled members, and the sizes that follow from their number."""
     with reported(as_json=json_):
         from veilsum.names import cohort_id
         from veilsum.remote import operator

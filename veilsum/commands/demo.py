@@ -36,13 +36,15 @@ def demo(
         from rich.console import Console
 
         from veilsum.demo.errors import DemoError
-        from veilsum.demo.plan import Plan
+        from veilsum.demo.plan import DemoPlan
         from veilsum.demo.run import run
         from veilsum.demo.screen import Screen
         from veilsum.demo.table import print_table
 
         try:
-            facts, folder = run(Plan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)
+            facts, folder = run(
+                DemoPlan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s
+            )
         except DemoError as error:
             fail(str(error), as_json=json_)
     if json_:

@@ -1,5 +1,6 @@
 """`veilsum member`: an identity, taking part in runs, and the ledger of records."""
 
+import itertools
 import json
 import sys
 import time
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
     from client_sdk.reservations import Run
+    from client_sdk.result import Judgement
     from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
 
@@ -50,6 +52,7 @@ def new(
                 "public_key": made.public.hex(),
                 "fingerprint": made.fingerprint,
                 "folder": str(made.folder),
+                "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
             },
             as_json=json_,
             title="Identity",
@@ -102,7 +105,7 @@ def pinned(folder: Path, given: str | None) -> str:
 def join(
     folder: Folder,
     data: Annotated[
-        Path, typer.Argument(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
+        Path, typer.Argument(help="Features and labels: .npz, .npy, .safetensors, .pt, .parquet or .csv.")
     ],
     approve: Annotated[
         list[str] | None,
@@ -127,6 +130,18 @@ def join(
         ),
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels of a .npy.")] = None,
+    standardise: Annotated[
+        Path | None,
+        typer.Option(
+            help="Standardise tabular features by the moments in this file, whose SHA-256 is the study's extractor."
+        ),
+    ] = None,
+    held_out: Annotated[
+        str,
+        typer.Option(
+            help="Records that judge the head: a share of yours, which no sum takes, or a file of others. 0: none."
+        ),
+    ] = "0.2",
     mu_budget: Annotated[
         float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
     ] = 2.0,
@@ -136,7 +151,10 @@ def join(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Where results go, by study and period.", show_default="FOLDER/results"),
+        typer.Option(
+            help="Where results go, by study and period; a second one of a period gets a number.",
+            show_default="FOLDER/results",
+        ),
     ] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
@@ -148,7 +166,8 @@ def join(
     """
     with reported(as_json=json_):
         from client_sdk import Identity, Member, Policy
-        from veilsum.features import read_records
+        from client_sdk.store import Store
+        from veilsum.features import Moments, held_out_from, read_records
         from veilsum.remote import certificate, naming, trust
 
         identity = Identity.load(folder)
@@ -165,15 +184,41 @@ def join(
             )
 
         with naming(url):
-            records = read_records(data, labels, id_column)
+            kept_out = None if held_out == "0" else held_out_from(held_out)
+            share = kept_out if isinstance(kept_out, float) else 0.0
+            moments = None if standardise is None else Moments.load(standardise)
+            records = read_records(data, labels, id_column, held_out=share, moments=moments)
+            judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
             given = Policy(admin_key=key, approved=approve or ())
             with opened(given) as member:
                 agreed = _approved(member, given, identity.folder, as_json=json_)
+                if standardise is not None:
+                    _check_extractor(member, agreed, standardise)
                 pin(identity.folder, key)
             policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
             with opened(policy) as member:
-                for result in member.join(records, once=once):
-                    _keep(member, result, output or identity.folder / "results", as_json=json_)
+                missed = _unexported(identity)
+                joined = () if missed and once else member.join(records, once=once)
+                for result in itertools.chain(missed, joined):
+                    judged = member.judge(result, records, held_out=judges)
+                    _keep(member, judged, output or identity.folder / "results", as_json=json_)
+                    Store(identity.folder).exported(result.record.round)
+
+
+def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments: Path) -> None:
+    """Refuse moments that an approved study does not name as its extractor (Misuse)."""
+    import hashlib
+
+    from veilsum.protocol.errors import Misuse
+
+    digest = hashlib.sha256(moments.read_bytes()).hexdigest()
+    for view in _current(member):
+        content = member.study(view.study)
+        if content.approval.hex() in agreed and content.question.extractor != digest:
+            raise Misuse(
+                f"{moments} has SHA-256 {digest}; the extractor of study {content.notes.name} is {content.question.extractor}: ask "
+                "the admin for the study's moments, or leave out --standardise"
+            )
 
 
 def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool) -> "frozenset[bytes | str]":
@@ -246,7 +291,7 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
     from veilsum.round_view import summary
 
     record = result.record
-    target = folder / record.name / record.period
+    target = _place(result, folder / record.name)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.save(target)
     run = next(
@@ -259,7 +304,9 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
     )
     if as_json:
         values = {"record": record.model_dump(mode="json"), "counted": result.counted}
-        say({**values, "records": None if run is None else _spent(run), "saved": str(target)}, as_json=True)
+        judged = None if result.judged is None else result.judged.model_dump(mode="json")
+        values |= {"records": None if run is None else _spent(run), "judged": judged, "saved": str(target)}
+        say(values, as_json=True)
         return
     say(
         {**summary(record), "counted": result.counted, "saved": str(target)},
@@ -270,6 +317,48 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
         say(_spent(run), as_json=False, title="Your records")
         if result.counted:
             note("This cannot be repeated: these records are spent.")
+    if result.head is not None:
+        _say_judged(result.judged)
+
+
+def _say_judged(judged: "Judgement | None") -> None:
+    """Say how right the head is on this member's hold-out records, loudly where its own head is better."""
+    if judged is None:
+        note(
+            "No hold-out records: how right this head is on your data is not known. Its scores are not probabilities."
+        )
+        return
+    own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
+    count = f"{judged.records:,} record{'' if judged.records == 1 else 's'}"
+    note(f"On your own hold-out set ({count}): {own}the consortium's {100 * judged.accuracy:.1f} %.")
+    if judged.worse:
+        note(
+            "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
+            "order of classes, another extractor, a member that contributed false data, or too few records to tell. Ask the operator."
+        )
+
+
+def _unexported(identity: "Identity") -> "list[Result]":
+    """Results of runs that were verified, and not saved by this command before it was killed."""
+    from client_sdk import Result
+    from client_sdk.store import Store
+
+    found = [Result.load(path) for path in Store(identity.folder).unexported() if Result.saved_in(path)]
+    return [result for result in found if result.last]
+
+
+def _place(result: "Result", folder: Path) -> Path:
+    """The result's own folder, or the next free one: `2026-11`, then `2026-11.2` for a repeat or a later version of the study."""
+    from client_sdk import Result
+
+    period = result.record.period  # holds no dot
+    names = itertools.chain([period], (f"{period}.{number}" for number in itertools.count(2)))
+    places = (folder / name for name in names)
+    return next(
+        place
+        for place in places
+        if not Result.saved_in(place) or Result.load(place).record.round == result.record.round
+    )
 
 
 def _spent(run: "Run") -> dict[str, Any]:
@@ -278,7 +367,7 @@ def _spent(run: "Run") -> dict[str, Any]:
         "records_spent" if run.state == "spent" else "records_reserved": run.records,
         "rows_skipped_unusable": run.unusable,
         "rows_skipped_spent_before": run.taken,
-        "rows_skipped_beyond_the_limit": run.beyond,
+        "rows_held_out_or_beyond_the_limit": run.beyond,
     }
 
 
@@ -318,20 +407,28 @@ def ledger(
         ),
     ] = None,
     period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the runs that this member answered, and what became of its records."""
+    """Show the runs that this member answered, and what became of its records.
+
+    Only to give up a run, the coordinator is asked how its attempts ended. If it is out of reach, `veilsum member join` asks later.
+    """
     with reported(as_json=json_):
         from client_sdk import Identity, Member, Policy
         from client_sdk.store import Store
         from veilsum.protocol.errors import Misuse
+        from veilsum.remote import PATIENCE_S, certificate, trust
 
         identity = Identity.load(folder)
         if (give_up is None) != (period is None):
             raise Misuse("--give-up and --period go together")
         if give_up is not None and period is not None:
             policy = Policy(admin_key=pinned(folder, None))
-            with Member(DEFAULT_URL, identity, policy) as member:  # asks nobody
+            with Member(
+                url, identity, policy, patience_s=PATIENCE_S, verify=trust(ca), cert=certificate()
+            ) as member:
                 member.give_up(give_up, period)
         rows = [
             {

@@ -1,6 +1,6 @@
-"""`veilsum operator`: who runs a coordinator, its rounds and its data."""
+"""`veilsum operator`: run studies at a coordinator, and look after its data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,9 @@ app = typer.Typer(help="Run studies at a coordinator, and look after its data.",
 backups = typer.Typer(
     help="Back up the data folder of a stopped coordinator, and restore it.", no_args_is_help=True
 )
-database = typer.Typer(help="Show and change the revision of the coordinator's tables.", no_args_is_help=True)
+database = typer.Typer(
+    help="Check the coordinator's database; show and upgrade its format.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -92,7 +94,10 @@ def restore(
     ] = None,
     unauthenticated: Annotated[
         bool,
-        typer.Option("--unauthenticated", help="Restore it whoever wrote it: you know where it was kept."),
+        typer.Option(
+            "--unauthenticated",
+            help="Skip the signature check. Only for an archive from a place that you trust.",
+        ),
     ] = False,
     json_: AsJson = False,
 ) -> None:
@@ -125,25 +130,35 @@ def _archive(name: str, as_json: bool, work: Callable[[Any], dict[str, Any]], ti
 
 @database.command("current")
 def current(json_: AsJson = False) -> None:
-    """Show the revision of the tables, and the one that this release needs."""
-    _revisions(json_, upgrade=False)
+    """Show the format of the database, and the one that this release works with."""
+    _on_database(json_, lambda settings, _, stores: stores.formats(settings))
 
 
 @database.command("upgrade")
 def upgrade(json_: AsJson = False) -> None:
-    """Upgrade the tables to this release's revision, as every start does."""
-    _revisions(json_, upgrade=True)
+    """Upgrade the database to this release's format, as every start does."""
+    _on_database(json_, lambda settings, _, stores: stores.formats(settings, upgrade=True))
 
 
-def _revisions(json_: bool, *, upgrade: bool) -> None:
+@database.command("check")
+def check(json_: AsJson = False) -> None:
+    """Look over the database's file and rows, and name what is damaged. Changes nothing, and exits with 1 if anything is."""
+    if _on_database(json_, lambda settings, checking, _: checking.check(settings))["damaged"]:
+        raise typer.Exit(1)
+
+
+def _on_database(
+    as_json: bool, work: Callable[[Any, Any, Any], Coroutine[Any, Any, dict[str, Any]]]
+) -> dict[str, Any]:
     import asyncio
 
     try:
-        from service.storage.stores import revisions
+        from service import checking
+        from service.settings import Settings
+        from service.storage import stores
     except ImportError:
-        fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
-    from service.settings import Settings
-
-    with reported(as_json=json_):
-        found = asyncio.run(revisions(Settings(), upgrade=upgrade))
-        say(found, as_json=json_, title="Database")
+        fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=as_json)
+    with reported(as_json=as_json):
+        found = asyncio.run(work(Settings(), checking, stores))
+        say(found, as_json=as_json, title="Database")
+    return found

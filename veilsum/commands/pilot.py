@@ -1,6 +1,8 @@
 """`veilsum pilot`: a throwaway federation on this machine, from a study to its verified result."""
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +34,12 @@ def pilot(
     members: Annotated[
         int, typer.Option(help="Members, unless each has a file of its own.", min=3, max=50)
     ] = 5,
+    standardise: Annotated[
+        Path | None,
+        typer.Option(
+            help="Standardise tabular features by the moments in this file; a new file gets those of these records."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option(help="A folder of the pilot's own; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
@@ -43,8 +51,8 @@ def pilot(
 ) -> None:
     """Run a study on this machine, with a coordinator and a process for each member: for synthetic data, or your own.
 
-    All keys are made for it and lie in one folder, so it protects nobody; no real roster accepts them. What it spends of your
-    records is in a ledger of its own.
+    The pilot makes all keys itself and keeps them in one folder, so it protects no data, and no real roster accepts them. Your
+    records are not spent: the pilot has a ledger of its own.
     """
     if lacks("uvicorn"):
         fail("the pilot needs an extra: pip install 'veilsum[service]'", as_json=json_)
@@ -53,23 +61,29 @@ def pilot(
         from veilsum.demo.folder import Folder
         from veilsum.demo.processes import unwinding
         from veilsum.demo.screen import Screen
+        from veilsum.features import moments_in
         from veilsum.round_view import summary
 
         tables = _tables(data or (), members)
+        extractor = "0" * 64
+        if standardise is not None:
+            moments = moments_in(standardise, [each.features for each in tables])
+            tables = [replace(each, features=moments.apply(each.features)) for each in tables]
+            extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
         try:
             folder = Folder.claim(output)
             draft = study or folder.root / "study.toml"
             if study is None:
-                draft.write_text(_template(draft, tables), "utf-8")
+                draft.write_text(_template(draft, tables, extractor), "utf-8")
             content = _fitting(draft, tables)
             with unwinding():
-                result = _run(folder, content, tables, Screen())
+                result, values = _run(folder, content, tables, Screen())
         except DemoError as error:
             fail(str(error), as_json=json_)
         result.save(folder.result)
+        folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
         if not keep:
             folder.tidy()
-        values = _compared(result, tables)
         if json_:
             say(
                 {**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)},
@@ -77,8 +91,7 @@ def pilot(
             )
             return
         say({**summary(result.record), **values}, as_json=False, title="Result, verified by all members")
-        key = result.record.federation
-        note(f"Check it again: veilsum verify {folder.result} --admin-key {key}")
+        note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
         if study is None:
             note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
@@ -110,7 +123,7 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
     ]
 
 
-def _template(path: Path, tables: "Sequence[Table]") -> str:
+def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
     from datetime import UTC, datetime
 
     from veilsum import study
@@ -118,7 +131,7 @@ def _template(path: Path, tables: "Sequence[Table]") -> str:
     return study.draft.template(
         path,
         name="pilot",
-        extractor="0" * 64,
+        extractor=extractor,
         dim=tables[0].features.shape[1],
         classes=_class_keys(tables),
         members=len(tables),
@@ -159,7 +172,10 @@ def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     return content
 
 
-def _run(folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen") -> "Result":
+def _run(
+    folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
+) -> "tuple[Result, dict[str, Any]]":
+    """A member's result, and how good it is."""
     import numpy as np
 
     from client_sdk.operator import Operator
@@ -185,31 +201,43 @@ def _run(folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Sc
             federation.run(screen)
             children.join(members, FINISH_S)
         results = [federation.result(member) for member in members]  # each verified
-        return results[0]
+        return results[0], {**_accuracy(results), **_difference(folder, members, results[0])}
 
 
-def _compared(result: "Result", tables: "Sequence[Table]") -> dict[str, Any]:
-    """Accuracy on the members' records, and how far the weights are from the same fit in the clear."""
+def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
+    """Accuracy on the members' hold-out records, which no sum took; nothing where there are none."""
+    judged = [each.judged for each in results if each.judged is not None]
+    count = sum(each.records for each in judged)
+    if not count:
+        return {}
+    own = [each for each in judged if each.own_accuracy is not None]
+    found: dict[str, Any] = {
+        "hold_out_records": count,
+        "consortium_accuracy": sum(each.records * each.accuracy for each in judged) / count,
+    }
+    if len(own) == len(judged):
+        found["own_accuracy"] = sum(each.records * (each.own_accuracy or 0.0) for each in own) / count
+    return found
+
+
+def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
+    """How far the weights are from a fit of the same rows in the clear."""
     import numpy as np
 
+    from client_sdk.store import Store
     from veilsum.calibration import FFCStatistics, solve_ffc
-    from veilsum.features import FileRecords
     from veilsum.protocol.study import FFC
 
-    question, record = result.spec.question, result.record
-    indexed = [FileRecords(each.features, each.labels, each.ids).indices(question.classes) for each in tables]
-    features = np.concatenate([each.features for each in tables])
-    labels = np.concatenate(indexed)
-    usable = np.isfinite(features).all(axis=1) & features.any(axis=1) & (labels >= 0)
-    usable &= ~np.isin(labels, result.unanswered)
-    found: dict[str, Any] = {}
-    if result.head is not None and usable.any():
-        found["accuracy_on_these_records"] = result.evaluate(features[usable], labels[usable])
-    first, ridge = question.statistics[0], record.solution.ridge
-    everything = len(labels) == record.rows + int((~usable).sum())
-    if isinstance(first, FFC) and question.noise is None and ridge is not None and everything:
-        plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
-        plain.update(features[usable], labels[usable])
-        difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
-        found["largest_difference_from_a_fit_in_the_clear"] = float(difference / np.abs(result.weights).max())
-    return found
+    question, ridge = result.spec.question, result.record.solution.ridge
+    first = question.statistics[0]
+    if not isinstance(first, FFC) or question.noise is not None or ridge is None or result.spec.withheld:
+        return {}
+    plain = FFCStatistics(question.dim, len(question.classes), bias=first.bias, normalise=True)
+    for member in members:
+        ledger = Store(folder.member(member)).ledger
+        run = ledger.run(question.digest, result.record.period)
+        if run is not None and run.state == "spent":
+            features, labels, _ = ledger.rows(run)
+            plain.update(features, labels)
+    difference = np.abs(result.weights - solve_ffc(plain, ridge).weights).max()
+    return {"largest_difference_from_a_fit_in_the_clear": float(difference / np.abs(result.weights).max())}

@@ -43,6 +43,11 @@ def privacy(
             raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
         if not epsilon > 0 or not 0 < delta < 1:
             raise Misuse(f"ε = {epsilon:g} and δ = {delta:g}: expected ε above 0, and δ between 0 and 1")
+        if delta * records > 1:
+            raise Misuse(
+                f"δ = {delta:g} is above 1/{records}: a mechanism that publishes one record at random would pass. "
+                f"Expected at most {1 / records:.1g}; a tenth of that is usual"
+            )
         against = members // 4 if colluders is None else colluders
         quorum = size(
             members, None, Assumptions(), colluders=against, honest_min=HONEST_MIN, roster=members

@@ -61,7 +61,7 @@ def new(
 
 @app.command()
 def check(draft: DraftFile, json_: AsJson = False) -> None:
-    """Explain in plain words what a draft sums, who learns what, and what it costs. Refuses what members would refuse."""
+    """Explain a draft: what it sums, what each party learns and what it costs. Refuse what members would refuse."""
     with reported(as_json=json_):
         from veilsum import study
 

@@ -1,4 +1,4 @@
-"""`veilsum operator token`: who else may operate this coordinator."""
+"""`veilsum operator token`: tokens for other operators of this coordinator."""
 
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ DAY_S = 86_400.0
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="For whom or what, for people.")],
+    name: Annotated[str, typer.Argument(help="A label for people: the holder or the purpose.")],
     scope: Annotated[
         list[str],
         typer.Option(

@@ -31,7 +31,7 @@ def verify(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Check a saved result, or replay a transcript and say who broke which rule. Needs no network.
+    """Check a saved result, or replay a transcript and name the parties that broke a rule. Needs no network.
 
     Exit codes: 0 everything holds, and no party is at fault except in a dispute; 1 something does not hold, or a party broke a rule;
     2 the file is not a transcript, or the command is wrong.
@@ -41,6 +41,12 @@ def verify(
         from veilsum.protocol.errors import Misuse
 
         pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
+        if not path.exists():
+            fail(
+                f"{path} does not exist: pass the folder of a result, as `veilsum member join` saved it, or a transcript's file",
+                as_json=json_,
+                code=NO_TRANSCRIPT,
+            )
         if path.is_dir():
             if member is not None or header is not None or identity is not None:
                 raise Misuse(

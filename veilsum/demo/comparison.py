@@ -12,7 +12,7 @@ import torch
 from client_sdk import Result
 from training import Classifier, Dataset, accuracy, extract_features, per_class_accuracy, with_head
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
-from veilsum.demo.consortium import Held
+from veilsum.demo.consortium import DemoRun
 from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
@@ -47,7 +47,7 @@ class Comparison:
 
     Attributes:
         result: a surviving member's, verified from its disk against the admin's key.
-        verified: the members whose results were verified and are the same.
+        verified: the members with verified and equal results.
         calibrated: the extractor under the masked head.
         test: the test records of the classes that were not withheld.
         accuracies: on those, in 0..1.
@@ -64,7 +64,7 @@ class Comparison:
     max_rel_diff: float
 
 
-def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
+def compare(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
     """Verify every living member's result from its disk, then fit the survivors' records in the clear.
 
     Raises:

@@ -13,7 +13,7 @@ from veilsum.demo.errors import DemoError
 from veilsum.demo.federation import FINISH_S, Federation
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import DemoPlan
 from veilsum.demo.processes import Children
 from veilsum.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
@@ -34,15 +34,15 @@ MARGIN = 3
 
 
 @dataclass(frozen=True)
-class Lost:
-    """A member whose process was killed, and the last thing that it had done."""
+class KilledMember:
+    """A killed member process, and its last step."""
 
     member: str
     after: Literal["card", "upload"]
 
 
 @dataclass(frozen=True)
-class Held:
+class DemoRun:
     """A run that ended with a result.
 
     Attributes:
@@ -55,19 +55,19 @@ class Held:
 
     federation: Federation
     view: RoundView
-    lost: tuple[Lost, Lost]
+    lost: tuple[KilledMember, KilledMember]
     living: tuple[str, ...]
     enrolment_s: float
 
 
-def casualties(learned: Learned) -> tuple[Lost, Lost]:
+def casualties(learned: Learned) -> tuple[KilledMember, KilledMember]:
     """Which members to kill: the two in the middle by their number of records, the smaller one first."""
     order = np.argsort(learned.partition.sizes, kind="stable")
     smaller, larger = order[len(order) // 2 - 1 : len(order) // 2 + 1]
-    return Lost(learned.members[smaller], "card"), Lost(learned.members[larger], "upload")
+    return KilledMember(learned.members[smaller], "card"), KilledMember(learned.members[larger], "upload")
 
 
-def demo_study(plan: Plan, digest: bytes, dim: int, classes: int, members: int) -> Content:
+def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: int) -> Content:
     """The demo's study: FFC of the digits, over all members."""
     colluders = members // 4
     honest = max(colluders + 3, (members + colluders) // 2 + 1) - colluders
@@ -103,7 +103,7 @@ def demo_study(plan: Plan, digest: bytes, dim: int, classes: int, members: int) 
     )
 
 
-def hold_run(plan: Plan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> Held:
+def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> DemoRun:
     """Start coordinator and members, kill two of them, and follow the run to its result.
 
     Raises:
@@ -124,20 +124,20 @@ def hold_run(plan: Plan, learned: Learned, folder: Folder, screen: Screen, child
         federation = Federation.publish(folder.root, children, operator, address, learned.members, content)
         began = time.perf_counter()
         for member in learned.members:
-            federation.start_member(member, folder.features(member))
+            federation.start_member(member, folder.features(member), "--held-out", "0")
         killing = _Killing(children, screen, first, second)
         view = federation.run(screen, killing)
         if len(killing.dead) < 2:
             raise DemoError(f"{second.member} was not killed in time: is this machine busy? Try again")
         living = tuple(each for each in learned.members if each not in killing.dead)
         children.join(living, FINISH_S)
-    return Held(federation, view, (first, second), living, killing.formed_s - began)
+    return DemoRun(federation, view, (first, second), living, killing.formed_s - began)
 
 
 class _Killing:
     """Kills one member after enrolment, and one once its upload to the sum is complete."""
 
-    def __init__(self, children: Children, screen: Screen, first: Lost, second: Lost) -> None:
+    def __init__(self, children: Children, screen: Screen, first: KilledMember, second: KilledMember) -> None:
         self.children, self.screen, self.first, self.second = children, screen, first, second
         self.dead: Sequence[str] = ()
         self.formed_s = 0.0
@@ -155,7 +155,7 @@ class _Killing:
         ):
             self._kill(self.second)
 
-    def _kill(self, lost: Lost) -> None:
+    def _kill(self, lost: KilledMember) -> None:
         self.children.kill(lost.member)
         self.dead = (*self.dead, lost.member)
         self.screen.event(f"{lost.member} killed (SIGKILL) after its {lost.after}")

@@ -41,7 +41,7 @@ def start_coordinator(children: Children, folder: Path) -> Address:
     folder.mkdir(mode=0o700)
     # This process talks to it too, without a proxy.
     os.environ.update({name: surroundings()[name] for name in ("NO_PROXY", "no_proxy")})
-    address = Address(_free_port(), secrets.token_urlsafe(32))
+    address = Address(free_port(), secrets.token_urlsafe(32))
     options = ["--host", HOST, "--port", str(address.port), "--timeout-graceful-shutdown", "2"]
     children.start(
         "the coordinator",
@@ -87,7 +87,8 @@ def _healthy(port: int) -> bool:
         connection.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

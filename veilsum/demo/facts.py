@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from veilsum.demo.comparison import Comparison, Floats, Heads
-from veilsum.demo.consortium import Held, Lost
+from veilsum.demo.consortium import DemoRun, KilledMember
 from veilsum.demo.learning import Learned
 from veilsum.protocol.cost import upload_bytes
 
@@ -48,8 +48,8 @@ class Facts:
         members: ids, in order.
         label_counts: records of each class at each member, (K, C).
         survivors: ids of the members in the certified sum.
-        lost: who was killed, and after what.
-        verified: members whose result was verified from their disk.
+        lost: the killed members, each with its last step.
+        verified: members with a result that was verified from disk.
         records: in the sum.
         withheld: digits left out of the sum, because few members hold them.
         holders: for each digit, how many members hold it; empty if every digit is published.
@@ -70,7 +70,7 @@ class Facts:
     members: tuple[str, ...]
     label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     survivors: tuple[str, ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[KilledMember, ...]
     verified: tuple[str, ...]
     records: int
     withheld: tuple[int, ...]
@@ -129,7 +129,7 @@ class Facts:
         }
 
 
-def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, total_s: float) -> Facts:
+def gather(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, total_s: float) -> Facts:
     """Put together what a run found, after `total_s` seconds in all."""
     result, view = comparison.result, held.view
     record, attempt = result.record, result.evidence.attempt

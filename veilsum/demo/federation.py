@@ -1,7 +1,7 @@
 """A throwaway federation on this machine: every key in one folder, a coordinator and a process for each member.
 
-It takes the paths of a real one: a signed roster and study, `veilsum member join`, and what `veilsum operator run` does. Whoever runs it
-holds all keys, so it protects nobody; no real roster accepts them.
+It takes the paths of a real one: a signed roster and study, `veilsum member join`, and what `veilsum operator run` does. One person
+holds all keys, so it protects no data; no real roster accepts them.
 """
 
 import sys
@@ -153,7 +153,8 @@ class Stages:
             self._update(len(view.cards), len(view.members), missing)
         elif not view.ended and view.state in _TITLES:
             step = {"indicator": "counts, ", "sum": ""}.get(view.spec.step, f"{view.spec.step}, ")
-            self._enter(f"{step}{_TITLES[view.state]}".capitalize(), len(view.waiting_for), view)
+            expected = view.members if view.state == "collecting" else view.waiting_for
+            self._enter(f"{step}{_TITLES[view.state]}".capitalize(), len(expected), view)
             self._update(max(0, self._expected - len(view.waiting_for)), self._expected, view.waiting_for)
         self._last = view
 

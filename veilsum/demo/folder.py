@@ -13,7 +13,8 @@ class Folder:
 
     Attributes:
         root: absolute.
-        admin: the admin's key.
+        admin: the admin's folder, with its private key.
+        admin_key: the admin's public key, for `veilsum verify`.
         coordinator: the coordinator's data and log.
         extractor: the trained checkpoint.
         calibrated: the same extractor under the calibrated head.
@@ -27,7 +28,7 @@ class Folder:
         self.admin, self.coordinator = self.root / "admin", self.root / "coordinator"
         self.extractor = self.root / "extractor.safetensors"
         self.calibrated = self.root / "calibrated.safetensors"
-        self.result = self.root / "result"
+        self.admin_key, self.result = self.root / "admin.pub", self.root / "result"
         self.summary, self.report = self.root / "summary.json", self.root / "report.html"
 
     @classmethod

@@ -20,7 +20,7 @@ from training import (
     train,
 )
 from veilsum.demo.folder import Folder
-from veilsum.demo.plan import Plan, demo_fedavg_recipe, demo_partition, rare_partition
+from veilsum.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.demo.screen import Screen
 from veilsum.training_run import PREPROCESSING, write_features
 
@@ -50,7 +50,7 @@ class Learned:
     seconds: float
 
 
-def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
+def learn(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
     """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features and labels."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition

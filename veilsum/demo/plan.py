@@ -1,4 +1,4 @@
-"""Every choice of the demo: who holds which digits, and how they are trained.
+"""Every choice of the demo: the digits of each member, and the training.
 
 Half of the twelve members take part in each round of training, as members of a real consortium come and go. Training is short on
 purpose. Mean accuracy over seeds 0 to 7, in percent:
@@ -77,7 +77,7 @@ def demo_fedavg_recipe(recipe: Recipe) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """What the demo does.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Child processes that are never left behind, and whose failure is told at once, with the end of their log."""
+"""Child processes: none is left behind, and a failure is reported at once with the end of its log."""
 
 import os
 import signal
@@ -195,7 +195,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _fulfil(done: Future[T], work: Callable[[], T]) -> None:
     try:
         done.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         done.set_exception(error)
 
 

@@ -204,15 +204,15 @@ def _plot_ridge(facts: Facts) -> str:
     return _figure(
         plots.ridge_curve(grid, gcv, facts.ridge),
         f"Generalised cross-validation error over {len(grid)} ridges, smallest near λ = {facts.ridge:.3g}.",
-        "The error of generalised cross-validation follows from the sums alone, so nobody has to hold out records. "
-        "Of ridges that tie within 0.01 % the largest is taken.",
+        "The error of generalised cross-validation follows from the sums alone, so it needs no hold-out set. "
+        "Among ridges that tie within 0.01 % the largest is chosen.",
     )
 
 
 def _plot_labels(facts: Facts) -> str:
     return _figure(
         plots.label_distribution(facts.label_counts),
-        "Records of each class at each member; most of a member's records are of a few classes.",
+        "Records of each class at each member; most of a member's records belong to a few classes.",
         "The rows are the members in the order of the table below.",
     )
 

@@ -10,7 +10,7 @@ from veilsum.demo.consortium import hold_run
 from veilsum.demo.facts import Facts, gather
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import learn
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import DemoPlan
 from veilsum.demo.processes import Children, unwinding
 from veilsum.demo.report import render
 from veilsum.demo.screen import Screen
@@ -18,7 +18,7 @@ from veilsum.demo.wording import power
 from veilsum.training_run import PREPROCESSING
 
 
-def run(plan: Plan, output: Path, screen: Screen, *, keep: bool, began_s: float) -> tuple[Facts, Folder]:
+def run(plan: DemoPlan, output: Path, screen: Screen, *, keep: bool, began_s: float) -> tuple[Facts, Folder]:
     """Run the demo and write what it found.
 
     Args:

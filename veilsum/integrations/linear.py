@@ -37,11 +37,18 @@ class LinearHead:
     unanswered: tuple[int, ...]
     temperature: float | None = None
 
+    def over(self, temperature: float) -> tuple[Floats, Floats]:
+        """Weights (dim, C) and bias (C,) of the scores over a temperature; −∞ is the bias of classes that are never answered."""
+        weights, bias = self.weights / temperature, self.bias / temperature
+        silent = list(self.unanswered)
+        weights[:, silent], bias[silent] = 0, -np.inf
+        return weights, bias
+
     @classmethod
     def of(cls, source: Source) -> "LinearHead":
         """Read the head of a result, a solution, or a safetensors file that a command wrote.
 
-        Classes whose column is zeros are never answered.
+        A class with a column of zeros is never answered.
 
         Raises:
             Misuse: the file holds no head, or the head maps features by more than their length.

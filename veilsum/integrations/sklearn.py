@@ -1,5 +1,6 @@
 """A scikit-learn classifier that is fitted with other members: `fit` takes part in a run of a study."""
 
+import warnings
 from copy import copy
 from typing import Any, Self
 
@@ -12,32 +13,36 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from client_sdk import Member, Records, Result
 from client_sdk.errors import Declined
 from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration.head_file import NO_TEMPERATURE
 from veilsum.integrations.linear import LinearHead
 from veilsum.protocol.errors import Misuse
 
 
 class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # untyped library
-    """Ridge regression on one-hot labels and features of length 1, from everybody's sums.
+    """Ridge regression on one-hot labels and features of length 1, from the sums of all members.
 
     Without a member it is fitted to its own records, by the same mathematics, so that it can be compared, searched over
     and put into a pipeline first. What comes before it in a pipeline must be the same for all members, and frozen.
 
-    Copies and pickles leave out the member, who holds keys. `sklearn.base.clone` shares it, but a clone takes part in no
+    Copies and pickles leave out the member, which holds keys. `sklearn.base.clone` shares it, but a clone takes part in no
     run: cross-validation, searches and other meta-estimators fit clones to parts of the records, and a record can be
     summed once.
 
     Args:
         member: takes part; open while `fit` runs, with a policy that approves the study. None fits locally.
         period: take part in a run of this period; None for any.
-        classes: all labels in the order of the study's classes. Needed with a member, who may hold only some of them.
+        classes: all labels in the order of the study's classes. Needed with a member, which may hold only some of them.
             None takes those in y, sorted.
         ridge: λ; None chooses it by generalised cross-validation. A study fixes it.
         bias: whether to fit a constant. A study fixes it.
-        temperature: T of `predict_proba`, above 0. Scores of ridge regression are not log-odds: choose T on a hold-out set.
+        temperature: T of `predict_proba`, above 0. Scores of ridge regression are not log-odds: choose T on a hold-out set. None takes
+            the head's own; without one T is 1, and a UserWarning says that these are no probabilities.
 
     Attributes:
         classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
         head_: the fitted head, its columns in the order of `classes`.
+        coef_: (C, dim) weights of the scores, for features scaled to length 1; of two classes (1, dim), the second's above the first's.
+        intercept_: (C,), or (1,) of two classes; −∞ for classes that are never answered.
         result_: the verified result of the run; None after a local fit.
         n_features_in_: dim.
     """
@@ -58,7 +63,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: Any = None,
         ridge: float | None = None,
         bias: bool = True,
-        temperature: float = 1.0,
+        temperature: float | None = None,
     ) -> None:
         self.member = member
         self.period = period
@@ -108,6 +113,41 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
         return self
 
+    @classmethod
+    def of(cls, result: Result, classes: Any = None) -> Self:
+        """A fitted classifier from a result.
+
+        Args:
+            result: as `join` returned it; `Result.judge` gives it a temperature.
+            classes: labels in the order of the study's classes; None for class indices.
+
+        Raises:
+            Misuse: the head is not linear, or the labels are not one for each class.
+        """
+        head = LinearHead.of(result)
+        count = head.weights.shape[1]
+        found = cls(classes=range(count) if classes is None else classes)
+        names, columns = np.unique(np.asarray(found.classes), return_index=True)
+        if len(names) != count or len(names) < len(found.classes):
+            raise Misuse(f"the study has {count} classes: pass classes= with one label for each")
+        found.classes_, found._columns, found.head_, found.result_ = names, columns, head, result
+        found.n_features_in_ = len(head.weights)
+        return found
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        return self._linear()[0]
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float64]:
+        return self._linear()[1]
+
+    def _linear(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        weights, bias = (each[..., self._columns] for each in self.head_.over(1.0))
+        if len(self.classes_) == 2:
+            weights, bias = weights[:, 1:] - weights[:, :1], bias[1:] - bias[:1]
+        return weights.T, bias
+
     def _check_member(self) -> None:
         if self._cloned:
             raise Misuse(
@@ -139,10 +179,14 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """(n, C) softmax of the scores over the temperature; 0 for classes that are never answered."""
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}, not above 0")
         scores = self._scores(X)
-        scores /= self.temperature
+        temperature = self.head_.temperature if self.temperature is None else self.temperature
+        if temperature is None:
+            warnings.warn(NO_TEMPERATURE, stacklevel=2)
+            temperature = 1.0
+        if not temperature > 0:
+            raise ValueError(f"temperature is {temperature}, not above 0")
+        scores /= temperature
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return found

@@ -6,6 +6,7 @@ Works by the layout that a model's library gives it: torchvision's `fc`, `classi
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from veilsum.calibration.head_file import NO_TEMPERATURE
 from veilsum.integrations.linear import LinearHead, Source
 from veilsum.protocol.errors import Misuse
 
@@ -31,38 +33,37 @@ USUAL = ("fc", "classifier", "head", "heads", "head.fc", "last_linear", "output_
 class CalibratedHead(nn.Linear):
     """Logits W̄ᵀ(z / ‖z‖)/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot answer.
 
+    `torch.jit.script`, `torch.export` and `torch.onnx.export` take it. Its state holds `weight` and `bias` alone, as a linear
+    layer's does; an ordinary linear layer that loads them answers the same if its features have length 1.
+
     Args:
         head: the weights.
-        temperature: T, what the logits are divided by; None takes the head's own, or 1 where none was found. A softmax of the
-            logits is only as good as T was chosen.
+        temperature: T, what the logits are divided by; None takes the head's own. Without either it is 1, and a UserWarning says
+            that a softmax of the logits gives no probabilities.
+        bias: whether to have the parameter also where the head needs none.
     """
 
-    unanswered: Tensor
-
-    def __init__(self, head: LinearHead, temperature: float | None = None) -> None:
+    def __init__(self, head: LinearHead, temperature: float | None = None, *, bias: bool = True) -> None:
         if temperature is None:
+            if head.temperature is None:
+                warnings.warn(NO_TEMPERATURE, stacklevel=2)
             temperature = head.temperature or 1.0
         if not temperature > 0:
             raise Misuse(f"a temperature is above 0, not {temperature}")
-        dim, classes = head.weights.shape
-        super().__init__(dim, classes)
-        self.load_state_dict(
-            {
-                "weight": torch.from_numpy(np.ascontiguousarray(head.weights.T / temperature)),
-                "bias": torch.from_numpy(head.bias / temperature),
-            },
-            strict=False,
-        )
+        weights, constants = head.over(temperature)
+        dim, classes = weights.shape
+        super().__init__(dim, classes, bias=bias or bool(constants.any()))
         self.requires_grad_(requires_grad=False)
-        silent = torch.zeros(classes, dtype=torch.bool)
-        silent[list(head.unanswered)] = True
-        self.register_buffer("unanswered", silent)
+        self.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights.T)))
+        if self.bias is not None:
+            self.bias.copy_(torch.from_numpy(constants))
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits of features (…, dim), in their type; lengths are taken in float32 at least."""
-        wide = features.to(torch.promote_types(features.dtype, torch.float32))  # float16 overflows at 65,504
+        # float16 overflows at 65,504
+        wide = features if features.dtype == torch.float64 else features.to(torch.float32)
         unit = functional.normalize(wide, dim=-1).to(features.dtype)
-        return super().forward(unit).masked_fill(self.unanswered, -torch.inf)
+        return functional.linear(unit, self.weight, self.bias)
 
 
 def replace_head(
@@ -70,15 +71,16 @@ def replace_head(
 ) -> Model:
     """Put a calibrated head where the model's classifier is, under all its names, on its device and in its type.
 
-    What the classifier was given stays what it was given: calibrate with `head_inputs` of the same model. The number of
-    classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`).
+    The classifier's inputs stay as they are: calibrate with `head_inputs` of the same model. The number of
+    classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`). With as many classes as before, the
+    model's state loads into a model that has its first classifier.
 
     Args:
         model: changed in place.
         source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `veilsum member join` wrote.
         at: the classifier's name among `model.named_modules()`; None finds it.
-        temperature: what logits are divided by; None takes the head's own, as records held out found it,
-            and 1 where none was found: then a softmax of the logits equals `Result.probabilities`.
+        temperature: what logits are divided by; None takes the head's own, as hold-out records gave it. A softmax of the logits equals
+            `Result.probabilities`. Without a temperature it gives no probabilities, and a UserWarning says so.
 
     Returns:
         The same model.
@@ -97,7 +99,8 @@ def replace_head(
             "another extractor"
         )
     _check_replaceable(model, name, old)
-    new = CalibratedHead(head, temperature).to(device=old.weight.device, dtype=old.weight.dtype)
+    new = CalibratedHead(head, temperature, bias=old.bias is not None)
+    new.to(device=old.weight.device, dtype=old.weight.dtype)
     new.train(old.training)
     for path in [path for path, module in _modules(model).items() if module is old]:
         model.set_submodule(path, new)

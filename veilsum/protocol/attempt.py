@@ -315,7 +315,7 @@ class Attempt(Struct):
         return self.manifest.degree
 
     def neighbours(self, member: str) -> tuple[str, ...]:
-        """N(u) in order."""
+        """The member's neighbours N(u), in the order of ids."""
         return self.graph.neighbours(member)
 
     def secret_index(self, member: str, neighbour: str) -> int:

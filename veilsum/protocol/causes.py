@@ -121,14 +121,14 @@ class Cause(StrEnum):
     REQUEST_UNSIGNED = "request-unsigned", "the request is not signed, or not as the profile has it"
     REQUEST_FORGED = (
         "request-forged",
-        "the request's signature does not verify under the key of whom it names",
+        "the request's signature does not verify under the key of the signer that it names",
     )
     REQUEST_REPLAYED = "request-replayed", "a request with this signer's nonce has been taken before"
     CLOCK_SKEW = "clock-skew", "the request was signed for another time than the coordinator's clock shows"
     DIGEST_MISMATCH = "digest-mismatch", "the body is not the one that its content-digest names"
     BODY_INCOMPLETE = "body-incomplete", "the body came too slowly, or its connection ended before it did"
     TOO_MANY_REQUESTS = "too-many-requests", "the caller sends more requests than the coordinator allows it"
-    FORBIDDEN = "forbidden", "whoever sends the request is known, and may not do this"
+    FORBIDDEN = "forbidden", "the sender is authenticated, but may not do this"
     AUDIT_BROKEN = "audit-broken", "the audit log is not the one that was written"
     NOT_FOUND = "not-found", "there is no such federation, cohort, round or document"
     CONFLICT = "conflict", "the request contradicts what the coordinator already stores"

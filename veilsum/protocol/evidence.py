@@ -39,7 +39,7 @@ def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, 
     attempt.check_header(header)
     # Otherwise a dealer that signs two uploads could frame a decryptor that received the other one.
     if not certificate.names(header):
-        raise _not_bad(evidence, "the certificate does not name this upload")
+        raise _unproven(evidence, "the certificate does not name this upload")
     staying = {survivor.member for survivor in certificate.survivors} - set(reveal.evicted)
     held = sorted(staying & {reveal.member, *receipt.dealers})
     due = due_secrets(attempt, header.member, staying)
@@ -51,17 +51,17 @@ def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, 
         or len(evidence.run) != SHARE_BYTES * len(due)
         or not verify(reveal.runs_root, evidence.run, evidence.place, evidence.count, evidence.run_path)
     ):
-        raise _not_bad(evidence, "this is not its run of that dealer's shares")
+        raise _unproven(evidence, "this is not its run of that dealer's shares")
     place, rows = attempt.decryptor_place[reveal.member], 1 + len(attempt.decryptors)
     if not verify(header.commitment_root, evidence.row, 1 + place, rows, evidence.row_path):
-        raise _not_bad(evidence, "the row is not the one that was signed")
+        raise _unproven(evidence, "the row is not the one that was signed")
     indices = [each.index for each in due]
     made = share_commitments(attempt.context, header.member, reveal.member, indices, evidence.run)
     if made == commitments_due(evidence.row, due):
-        raise _not_bad(evidence, "the shares are those it was dealt")
+        raise _unproven(evidence, "the shares are those it was dealt")
 
 
-def _not_bad(evidence: BadRun, why: str) -> PeerFault:
+def _unproven(evidence: BadRun, why: str) -> PeerFault:
     return PeerFault(Cause.SHARE_INVALID, f"against {evidence.reveal.member}: {why}", ["coordinator"])
 
 

@@ -108,36 +108,3 @@ class Masks:
             for context, combine in self._streams:
                 context.update_into(zeros, target)
                 combine(block, fresh, out=block)
-
-
-class Keystream:
-    """A source of random bytes, G(seed) from its start, for the noise of one upload.
-
-    Never use a mask's seed: the mask would cancel the noise.
-
-    Args:
-        seed: 32 bytes.
-
-    Raises:
-        Misuse: the seed isn't 32 bytes.
-    """
-
-    def __init__(self, seed: bytes) -> None:
-        if len(seed) != SEED_BYTES:
-            raise Misuse(f"a keystream's seed is {SEED_BYTES} bytes")
-        self._stream = Cipher(AES256(seed), CTR(bytes(_AES_BLOCK_BYTES))).encryptor()
-        self._buffer = memoryview(bytearray(_BLOCK_BYTES + _AES_BLOCK_BYTES - 1))
-
-    def __repr__(self) -> str:
-        return "<Keystream>"
-
-    def __call__(self, count_bytes: int) -> memoryview:
-        """Return the next `count_bytes` bytes, at most 128 KiB; the next call overwrites them.
-
-        Raises:
-            Misuse: a count outside 0 … 131,072.
-        """
-        if not 0 <= count_bytes <= _BLOCK_BYTES:
-            raise Misuse(f"a keystream gives 0 to {_BLOCK_BYTES} bytes at a time, not {count_bytes}")
-        self._stream.update_into(_ZEROS[:count_bytes], self._buffer)
-        return self._buffer[:count_bytes].toreadonly()

@@ -125,7 +125,7 @@ class Quorum:
         """A warning about a very small cohort or few decryptors; or None."""
         if self.colluders == 0:
             return (
-                f"with {self.members} members no collusion is tolerated: one member who colludes with the "
+                f"with {self.members} members no collusion is tolerated: one member that colludes with the "
                 "coordinator exposes the sum of the others"
             )
         if self.decryptor_colluders < min(self.colluders, self.decryptors):
@@ -135,5 +135,5 @@ class Quorum:
                 "committee that was drawn the draw keeps more away"
             )
         if self.members_may_miss == 0:
-            return f"with {self.members} members nobody may miss: one lost member ends the attempt"
+            return f"with {self.members} members none may be missing: one dropout ends the attempt"
         return None

@@ -419,7 +419,10 @@ class _Replay:
             self._cast(index, vote)
         wanted = _Stage.VOIDING if certificate.void else _Stage.FREEZING
         if asked is not wanted or (certificate.void and certificate.reason != self.reason):
-            raise PeerFault(Cause.CERTIFICATE_INVALID, "the certificate is for what nobody was asked to sign")
+            raise PeerFault(
+                Cause.CERTIFICATE_INVALID,
+                "the certificate is for an outcome that no decryptor was asked to sign",
+            )
         if not certificate.void and certificate.survivors != self.proposal:
             raise PeerFault(Cause.SURVIVORS_INVALID, "the certificate is for another set than was proposed")
         if unnoted:
@@ -458,7 +461,9 @@ class _Replay:
         self.attempt.check_context(evictions.context, COORDINATOR)
         self.shown.update(evictions.evicted)
         if not self.evicted < {*evictions.evicted}:
-            raise PeerFault(Cause.EVICTION_INVALID, "it evicts nobody new, or lets somebody back in")
+            raise PeerFault(
+                Cause.EVICTION_INVALID, "it names no new member, or leaves out one that was evicted before"
+            )
         for proof in evictions.proofs:
             check_proof(self.attempt, self._certified(), proof)
             if proof.member not in self.evicted:

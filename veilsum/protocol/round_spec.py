@@ -65,7 +65,7 @@ class RoundSpec:
 
     @property
     def question(self) -> Question:
-        """The study's."""
+        """The question of the round's study."""
         return self.content.question
 
     @property

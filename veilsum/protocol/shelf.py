@@ -29,7 +29,7 @@ class Commitments(Protocol):
     """Storage of dealers' commitments."""
 
     def committed(self, dealer: str) -> Committed:
-        """The dealer's."""
+        """The dealer's commitments to its secrets."""
         ...
 
 
@@ -96,7 +96,7 @@ class Shelf(Commitments, Protocol):
         ...
 
     def row(self, dealer: str, place: int) -> bytes:
-        """The row alone."""
+        """Return the dealer's row of share commitments, without its path."""
         ...
 
 
@@ -121,5 +121,5 @@ class MemoryShelf:
         return trees.delivery(upload, place)
 
     def row(self, dealer: str, place: int) -> bytes:
-        """The row alone."""
+        """Return the dealer's row of share commitments, without its path."""
         return self._kept[dealer][0].share_rows[place]

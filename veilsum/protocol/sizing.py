@@ -77,7 +77,7 @@ class Assumptions:
         return members * self.gamma // 1000
 
     def dropped(self, members: int) -> int:
-        """⌊δn⌋."""
+        """Members that may drop out of n: ⌊δn⌋."""
         return members * self.delta // 1000
 
 
@@ -149,15 +149,15 @@ class Plan(Sizes):
         holders = (
             "all"
             if all_hold
-            else f"{q.decryptors:,} {self.committee.value}, of whom {q.decryptor_colluders:,} may collude,"
+            else f"{q.decryptors:,} {self.committee.value} ({q.decryptor_colluders:,} of them may collude),"
         )
         cpu = _seconds(cost.decryptor_cpu_ns)
         if not all_hold:
             cpu = f"{_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
         return (
-            f"Among {q.members:,} members, of whom {q.colluders:,} may collude, {masks}; {holders} hold shares, "
+            f"Among {q.members:,} members ({q.colluders:,} of them may collude) {masks}; {holders} hold shares, "
             f"{q.threshold:,} of them open the sum of {q.survivors_min:,} members or more; a member computes for about "
-            f"{cpu} and sends {_size(cost.upload_bytes)}, the coordinator stores {_size(cost.stored_bytes)} and computes for "
+            f"{cpu} and sends {in_bytes(cost.upload_bytes)}, the coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
             f"{_seconds(cost.coordinator_cpu_ns)} with {cost.lost:,} lost."
         )
 
@@ -225,7 +225,7 @@ def _committee(
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
                 f"of {nominated} nominated decryptors none may collude, although a={a} members may: nominate 4 or more, "
-                f"{3 * a + 1} to withstand all {a}, or none, so that everybody decrypts",
+                f"{3 * a + 1} to withstand all {a}, or none, so that every member decrypts",
                 ["admin"],
             )
         return Committee.NOMINATED, came, min(came, a_d)
@@ -243,5 +243,9 @@ def _seconds(cpu_ns: int) -> str:
     return f"{cpu_ns / 1e9:,.2g} s" if cpu_ns < 10**10 else f"{cpu_ns // 10**9:,} s"
 
 
-def _size(number_bytes: int) -> str:
-    return f"{number_bytes / 1e6:,.1f} MB" if number_bytes < 10**9 else f"{number_bytes / 1e9:,.1f} GB"
+def in_bytes(number_bytes: int) -> str:
+    """A size in words."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if number_bytes >= size:
+            return f"{number_bytes / size:,.1f} {unit}"
+    return f"{number_bytes} bytes"

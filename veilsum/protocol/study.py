@@ -91,7 +91,7 @@ class FFC(_Block):
     bias: bool
 
     def width(self, dim: int) -> int:
-        """Rows of V."""
+        """Width l of the second moment V."""
         return dim + self.bias
 
     def elements(self, dim: int, classes: int) -> int:
@@ -99,7 +99,7 @@ class FFC(_Block):
         return _moments(self.width(dim), classes)
 
 
-class RandomFeatures(_Block):
+class RandomFeaturesFFC(_Block):
     """FFC's sums of `size` random Fourier features of a Gaussian kernel (Fanì et al. 2024)."""
 
     kind: Literal["random-features"] = "random-features"
@@ -107,7 +107,7 @@ class RandomFeatures(_Block):
     bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
 
     def width(self, dim: int) -> int:
-        """Rows of V."""
+        """Width l of the second moment V."""
         del dim
         return self.size
 
@@ -130,7 +130,7 @@ class CCVR(_Block):
         return classes * (1 + dim + dim * (dim + 1) // 2)
 
 
-Statistic = Annotated[FFC | RandomFeatures | CCVR, Field(discriminator="kind")]
+Statistic = Annotated[FFC | RandomFeaturesFFC | CCVR, Field(discriminator="kind")]
 ORDER = ("ffc", "random-features", "ccvr")
 
 
@@ -177,6 +177,11 @@ class Windows(_Block):
     enrol: Annotated[int, Field(ge=1, le=END_MAX_S)]
     upload: Annotated[int, Field(ge=1, le=END_MAX_S)]
     answer: Annotated[int, Field(ge=1, le=END_MAX_S)]
+
+    @property
+    def attempt_s(self) -> int:
+        """The least time from an attempt's opening to its latest end."""
+        return self.upload + 3 * self.answer
 
 
 class Question(_Block):
@@ -314,7 +319,7 @@ class After(_Block):
     Attributes:
         ridge: λ, or "gcv" to choose it by generalised cross-validation.
         publish: documents beside the head.
-        readers: who may read the head; the sums themselves are for the roster's readers.
+        readers: may read the head; only the roster's readers may read the sums.
         ccvr: how the head of CCVR is retrained; None without CCVR.
     """
 
@@ -379,7 +384,7 @@ def refused(detail: str) -> PeerFault:
 
 
 def canonical(block: BaseModel) -> bytes:
-    """RFC 8785."""
+    """Encode as canonical JSON (RFC 8785)."""
     return rfc8785.dumps(block.model_dump(mode="json"))
 
 
@@ -443,7 +448,7 @@ def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
     if question.withhold is not None and question.withhold.margin > margin:
         yield f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing"
     windows = question.windows
-    if (needed_s := windows.upload + 3 * windows.answer) > END_MAX_S:
+    if (needed_s := windows.attempt_s) > END_MAX_S:
         yield f"question.windows: upload + 3 · answer is {needed_s:,} s, above 30 days ({END_MAX_S:,} s)"
     if question.elements > ELEMENTS_MAX:
         yield f"question: the vector has {question.elements:,} elements, at most {ELEMENTS_MAX:,} can be summed"

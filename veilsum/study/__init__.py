@@ -1,7 +1,7 @@
 """What a federation sums: the signed study, its rules, and what its sums mean.
 
     draft          the TOML file that its author edits
-    explain        what it means in plain words, for members who approve it
+    explain        a study in plain words, for members that approve it
     signed         how it is signed and checked
     vectors        what a member sends at each step
     promise        the noise of a step, and what it promises

@@ -55,7 +55,7 @@ def alone(
         check_rows(matrix, normalise=normalise)
         statistics.update(mapped(directions(matrix)), as_array(labels))
     phi = None
-    if isinstance(statistic, content.RandomFeatures):
+    if isinstance(statistic, content.RandomFeaturesFFC):
         phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _SEED)
     after = After(ridge=ridge, publish=publish, readers="members", ccvr=ccvr)
     return Alone(statistics, solved({statistic.kind: statistics}, (statistic,), after, phi, _SEED))

@@ -73,7 +73,7 @@ answer = 60
 [after]
 ridge = "gcv"  # or a number
 publish = []  # documents beside the head: "lda", "ncm", "pooled", "posterior"
-readers = "members"  # or "anyone": who may read the head
+readers = "members"  # or "anyone": the head's readers
 """
 
 

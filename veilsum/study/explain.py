@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy import plan
 from veilsum.protocol.estimate import Cost, estimate
-from veilsum.protocol.sizing import Assumptions
+from veilsum.protocol.sizing import Assumptions, in_bytes
 from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
@@ -24,12 +24,12 @@ class Section:
 
 
 def explain(content: Content) -> tuple[Section, ...]:
-    """Say what a study sums, who learns what, what it costs, and what it does not protect."""
+    """Explain a study: what it sums, what each party learns, what it costs and what it does not protect."""
     question = content.question
     return (
         Section("What is summed", tuple(_summed(content))),
         Section("Which records", tuple(_records(question))),
-        Section("Who learns what", tuple(_learned(content))),
+        Section("What each party learns", tuple(_learned(content))),
         Section("What it costs", tuple(_costs(question))),
         Section("What it does not protect", tuple(_limits(question))),
     )
@@ -78,8 +78,8 @@ def _learned(content: Content) -> Iterator[str]:
     ]
     quorum = question.smallest.quorum
     yield (
-        f"The coordinator and the readers that the roster names learn the sums over at least {quorum.survivors_min:,} members, of whom at "
-        f"least {quorum.survivors_min - question.a:,} are honest if at most {question.a:,} collude. "
+        f"The coordinator and the readers that the roster names learn the sums over at least {quorum.survivors_min:,} members; at "
+        f"least {quorum.survivors_min - question.a:,} of them are honest if at most {question.a:,} collude. "
         "They learn nothing else about one member's numbers."
     )
     if question.noise is None:
@@ -93,7 +93,7 @@ def _learned(content: Content) -> Iterator[str]:
             )
         if rows < COMFORTABLE * question.width:
             yield (
-                "That is few: who has a copy of a record can test whether it is in the sum. "
+                "That is few: a person with a copy of a record can test whether it is in the sum. "
                 f"From {COMFORTABLE * question.width:,} rows on the test is weak."
             )
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
@@ -126,9 +126,9 @@ def _unpublished(content: Content) -> Iterator[str]:
 
 
 def _noise(noise: Noise) -> Iterator[str]:
-    whom = {"record": "one record", "member": "one member's whole data set"}[noise.unit]
+    unit = {"record": "one record", "member": "one member's whole data set"}[noise.unit]
     yield (
-        f"Noise limits what the whole study tells about {whom}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
+        f"Noise limits what the whole study tells about {unit}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
         f"{len(RECIPES[noise.recipe])} {_plural(len(RECIPES[noise.recipe]), 'step', 'steps')} ({noise.recipe})."
     )
 
@@ -136,11 +136,11 @@ def _noise(noise: Noise) -> Iterator[str]:
 def _costs(question: Question) -> Iterator[str]:
     cost = _cost(question)
     if question.noise is None:
-        yield f"A member uploads about {_bytes(cost.upload_bytes)} and computes for {_seconds(cost.decryptor_cpu_ns)}."
-        yield f"The coordinator stores about {_bytes(cost.stored_bytes)} and computes for {_seconds(cost.coordinator_cpu_ns)}."
+        yield f"A member uploads about {in_bytes(cost.upload_bytes)} and computes for {_seconds(cost.decryptor_cpu_ns)}."
+        yield f"The coordinator stores about {in_bytes(cost.stored_bytes)} and computes for {_seconds(cost.coordinator_cpu_ns)}."
         yield f"Each member rounds its sums to steps of 2^-{question.scale}."
         return
-    yield f"A member uploads about {_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
+    yield f"A member uploads about {in_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
     quorum = question.smallest.quorum
     rows = question.members_min * question.records.least
     try:
@@ -175,22 +175,15 @@ def _cost(question: Question) -> Cost:
 def _limits(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield "The sums themselves say something about the records in them. Only noise bounds that."
-    yield f"More than {question.a:,} members who collude with the coordinator can narrow the sum down to the others."
+    yield f"More than {question.a:,} members that collude with the coordinator can narrow the sum down to the others."
     yield "If the roster names decryptors, a third of them (rounded up) and the coordinator can read every member's numbers."
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
-    yield "Who takes part, when and for how long is visible."
+    yield "It is visible which members take part, when and for how long."
     yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
 
 
 def _plural(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:,.3g} {unit}"
-    return f"{count} bytes"
 
 
 def _seconds(cpu_ns: int) -> str:

@@ -64,7 +64,7 @@ def material_file(arrays: Mapping[str, Floats]) -> bytes:
 
 
 def head_in(spec: RoundSpec, material: Material) -> Head:
-    """The head that a step's material holds, whose gradients are summed."""
+    """Return the head in a step's material; the step sums its gradients."""
     head = Head(material["weights"], material.get("bias"), (), centre=material.get("centre"))
     phi = random_features(spec.question)
     return head if phi is None else phi.head(head)

@@ -69,7 +69,7 @@ def check_cohort(spec: RoundSpec) -> None:
 
 
 def check_noise(question: Question, members: int, survivors_min: int) -> None:
-    """Refuse a study whose noise, at any step, is too coarse, too large to draw, or too large for the ring, in a cohort of this size.
+    """Refuse a study with noise that, at any step, is too coarse, too large to draw, or too large for the ring, in a cohort of this size.
 
     Raises:
         PeerFault: weak-parameters.

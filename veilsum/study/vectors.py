@@ -81,7 +81,7 @@ def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -
     match block:
         case FFC():
             return FFCStatistics(dim, classes, bias=block.bias), _same
-        case content.RandomFeatures():
+        case content.RandomFeaturesFFC():
             phi = RandomFeatures(dim, block.size, block.bandwidth, seed)
             return FFCStatistics(block.size, classes), phi.of_units
         case CCVR():
@@ -91,7 +91,7 @@ def accumulator(block: content.Statistic, dim: int, classes: int, seed: bytes) -
 def random_features(question: Question) -> RandomFeatures | None:
     """φ of the study's random features; None without them."""
     for block in question.statistics:
-        if isinstance(block, content.RandomFeatures):
+        if isinstance(block, content.RandomFeaturesFFC):
             return RandomFeatures(question.dim, block.size, block.bandwidth, question.digest)
     return None
 

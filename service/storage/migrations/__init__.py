@@ -1,1 +1,1 @@
-"""Alembic's scripts, one a revision: they bring the tables of an older release to what `tables` has."""
+"""Alembic's scripts, one a format: they bring the tables of an older one to what `tables` has."""

@@ -48,6 +48,18 @@ def test_shares_follow_the_rule() -> None:
     assert 0 <= made.noise_tail - 12 * math.sqrt(12 * made.largest) <= 12
 
 
+def test_the_diagonal_has_noise_of_its_own_and_no_other() -> None:
+    made = mechanism()
+    source, places = keystream(3), made.release.layout.slices["V"]
+    drawn = np.zeros((400, RELEASE.layout.elements), np.int64)
+    for vector in drawn:
+        made.add_noise(vector, source)
+    V, diagonal = drawn[:, places].astype(float), made.release.part("V").diagonal
+    on, off = V[:, diagonal], np.delete(V, diagonal, axis=1)
+    assert on.var() == pytest.approx(made.shares[0].diagonal, rel=0.15)  # six deviations
+    assert off.var() == pytest.approx(made.shares[0].variance, rel=0.15)
+
+
 @pytest.mark.parametrize("bits", [3, 5, 12])
 @pytest.mark.parametrize(("survivors_min", "colluders"), [(3, 0), (8, 3), (12, 3)])
 def test_rounding_shares_up_only_lowers_mu(bits: int, survivors_min: int, colluders: int) -> None:

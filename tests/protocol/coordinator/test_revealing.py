@@ -9,13 +9,9 @@ from tests.protocol.forging import Edit, again, false_dealers, other_secrets, si
 from tests.support.simulator import After, Federation, Outcome
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
-from veilsum.protocol.coordinator.revealing import ShareFault
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import Deliveries, Evictions, Message, Receipt, Reveal
 from veilsum.protocol.shamir import PRIME, recover_secrets
 
@@ -77,91 +73,6 @@ def test_any_threshold_of_reveals_rebuilds_every_seed(federation: Federation, or
     for survivor in inside:
         seed = pairs[survivor].mask_seed("member-1", phase.attempt.context)
         assert phase.edge_seeds[survivor, "member-1"] == seed
-
-
-def test_a_share_that_misses_its_dealers_commitment_names_the_decryptor(federation: Federation) -> None:
-    runs = reveal(federation, "member-0").runs
-    for place, start in ((0, 0), (2, 0), (4, 36)):
-        true = runs[place]
-        word = (int.from_bytes(true[start : start + 4], "little") + 1) % PRIME
-        changed = SecretBytes(true[:start] + word.to_bytes(4, "little") + true[start + 4 :])
-        false = reveal(federation, "member-0", runs=(*runs[:place], changed, *runs[place + 1 :]))
-        with pytest.raises(
-            PeerFault, match=rf"^share-invalid: member-0's share of {SURVIVORS[place]}'s.*\[member-0\]$"
-        ) as caught:
-            received(federation, false)
-        # with what shows it to others
-        assert isinstance(caught.value, ShareFault)
-        evidence = caught.value.evidence
-        assert evidence.reveal == false.summary
-        assert (evidence.header.member, evidence.run) == (SURVIVORS[place], changed)
-        assert (evidence.place, evidence.count) == (place, 5)
-        assert verify(false.runs_root, evidence.run, place, 5, evidence.run_path)
-        assert verify(evidence.header.commitment_root, evidence.row, 1, 7, evidence.row_path)
-
-
-def test_shares_in_another_order_are_refused(federation: Federation) -> None:
-    true = reveal(federation, "member-0").runs
-    swapped = SecretBytes(true[0][36:] + true[0][:36])
-    for runs in (true[::-1], (swapped, *true[1:])):
-        with pytest.raises(PeerFault, match=r"^share-invalid: .*\[member-0\]$"):
-            received(federation, reveal(federation, "member-0", runs=runs))
-
-
-def test_another_decryptors_shares_are_refused(federation: Federation) -> None:
-    theirs = reveal(federation, "member-2").runs
-    with pytest.raises(PeerFault, match=r"^share-invalid: .*\[member-0\]$"):
-        received(federation, reveal(federation, "member-0", runs=theirs))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"runs": ()},
-        {"runs": (bytes(72),) * 4},
-        {"runs": (bytes(72),) * 6},
-        {"runs": (bytes(71), *(bytes(72),) * 4)},
-        {"runs": (bytes(36), bytes(108), *(bytes(72),) * 3)},
-        {"runs": (b"", *(bytes(72),) * 4)},
-        {"outcome": bytes(32)},
-        {"evicted": ("member-2",)},
-    ],
-    ids=[
-        "none",
-        "a run too few",
-        "a run too many",
-        "half a share",
-        "a share moved",
-        "an empty run",
-        "another certificate",
-        "nobody was evicted",
-    ],
-)
-def test_a_reveal_of_another_shape_or_for_another_certificate_is_refused(
-    federation: Federation, changes: dict[str, Any]
-) -> None:
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-0\]$"):
-        received(federation, reveal(federation, "member-0", **changes))
-
-
-@pytest.mark.parametrize(
-    ("member", "signer", "changes", "cause"),
-    [
-        ("member-0", "member-2", {}, "bad-signature"),
-        ("member-0", "member-0", {"context": bytes(32)}, "wrong-context"),
-    ],
-)
-def test_other_peoples_reveals_are_refused(
-    federation: Federation, member: str, signer: str, changes: dict[str, Any], cause: str
-) -> None:
-    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
-        received(federation, reveal(federation, member, federation.keys[signer], **changes))
-
-
-def test_a_strangers_reveal_is_refused(federation: Federation) -> None:
-    stranger = reveal(federation, "member-0", SigningKey(bytes(32)), member="sybil")
-    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[sybil\]$"):
-        received(federation, stranger)
 
 
 def test_the_same_reveal_again_counts_once(federation: Federation) -> None:
@@ -344,21 +255,6 @@ def test_two_false_dealers_are_evicted_one_after_the_other(restart: bool) -> Non
     assert isinstance(outcome.phase, Recovered)
     assert outcome.phase.evictions == requests[-1]
     assert outcome.faults == ()
-
-
-def test_more_false_dealers_than_may_collude_fail_the_sum_and_are_named() -> None:
-    federation = Federation(5)
-    false_dealers(federation, {"member-1": out_of_range, "member-3": other_secrets})
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Failed)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.DEALER_INCONSISTENT
-    assert outcome.fault.parties == ("member-1", "member-3")
-    assert outcome.total is None
-    assert [proof.member for proof in outcome.phase.proofs] == ["member-1", "member-3"]
-    for proof in outcome.phase.proofs:
-        check_proof(outcome.phase.attempt, outcome.phase.certificate, proof)
-    assert federation.links == (outcome.phase.link,)
 
 
 def test_a_dealer_and_a_decryptor_that_share_a_word_outside_the_field_stall_nothing() -> None:

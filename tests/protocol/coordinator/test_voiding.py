@@ -82,21 +82,5 @@ def test_survivors_after_void_name_the_equivocating_decryptor(federation: Federa
         received(federation, vote(federation, "member-1"), vote(federation, "member-1", outcome=bytes(32)))
 
 
-@pytest.mark.parametrize(
-    ("member", "signer", "context", "cause"),
-    [
-        ("member-1", "member-2", None, "bad-signature"),
-        ("member-1", "member-1", bytes(32), "wrong-context"),
-        ("sybil", "member-1", None, "not-a-decryptor"),
-    ],
-)
-def test_other_peoples_votes_are_refused(
-    federation: Federation, member: str, signer: str, context: bytes | None, cause: str
-) -> None:
-    changes = {} if context is None else {"context": context}
-    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
-        received(federation, vote(federation, member, federation.keys[signer], **changes))
-
-
 def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:
     assert federation.phase.cancel(federation.now_s, "again") is federation.phase

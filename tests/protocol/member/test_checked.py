@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import resign, unsigned
+from tests.protocol.forging import resign
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.errors import PeerFault
@@ -15,7 +15,6 @@ from veilsum.protocol.messages import (
     Receipt,
     Refusal,
     Survivor,
-    UploadHeader,
     survivors_hash,
 )
 
@@ -72,61 +71,6 @@ def test_a_decryptor_signs_a_set_without_itself(
     assert isinstance(phase, Voted)
 
 
-def test_a_set_shrunk_below_n_min_is_refused(federation: Federation, freeze: Freeze, answer: Answer) -> None:
-    for count in range(4):
-        shrunk = replace(freeze, headers=freeze.headers[:count])
-        assert refusal(answer, federation, shrunk) == "survivors-too-few"
-
-
-def test_a_set_padded_with_a_member_who_did_not_upload_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    # signed by the absent member itself, as a colluder would
-    padding = UploadHeader.make(
-        federation.keys["member-5"], **{**unsigned(freeze.headers[-1]), "member": "member-5"}
-    )
-    padded = replace(freeze, headers=(*freeze.headers, padding))
-    assert refusal(answer, federation, padded) == "survivors-invalid"
-
-
-def test_a_set_padded_with_a_stranger_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    sybil = replace(freeze.headers[0], member="sybil")
-    assert refusal(answer, federation, replace(freeze, headers=(*freeze.headers, sybil))) == (
-        "survivors-invalid"
-    )
-
-
-def test_a_set_out_of_order_or_with_repeats_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    headers = freeze.headers
-    for wrong in (headers[::-1], (headers[0], *headers), (*headers[:4], headers[3])):
-        assert refusal(answer, federation, replace(freeze, headers=wrong)) == "survivors-invalid"
-
-
-def test_another_upload_of_ones_own_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    phase = federation.phases["member-0"]
-    assert isinstance(phase, Checked)
-    other = resign(federation, phase.uploads[0], salt=b"R" * 32).header
-    shown = replace(freeze, headers=(other, *freeze.headers[1:]))
-    assert refusal(answer, federation, shown) == "own-upload-changed"
-
-
-def test_another_upload_than_the_one_whose_box_was_shown_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    # the dealer signs two uploads, and decryptors are shown different ones
-    phase = federation.phases["member-3"]
-    assert isinstance(phase, Checked)
-    other = resign(federation, phase.uploads[0], salt=bytes(32)).header
-    headers = (*freeze.headers[:3], other, *freeze.headers[4:])
-    assert refusal(answer, federation, replace(freeze, headers=headers)) == "survivors-invalid"
-
-
 def test_its_own_upload_is_looked_at_before_the_others(
     federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:
@@ -172,13 +116,6 @@ def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
         headers = tuple(header for header in request.headers if header.member not in lost)
         _, (reply,) = answer(federation, "member-00", replace(request, headers=headers))
         assert getattr(reply, "cause", None) == expected
-
-
-def test_a_proposal_of_another_context_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        answer(federation, "member-0", replace(freeze, context=bytes(32)))
 
 
 def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federation, answer: Answer) -> None:

@@ -49,11 +49,6 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     assert time.process_time() - started_s < 1
 
 
-def test_a_certificate_of_another_context_is_refused(federation: Federation, answer: Answer) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        answer(federation, "member-0", replace(closed(federation).certificate, context=bytes(32)))
-
-
 def test_the_next_opening_is_taken_from_here(federation: Federation, answer: Answer) -> None:
     phase, _ = answer(federation, "member-0", federation.opening(federation.terms()))
     assert isinstance(phase, Opened)
@@ -179,17 +174,6 @@ def test_the_same_evictions_again_are_answered_by_the_same_bytes(
     assert [r.to_bytes() for r in replies] == [r.to_bytes() for r in phase.reveals]
 
 
-def test_nobody_who_was_evicted_is_let_back_in(
-    evicting: tuple[Federation, Evictions], answer: Answer
-) -> None:
-    federation, evictions = evicting
-    for proofs in ((), evictions.proofs[:1], evictions.proofs[1:]):
-        with pytest.raises(
-            PeerFault, match=r"^eviction-invalid: . dealers evicted after 2.*\[coordinator\]$"
-        ):
-            answer(federation, "member-0", replace(evictions, proofs=proofs))
-
-
 def test_more_than_may_collude_are_not_evicted(
     evicting: tuple[Federation, Evictions], answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,14 +184,6 @@ def test_more_than_may_collude_are_not_evicted(
     with pytest.raises(PeerFault, match=r"^eviction-invalid: 2 dealers evicted after 0, at most 1 may be"):
         answer(federation, "member-0", evictions)
     answer(federation, "member-0", replace(evictions, proofs=evictions.proofs[:1]))
-
-
-def test_evictions_of_another_context_are_refused(
-    evicting: tuple[Federation, Evictions], answer: Answer
-) -> None:
-    federation, evictions = evicting
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        answer(federation, "member-0", replace(evictions, context=bytes(32)))
 
 
 def test_once_the_shares_are_erased_evictions_open_nothing(

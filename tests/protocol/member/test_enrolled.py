@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,14 +20,6 @@ def federation() -> Federation:
     federation.tamper = lambda sender, message: None if ">" in sender else message
     federation.enrol("other-1")
     return federation
-
-
-def recarded(federation: Federation, index: int, **changes: Any) -> Cards:
-    """All cards, one of them changed and signed again by its member, under the root that they then have."""
-    cards = [shown.card for shown in federation.cards.shown]
-    cards[index] = again(cards[index], federation.keys[cards[index].member], **changes)
-    manifest = replace(federation.manifest, cards_root=cards_tree(cards).root)
-    return Cards(manifest, tuple(Shown(card, ()) for card in cards))
 
 
 def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federation, answer: Answer) -> None:
@@ -82,66 +73,6 @@ def test_every_enrolment_draws_fresh_keys(federation: Federation) -> None:
     assert isinstance(cards[1], KeyCard)
     drawn = {getattr(card, key) for card in cards for key in ("mask_key", "box_key", "nonce")}
     assert len(drawn) == 6
-
-
-@pytest.mark.parametrize("member", ["member-1", "eve"])
-def test_whom_the_roster_does_not_hold_under_this_id_does_not_enrol(
-    federation: Federation, member: str
-) -> None:
-    with pytest.raises(PeerFault, match=rf"^unknown-member: .*\[{member}\]$"):
-        Enrolled.start(
-            member, federation.roster, federation.study, federation.keys["member-0"], counter=7, period="next"
-        )
-
-
-def test_a_manifest_of_another_cohort_is_refused(federation: Federation, answer: Answer) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        answer(federation, "member-0", Federation(5).cards)
-
-
-def test_a_true_manifest_of_another_cohort_than_the_own_cards_is_refused(federation: Federation) -> None:
-    elsewhere, _ = Enrolled.start(
-        "member-0",
-        federation.roster,
-        federation.study,
-        federation.keys["member-0"],
-        counter=2,
-        period="other-1",
-        random_bytes=SeededRandom(9),
-    )
-    with pytest.raises(
-        PeerFault, match=r"^wrong-cohort: the manifest is for another cohort than this member's"
-    ):
-        elsewhere.receive(federation.cards, federation.keys["member-0"], 0.0)
-    # before anything else is looked at
-    weak = replace(federation.cards, manifest=replace(federation.cards.manifest, threshold=1))
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        elsewhere.receive(weak, federation.keys["member-0"], 0.0)
-
-
-def test_a_manifest_with_another_card_of_ones_own_is_refused(federation: Federation, answer: Answer) -> None:
-    # signed by the member's own identity: a card of an earlier enrolment
-    with pytest.raises(PeerFault, match=r"^manifest-mismatch:"):
-        answer(federation, "member-0", recarded(federation, 0, nonce=bytes(32)))
-
-
-def test_a_manifest_without_the_own_card_is_refused(federation: Federation, answer: Answer) -> None:
-    enrolling = Enrolling(federation.roster, federation.study, 1, "other-1")
-    for shown in federation.cards.shown[1:]:
-        enrolling = enrolling.receive(shown.card, federation.now_s)
-    cards = enrolling.cards_for(enrolling.manifest(), "member-1")
-    with pytest.raises(PeerFault, match=r"^manifest-mismatch: the manifest does not hold this member's card"):
-        answer(federation, "member-0", cards)
-    answer(federation, "member-1", cards)
-
-
-@pytest.mark.parametrize("field", ["mask_key", "box_key"])
-def test_a_colluders_low_order_key_is_refused_by_the_member_too(
-    federation: Federation, answer: Answer, field: str
-) -> None:
-    # a coordinator that admits it, so that the pair secret is known to all
-    with pytest.raises(PeerFault, match=r"^low-order-point: .*\[member-3\]$"):
-        answer(federation, "member-0", recarded(federation, 3, **{field: bytes(32)}))
 
 
 def test_a_refused_manifest_leaves_the_member_as_it_was(federation: Federation, answer: Answer) -> None:

@@ -287,15 +287,3 @@ def test_an_erasure_leaves_nothing_of_a_closed_attempt(answer: Answer) -> None:
     assert isinstance(phase, Ready)
     assert replies == ()
     assert [link.reason for link in phase.history.settled] == ["erased"]
-
-
-def test_documents_of_another_attempt_or_signer_close_nothing(answer: Answer) -> None:
-    federation = at(Freezing, Federation(5))
-    pass_end(federation)
-    for document, cause in (
-        (lost(federation, context=bytes(32)), Cause.WRONG_CONTEXT),
-        (again(lost(federation), federation.coordinator), Cause.BAD_SIGNATURE),
-        (erasure(federation, *federation.ids[:2]), Cause.ERASURE_INVALID),
-    ):
-        with pytest.raises(PeerFault, match=rf"^{cause}:"):
-            answer(federation, "member-0", document)

@@ -69,12 +69,6 @@ def test_the_same_opening_again_is_answered_by_the_same_upload(
     )
 
 
-def test_another_opening_of_an_open_attempt_is_refused(federation: Federation, answer: Answer) -> None:
-    federation.phases["member-0"] = opened(federation, "member-0")
-    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
-        answer(federation, "member-0", federation.opening(federation.terms(latest_end_s=2_000_000)))
-
-
 def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
     federation: Federation, answer: Answer
 ) -> None:

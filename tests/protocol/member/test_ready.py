@@ -42,36 +42,6 @@ def test_an_honest_opening_opens_the_attempt(federation: Federation, answer: Ans
     assert phase.member == "member-0"
 
 
-def test_an_opening_of_another_cohort_is_refused(federation: Federation, answer: Answer) -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        answer(federation, "member-0", opening(federation, cohort=bytes(32)))
-
-
-def test_an_opening_that_another_key_signed_is_refused(federation: Federation, answer: Answer) -> None:
-    for key in (federation.admin, federation.keys["member-1"], SigningKey(bytes(32))):
-        with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
-            answer(federation, "member-0", opening(federation, key))
-
-
-def test_an_opening_whose_terms_were_changed_on_the_way_is_refused(
-    federation: Federation, answer: Answer
-) -> None:
-    changed = replace(opening(federation), terms=federation.terms(latest_end_s=2_000_000))
-    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
-        answer(federation, "member-0", changed)
-
-
-def test_an_expired_card_ends_the_cohort(answer: Answer) -> None:
-    federation = Federation(4)
-    federation.now_s = federation.content.notes.expires - 1
-    answer(federation, "member-0", opening(federation))
-    federation.now_s += 1
-    with pytest.raises(
-        PeerFault, match=r"^card-expired: a key card of this cohort has expired: enrol in a new"
-    ):
-        answer(federation, "member-0", opening(federation))
-
-
 def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> None:
     now = int(federation.now_s)
     answer(federation, "member-0", opening(federation, terms=federation.terms(latest_end_s=now + 1)))
@@ -83,14 +53,6 @@ def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> No
 
 
 # Sequence and history
-
-
-@pytest.mark.parametrize("place", [(0, 0), (0, 1)])
-def test_a_round_that_is_over_is_not_opened_again(answer: Answer, place: tuple[int, int]) -> None:
-    federation = Federation(4)
-    federation.run_round()
-    with pytest.raises(PeerFault, match=r"^wrong-sequence: round 0"):
-        answer(federation, "member-0", opening(federation, sequence=place[0], attempt=place[1], links=()))
 
 
 @pytest.mark.parametrize("place", [(1, 0), (0, 1), (7, 0), (2**64 - 1, 0), (0, 7)])

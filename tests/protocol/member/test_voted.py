@@ -1,13 +1,11 @@
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Freezing
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Checked, MemberPhase, Voted, load_phase
-from veilsum.protocol.messages import Freeze, Message, VoidRequest, Vote
+from veilsum.protocol.messages import Freeze, Message, Vote
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -43,45 +41,6 @@ def test_the_same_proposal_again_is_answered_by_the_same_bytes(
     first = vote(answer, federation, freeze)
     assert vote(answer, federation, freeze).to_bytes() == first.to_bytes()
     assert federation.phases["member-0"].outbox() == (first,)
-
-
-def test_a_second_survivor_set_is_never_signed(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    vote(answer, federation, replace(freeze, headers=freeze.headers[:5]))
-    for other in (freeze, replace(freeze, headers=freeze.headers[:4]), replace(freeze, headers=())):
-        with pytest.raises(PeerFault, match=r"^already-voted: member-0 has signed another"):
-            answer(federation, "member-0", other)
-
-
-def test_void_is_not_signed_after_survivors(federation: Federation, freeze: Freeze, answer: Answer) -> None:
-    vote(answer, federation, freeze)
-    with pytest.raises(PeerFault, match=r"^already-voted:"):
-        answer(federation, "member-0", VoidRequest(freeze.context, "cancelled"))
-
-
-def test_survivors_are_not_signed_after_void(federation: Federation, freeze: Freeze, answer: Answer) -> None:
-    vote(answer, federation, VoidRequest(freeze.context, "cancelled"))
-    with pytest.raises(PeerFault, match=r"^already-voted:"):
-        answer(federation, "member-0", freeze)
-
-
-def test_void_for_one_reason_is_not_signed_for_another(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    request = VoidRequest(freeze.context, "cancelled")
-    first = vote(answer, federation, request)
-    assert vote(answer, federation, request) == first
-    with pytest.raises(PeerFault, match=r"^already-voted:"):
-        answer(federation, "member-0", VoidRequest(freeze.context, "quorum-lost"))
-
-
-def test_a_proposal_of_another_context_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
-    vote(answer, federation, freeze)
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
-        answer(federation, "member-0", replace(freeze, context=bytes(32)))
 
 
 def test_the_vote_keeps_the_shares_it_will_reveal(

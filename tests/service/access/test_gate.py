@@ -12,15 +12,13 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
-from service.access.nonces import Nonce, Nonces
+from service.access.nonces import FORGET_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse
 from veilsum.protocol.request_signature import Target, content_digest, sign_request
-
-ON_BOTH = True
 
 
 def headers(
@@ -78,6 +76,22 @@ async def test_a_request_is_taken_once_and_in_time(server: Server, formed: Party
         assert cause(await client.get(asked, headers=once)) == (401, "clock-skew")
         later = headers(formed, asked, created_s=server.clock())
         assert (await client.get(asked, headers=later)).status_code == 200
+
+
+async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Path, stores: str) -> None:
+    """Which is longer than it lives, where its signer's clock may be behind."""
+    del stores
+    party = Party(("m-0", "m-1", "m-2"))
+    async with running(tmp_path, clock_skew_s=600.0) as server:
+        await party.begin(server)
+        asked = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        first, second = (headers(party, asked, created_s=server.clock() - 400) for _ in range(2))
+        async with server.anonymous() as client:
+            assert (await client.get(asked, headers=first)).status_code == 200
+            server.app.state.gate._nonces._looked_s = -FORGET_EVERY_S  # so that the next request looks again
+            assert (await client.get(asked, headers=headers(party, asked))).status_code == 200
+            assert cause(await client.get(asked, headers=first)) == (409, "request-replayed")
+            assert (await client.get(asked, headers=second)).status_code == 200
 
 
 async def test_replays_are_remembered_by_the_next_process_too(tmp_path: Path) -> None:

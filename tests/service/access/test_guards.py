@@ -85,7 +85,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(guards.ADMIN) == ADMINISTERING
     assert called(guards.READERS) == READING
     assert called(guards.HEADS) == HEADS
-    assert called(guards.ANYBODY) == PUBLIC
+    assert called(guards.EVERYONE) == PUBLIC
     assert called(guards.WAITING) == WAITING
     assert called(guards.MACHINES) == MACHINES
     everything = {(method, route.path) for route in ROUTES for method in route.methods or ()}
@@ -138,5 +138,5 @@ def test_a_route_that_does_not_say_is_none() -> None:
     def nothing() -> None:
         pass
 
-    with pytest.raises(Misuse, match="does not say who may call it"):
+    with pytest.raises(Misuse, match="names no guard"):
         router.get("/x")(nothing)

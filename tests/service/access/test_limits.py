@@ -7,9 +7,8 @@ import pytest
 from fastapi import Request
 from sqlalchemy import func, select
 
-from service.access import limits
-from service.access.callers import STRANGER, Caller, Role
-from service.access.limits import Allowance, Limits, TooMany
+from service.access import callers
+from service.access.callers import STRANGER, Allowance, Caller, Limits, Role, TooMany
 from service.pages.rendering import asset
 from service.storage.tables import nonces
 from tests.service.driver import Party
@@ -130,9 +129,9 @@ def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
 def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> None:
     for second in range(20):
         clock.now_s = 100.0 + 2 * second
-        for each in range(limits._FORGET_FROM - 1):
+        for each in range(callers._FORGET_FROM - 1):
             found.charge(STRANGER, at(f"10.{second}.{each // 256}.{each % 256}"))
-    assert len(found._full_s) < 2 * limits._FORGET_FROM
+    assert len(found._full_s) < 2 * callers._FORGET_FROM
 
 
 async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Path, party: Party) -> None:
@@ -268,8 +267,8 @@ async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None
 
 
 def test_a_rate_scales_the_rest() -> None:
-    assert limits.ADDRESS.at(400.0) == Allowance(400.0, 40_000, 2048, 200)
-    assert limits.CALLER.at(0.001) == Allowance(0.001, 1, 1, 1)
+    assert callers.ADDRESS.at(400.0) == Allowance(400.0, 40_000, 2048, 200, share=0.5, busy_s=4.0)
+    assert callers.CALLER.at(0.001) == Allowance(0.001, 1, 1, 1, share=5e-6, busy_s=1e-4)
 
 
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
@@ -291,7 +290,7 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
 
 def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
     """However slowly they come."""
-    most = limits.BYTES_AT_ONCE
+    most = callers.BYTES_AT_ONCE
     with found.under_way(MEMBER, at("x"), most - 1):
         with (
             pytest.raises(TooMany, match=f"has {most - 1} bytes under way"),

@@ -83,6 +83,18 @@ async def test_what_has_expired_is_forgotten(database: Database, clocks: Clocks)
     assert new.nonce in await known(database)
 
 
+async def test_what_another_process_s_clock_may_not_call_expired_is_kept(
+    database: Database, clocks: Clocks
+) -> None:
+    store, used = started(database, clocks), fresh(time.time() - CLOCKS_S / 2)
+    await store.use(used)
+    await live_on(store, clocks, LIVES_S)
+    behind = Clocks()
+    behind.ahead_s = -CLOCKS_S / 2
+    with pytest.raises(PeerFault, match="before"):
+        await started(database, behind).use(used)
+
+
 async def test_a_clock_that_is_set_ahead_and_back_forgets_nothing_early(
     database: Database, clocks: Clocks
 ) -> None:

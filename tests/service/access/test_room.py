@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.access.bodies import Room
-from service.access.limits import TooMany
+from service.access.callers import TooMany
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, running, served
 

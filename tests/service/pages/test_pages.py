@@ -111,7 +111,8 @@ async def test_a_finished_round_shows_who_answered_what(visitor: httpx.AsyncClie
     text = words((await visitor.get(f"/rounds/{gallery.done}")).text)
     assert "m-0 4/4 done done done in the sum" in text
     assert (
-        "m-5 0/4 done done absent not in time" in text or "m-5 0/4 absent absent absent not in time" in text
+        "m-5 0/4 done done not needed not in time" in text
+        or "m-5 0/4 not needed not needed not needed not in time" in text
     )
     assert "See the result" in text
 
@@ -142,11 +143,12 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
     server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:
-    round_, where = await server.coordinator.round(gallery.done), f"/rounds/{gallery.done}/result"
+    round_, where = await server.coordinator.catalogue.round(gallery.done), f"/rounds/{gallery.done}/result"
     record = round_.documents.result()
     assert 'data-criterion="GCV"' in (await visitor.get(where)).text
     given = record.solution.model_copy(update={"chosen_by": "given"})
     round_.documents.record = record.model_copy(update={"solution": given, "head": None})  # as means have it
+    server.coordinator.changes += 1
     page = (await visitor.get(where)).text
     assert 'data-criterion="as asked for"' in page
     assert f"/v1{where}/weights" not in page
@@ -161,8 +163,8 @@ async def test_a_federation_shows_members_runs_and_who_was_removed(
     assert fingerprint(party.admin.public) in text
     assert f'data-copy="{party.keys["m-0"].public.hex()}"' in page
     assert "m-1 removed in roster 2" in text
-    assert "ct-2026, period 2026-10 over 6 of 6 2 members, 2 decryptors 1" in text
-    assert re.search(r"ct-2026, period 2027-01 enrolling until .* 3 of 6", text)
+    assert "ct-2026, period 2026-10 sum done 6 of 6 2 members, 2 decryptors 1" in text
+    assert re.search(r"ct-2026, period 2027-01 enrolling, ends .* 3 of 6", text)
 
 
 async def test_a_cohort_shows_who_has_enrolled_and_its_rounds(
@@ -228,7 +230,7 @@ async def test_rounds_are_filtered_and_paged(
     assert "No round fits this choice" in (await visitor.get("/?state=lost")).text
     monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
     assert await rounds(page="2") == [gallery.later, gallery.done]
-    assert "Page 1 of 2" in words((await visitor.get("/")).text)
+    assert "Page 1 of 2" in words((await visitor.get("/?page=1")).text)
 
 
 async def test_a_federations_members_are_paged(
@@ -255,7 +257,9 @@ async def test_a_federations_members_are_paged(
 async def test_an_empty_coordinator_says_how_to_begin(
     visitor: httpx.AsyncClient, server: Server, party: Party
 ) -> None:
-    assert "veilsum admin new admin/" in (await visitor.get("/")).text
+    empty = (await visitor.get("/")).text
+    assert "veilsum pilot" in empty
+    assert "veilsum admin new admin/" in empty
     assert "No federation yet" in (await visitor.get("/federations")).text
     await party.found(server)
     assert "veilsum operator run STUDY" in (await visitor.get("/")).text
@@ -293,6 +297,17 @@ async def test_a_problems_type_leads_to_its_page(visitor: httpx.AsyncClient, ser
     page = await visitor.get(problem["type"])
     assert page.status_code == 200
     assert "Check the id; ids are lower-case hexadecimal." in page.text
+
+
+async def test_a_run_that_enrols_is_on_the_first_page_with_those_missing(
+    visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    page = (await visitor.get("/")).text
+    assert f'href="/cohorts/{gallery.enrolling}"' in page
+    assert "ct-2026, period 2027-01 3 of 6 m-0 m-1 m-5" in words(page)
+    assert gallery.enrolling not in (await visitor.get("/?state=done")).text
+    cohort = words((await visitor.get(f"/cohorts/{gallery.enrolling}")).text)
+    assert "Missing: m-0 m-1 m-5" in cohort
 
 
 def test_every_state_and_phase_has_its_words() -> None:

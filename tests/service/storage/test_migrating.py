@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, insert, inspect, select, text
@@ -9,9 +10,11 @@ from service.settings import Settings
 from service.storage import migrating
 from service.storage.database import Database
 from service.storage.stores import database_of
-from service.storage.tables import audit_head, rosters, tokens
+from service.storage.tables import audit_head, rosters
 from tests.service import serving
+from tests.service.serving import Server, running
 from veilsum.protocol.errors import Misuse
+from veilsum.protocol.tags import PROTOCOL_VERSION
 
 ON_BOTH = True
 
@@ -24,6 +27,10 @@ async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
     await found.stop()
 
 
+def test_a_format_says_whose_protocol_s_messages_it_holds() -> None:
+    assert migrating.newest().partition(".")[0] == str(PROTOCOL_VERSION)
+
+
 async def test_new_tables_are_at_the_newest_revision(database: Database) -> None:
     await database.start()
     await database.start()
@@ -31,37 +38,47 @@ async def test_new_tables_are_at_the_newest_revision(database: Database) -> None
         assert await connection.run_sync(migrating.current) == migrating.newest()
 
 
-async def test_older_tables_are_upgraded_by_the_scripts(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await database.start()
-    scripts = tmp_path / "migrations"
+def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later release, whose format has one more table."""
+    scripts = folder / "migrations"
     shutil.copytree(migrating._SCRIPTS, scripts)
     (scripts / "versions" / "later.py").write_text(
         f"from alembic import op\nrevision, down_revision = 'later', '{migrating.newest()}'\n"
         "def upgrade(): op.execute('CREATE TABLE later (number INTEGER)')\n"
     )
     monkeypatch.setattr(migrating, "_SCRIPTS", scripts)
+
+
+async def test_older_tables_are_upgraded_by_the_scripts(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await database.start()
+    later(tmp_path, monkeypatch)
     await database.start()
     async with database.transaction() as connection:
         assert await connection.run_sync(lambda inner: inspect(inner).has_table("later"))
         assert await connection.run_sync(migrating.current) == "later"
 
 
-async def test_tokens_of_the_first_revision_work_for_all_federations(database: Database) -> None:
-    await database.start()
-    async with database.transaction() as connection:
-        await connection.execute(text("ALTER TABLE tokens DROP COLUMN federation"))
-        await connection.execute(text("UPDATE alembic_version SET version_num = 'studies'"))
-        await connection.execute(
-            text(
-                "INSERT INTO tokens (id, sha256, name, scopes, created_s) VALUES ('i', 's', 'n', 'rounds', 0)"
-            )
-        )
-    await database.start()
-    async with database.transaction() as connection:
-        assert (await connection.execute(select(tokens.c.federation))).scalars().all() == [None]
-    await database.stop()
+async def format_of(server: Server) -> str | None:
+    async with server.coordinator.database.reading() as connection:
+        return await connection.run_sync(migrating.current)
+
+
+@pytest.mark.parametrize("wrong", [{"coordinator_key": "5e" * 32}, {"operator_token": "too short"}])
+async def test_a_start_that_cannot_work_changes_nothing(
+    tmp_path: Path, stores: str, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data"
+    async with running(folder) as server:
+        before = await format_of(server)
+    later(tmp_path, monkeypatch)
+    with pytest.raises(Misuse):
+        async with running(folder, **wrong):
+            pass
+    monkeypatch.undo()
+    async with running(folder) as server:
+        assert await format_of(server) == before
 
 
 async def test_a_migration_that_fails_leaves_nothing(
@@ -84,13 +101,21 @@ async def test_what_counts_for_years_has_64_bits(database: Database) -> None:
         assert (await connection.execute(select(rosters.c.number))).scalar_one() == 1 << 40
 
 
-async def test_unknown_tables_are_refused(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE alembic_version SET version_num = '2.7'", "has the format 2.7, and this release reads 3"),
+        ("DELETE FROM alembic_version", "has the format of no release"),
+    ],
+)
+async def test_another_format_is_refused_and_left_as_it_is(
+    database: Database, change: str, said: str
+) -> None:
     await database.start()
-    for change, said in (
-        ("UPDATE alembic_version SET version_num = 'later'", "revision later"),
-        ("DELETE FROM alembic_version", "before the first release"),
-    ):
-        async with database.transaction() as connection:
-            await connection.execute(text(change))
-        with pytest.raises(Misuse, match=said):
-            await database.start()
+    async with database.transaction() as connection:
+        await connection.execute(text(change))
+        await connection.execute(text("DROP TABLE leases"))
+    with pytest.raises(Misuse, match=said):
+        await database.start()
+    async with database.reading() as connection:
+        assert not await connection.run_sync(lambda inner: inspect(inner).has_table("leases"))

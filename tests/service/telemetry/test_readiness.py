@@ -15,7 +15,10 @@ from veilsum.protocol.errors import PeerFault
 async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: Server) -> None:
     answer = await server.anonymous().get("/readyz")
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ready", "checks": ["process", "database", "migrations", "blobs"]}
+    said = answer.json()
+    assert said["damaged"] == []
+    assert (said["status"], abs(said.pop("clock_difference_s")) < 1) == ("ready", True)
+    assert said["checks"] == ["process", "database", "migrations", "blobs", "clock"]
     assert server.coordinator.blobs.names("readiness") == ()
 
 
@@ -64,7 +67,7 @@ async def test_a_database_of_another_revision_is_told(tmp_path: Path) -> None:
             await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'older'")
         detail = (await server.client.get("/readyz")).json()["detail"]
         newest = migrating.newest()
-        assert detail == f"migrations: the database is at revision older, this release works with {newest}"
+        assert detail == f"migrations: the database has format older, this release works with {newest}"
 
 
 async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
@@ -97,7 +100,9 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
         put(name, data)
         ended.set()
 
-    readiness = Readiness({"blobs": checks_of(server.coordinator)["blobs"]}, kept_s=0.0, patience_s=0.1)
+    readiness = Readiness(
+        {"blobs": checks_of(server.coordinator, server.clock)["blobs"]}, kept_s=0.0, patience_s=0.1
+    )
     monkeypatch.setattr(blobs, "put", slow)
     assert await readiness.missing() == {"blobs": "no answer within 0.1 s"}
     assert await asyncio.to_thread(ended.wait, 120)

@@ -27,6 +27,17 @@ def test_the_server_turns_close_classes_apart_and_leaves_others() -> None:
     assert torch.equal(same["head.weight"], weight)
 
 
+def test_several_steps_are_single_steps_in_a_row() -> None:
+    weight = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+
+    def spread(head: torch.Tensor, steps: int) -> torch.Tensor:
+        updates = [Update({"head.weight": head}, records=1, steps=1, loss=0.0)]
+        return Spreading(steps=steps).combine({}, updates, {}, TrainingRound(0, 0.1, 1))[0]["head.weight"]
+
+    torch.testing.assert_close(spread(weight, 3), spread(spread(spread(weight, 1), 1), 1))
+    assert not torch.equal(spread(weight, 3), spread(weight, 1))
+
+
 def test_a_fixed_head_cannot_be_spread() -> None:
     assert Spreading().start(linear_model()) == {}
     fixed = Classifier(linear_model().extractor, random_head(2, 2), normalise=False)

@@ -48,6 +48,7 @@ def bent(logits: Tensor, labels: Tensor) -> Tensor:
     return 0.5 * (curvature * (logits.squeeze(1) - labels).square()).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uniform", "participation", "lr", "rounds", "optimum"),
     [

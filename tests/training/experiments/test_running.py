@@ -55,6 +55,7 @@ def test_the_digits_that_are_held_out_are_the_seeds() -> None:
     assert torch.equal(other.test.x, load_digits_dataset(2).test.x)
 
 
+@pytest.mark.slow
 def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
     def sent(**training: Any) -> float:
         cost = run(digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0).result.cost
@@ -78,6 +79,7 @@ def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
     assert cost.upload_bytes == plain.upload_bytes == 4 * cost.parameters < with_sums.upload_bytes
 
 
+@pytest.mark.slow
 def test_fewer_records_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a publisher's split, which no seed changes.
     monkeypatch.setattr("training.experiments.running._read", lambda *_, **__: load_digits_dataset())
@@ -102,6 +104,7 @@ def test_a_pack_of_one_s_own_is_read_where_the_run_says_so(tmp_path: Path) -> No
     assert run(unchecked, 0, folder=tmp_path).result.data.note == "mine; checksums not looked at"
 
 
+@pytest.mark.slow
 def test_members_are_evaluated_on_what_they_kept_back() -> None:
     personal = {"keep_back": 0.3, "methods": {"ffc": {}, "sgd": {"epochs": 1}}}
     finished = run(digits(personal=personal, data={"pooled": True}, calibrate={}), 0)
@@ -158,7 +161,6 @@ def test_every_deal_deals_the_records_there_are() -> None:
     deals: list[dict[str, Any]] = [
         {"name": "iid", "members": 4},
         {"name": "shards", "members": 10, "classes": 2},
-        {"name": "shards", "members": 10, "classes": 2, "records": 20},
         {"name": "quantity", "members": 4, "beta": 0.5},
     ]
     for deal in deals:

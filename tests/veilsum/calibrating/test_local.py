@@ -29,7 +29,7 @@ def write(name: str, features: Any, labels: Any) -> Path:
 
 
 def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
-    said = cli.json("calibrate", *files, "--bias", "--held-out", files[0])
+    said = cli.json("calibrate", *files, "--parameter", "bias=1", "--held-out", files[0])
     pooled = FFCStatistics(DIM, CLASSES, bias=True)
     for path in files:
         with np.load(path) as data:
@@ -155,6 +155,7 @@ def test_every_head_is_fitted_saved_and_judged(name: str, cli: Cli, files: list[
     assert cli.json("calibrate", *files, "--head", name, "--held-out", 0.3, *few) == said
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) -> None:
     said = cli.json("calibrate", *files, "--held-out", 0.3, "--report", "made/report.html")
     page = Path(said["report"]).read_text()
@@ -174,7 +175,7 @@ def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) ->
         ("--head", "best"),
         ("--head", "lda", "--ridge", 1),
         ("--head", "ccvr", "--ridge", 1),
-        ("--head", "random-features", "--bias"),
+        ("--head", "random-features", "--parameter", "bias=1"),
         ("--head", "random-features", "--parameter", "length=2"),
         ("--head", "random-features", "--parameter", "size=3"),
         ("--head", "ccvr", "--parameter", "power=2"),
@@ -206,7 +207,7 @@ def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: li
     held = ("--held-out", files[1])
 
     def fitted(*more: object) -> Calibrated:
-        cli.json("calibrate", path, *(() if "--head" in more else ("--bias",)), *more)
+        cli.json("calibrate", path, *(() if "--head" in more else ("--parameter", "bias=1")), *more)
         content = Path("head.safetensors").read_bytes()
         return Calibrated.of(load(content), notes_in(content, HEAD))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilsum.demo.comparison import Heads
-from veilsum.demo.consortium import Lost
+from veilsum.demo.consortium import KilledMember
 from veilsum.demo.facts import Facts, Identities, Rules
 
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
@@ -22,7 +22,7 @@ def make_facts() -> Callable[..., Facts]:
             members=MEMBERS,
             label_counts=np.array([[5, 0], [0, 4], [3, 3], [1, 1]]),
             survivors=MEMBERS[1:],
-            lost=(Lost("member-01", "card"), Lost("member-03", "upload")),
+            lost=(KilledMember("member-01", "card"), KilledMember("member-03", "upload")),
             verified=("member-02", "member-04"),
             records=12,
             withheld=(),

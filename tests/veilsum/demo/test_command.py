@@ -26,7 +26,7 @@ from veilsum.demo import coordinator
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
-from veilsum.demo.plan import Plan, demo_fedavg_recipe, demo_partition, demo_recipe
+from veilsum.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, demo_recipe
 
 
 def two_rounds(seed: int) -> Recipe:
@@ -41,8 +41,8 @@ def demo(*arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = partial(Plan, recipe=two_rounds, upload_s=5, answer_s=5)
-    monkeypatch.setattr("veilsum.demo.plan.Plan", plan)
+    plan = partial(DemoPlan, recipe=two_rounds, upload_s=5, answer_s=5)
+    monkeypatch.setattr("veilsum.demo.plan.DemoPlan", plan)
 
 
 @pytest.mark.usefixtures("quick")
@@ -100,7 +100,7 @@ def demo_verify(folder: Path) -> tuple[int, str, str]:
 def test_a_coordinator_that_does_not_start_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(coordinator, "_free_port", lambda: taken.getsockname()[1])
+        monkeypatch.setattr(coordinator, "free_port", lambda: taken.getsockname()[1])
         code, printed, _ = demo("--output", str(tmp_path), "--json")
     assert code == 1
     error = json.loads(printed)["error"]

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from tests.veilsum.cli import EXTRACTOR
-from veilsum.demo.consortium import Lost, _Killing, casualties, demo_study
-from veilsum.demo.plan import Plan
+from veilsum.demo.consortium import KilledMember, _Killing, casualties, demo_study
+from veilsum.demo.plan import DemoPlan
 from veilsum.demo.screen import Screen
 from veilsum.protocol.rest import CohortView
 
@@ -19,12 +19,12 @@ def test_the_members_in_the_middle_by_records_are_killed() -> None:
     learned: Any = SimpleNamespace(
         members=MEMBERS, partition=SimpleNamespace(sizes=np.array([40, 10, 30, 20]))
     )
-    assert casualties(learned) == (Lost("member-04", "card"), Lost("member-03", "upload"))
+    assert casualties(learned) == (KilledMember("member-04", "card"), KilledMember("member-03", "upload"))
 
 
 @pytest.mark.parametrize("withhold", [True, False])
 def test_the_study_is_one_that_its_rules_admit(*, withhold: bool) -> None:
-    content = demo_study(Plan(withhold=withhold), bytes.fromhex(EXTRACTOR), 64, 10, 12)
+    content = demo_study(DemoPlan(withhold=withhold), bytes.fromhex(EXTRACTOR), 64, 10, 12)
     assert content.question.least_rows(content.question.smallest.quorum) >= 2 * 65
     assert content.question.steps == (("indicator", "sum") if withhold else ("sum",))
 
@@ -33,7 +33,10 @@ def test_each_victim_is_killed_once_and_when_it_has_done_its_part() -> None:
     killed: list[str] = []
     children: Any = SimpleNamespace(kill=killed.append)
     killing = _Killing(
-        children, Screen(Console(file=io.StringIO())), Lost("member-01", "card"), Lost("member-02", "upload")
+        children,
+        Screen(Console(file=io.StringIO())),
+        KilledMember("member-01", "card"),
+        KilledMember("member-02", "upload"),
     )
     cohort: dict[str, Any] = {
         **dict.fromkeys(("cohort", "federation", "study"), "00" * 32),

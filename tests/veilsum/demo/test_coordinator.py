@@ -21,7 +21,7 @@ def test_children_get_none_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_coordinator_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "_POLL_S", 0.01)
     with pytest.raises(DemoError, match="no answer from"):
-        wait_until_healthy(coordinator._free_port(), 0.05)
+        wait_until_healthy(coordinator.free_port(), 0.05)
 
 
 def test_something_else_on_the_port_is_no_coordinator() -> None:

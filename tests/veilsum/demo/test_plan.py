@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from training.data import load_digits_dataset
 from training.evaluate import accuracy, extract_features, with_head
@@ -10,6 +11,7 @@ from training.recipe import cross_entropy
 from veilsum.demo.plan import demo_fedavg_recipe, demo_partition, demo_recipe, rare_partition
 
 
+@pytest.mark.slow
 def test_a_head_fitted_to_all_members_features_beats_the_trained_one() -> None:
     data = load_digits_dataset(0)
     partition = demo_partition(data.train, 0)

@@ -18,7 +18,7 @@ from tests.veilsum.demo.test_report import Page
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
-from veilsum.demo.plan import Plan
+from veilsum.demo.plan import DemoPlan
 from veilsum.demo.report import render
 from veilsum.demo.table import print_table
 from veilsum.features import read_table
@@ -44,8 +44,8 @@ def test_page_and_table_say_what_was_withheld(facts: Facts, make_facts: Callable
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = partial(Plan, recipe=two_rounds, upload_s=5, answer_s=5)
-    monkeypatch.setattr("veilsum.demo.plan.Plan", plan)
+    plan = partial(DemoPlan, recipe=two_rounds, upload_s=5, answer_s=5)
+    monkeypatch.setattr("veilsum.demo.plan.DemoPlan", plan)
 
 
 @pytest.mark.slow

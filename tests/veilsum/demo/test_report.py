@@ -68,6 +68,9 @@ def test_it_can_be_read_without_seeing_it(make_facts: Callable[..., Facts]) -> N
     assert tags.count("h1") == tags.count("main") == 1
     assert tags.count("caption") == tags.count("table") == 4
     ids = {attributes["id"] for _, attributes in page.attributes if "id" in attributes}
+    folded = [attributes for tag, attributes in page.attributes if tag == "details"]
+    assert len(folded) == 7
+    assert not any("open" in attributes for attributes in folded)
     labelled = {attributes.get("aria-labelledby") for tag, attributes in page.attributes if tag == "section"}
     assert labelled <= ids
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +20,8 @@ from tests.veilsum.cli import CLASSES, DIM, PATIENCE_S, TOKEN, Consortium
 
 pytestmark = pytest.mark.slow  # their environments weigh gigabytes: `make peers`
 ROOT = Path(__file__).parents[3]
+FLOWER_S = 600.0
+"""Each message to a node starts a process that imports Flower."""
 ASIDE = """
 import json, sys
 sys.path.insert(0, ".")
@@ -51,12 +56,24 @@ print(json.dumps({
 """What two apps of the example do where others are wrong."""
 
 
-def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What an example prints last."""
-    home = ROOT / "examples" / name
-    python = Path(os.environ.get(f"{name.upper()}_PYTHON", home / ".venv" / "bin" / "python"))
+def python_of(name: str) -> Path:
+    """The interpreter of an example's own environment."""
+    python = Path(
+        os.environ.get(f"{name.upper()}_PYTHON", ROOT / "examples" / name / ".venv" / "bin" / "python")
+    )
     if not python.exists():
         lacking(f"{name} has no environment here: make peers")
+    return python
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What an example prints last."""
+    python, home = python_of(name), ROOT / "examples" / name
     path = folder / f"{name}-{settings.get('approve', '')[:8]}.json"
     path.write_text(json.dumps(settings))
     run = subprocess.run(
@@ -92,23 +109,99 @@ def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., Consorti
     order = np.random.default_rng(0).permutation(len(x))
     held, train = order[:400], order[400:]
     np.savez(c.folder / "test.npz", x=x[held], y=y[held])
-    nodes = []
+    files = {}
     for index, member in enumerate(c.members):
         mine = train[(y[train] * 3 // 10) == index]  # three or four classes each
-        np.savez(c.folder / f"{member}-digits.npz", x=x[mine], y=y[mine])
-        nodes.append({"identity": str(c.folder / member), "data": str(c.folder / f"{member}-digits.npz")})
+        files[member] = c.folder / f"{member}-digits.npz"
+        np.savez(files[member], x=x[mine], y=y[mine])
+    own = {"url": c.cli.url, "admin-key": c.admin, "approve": c.approval}
+    nodes = [own | {"identity": str(c.folder / each), "data": str(files[each])} for each in c.members]
+    kept = c.folder / "calibrated.npz"
     settings = {
         "url": c.cli.url,
         "federation": c.admin,
         "study": "digits",
-        "approve": c.approval,
-        "nodes": nodes,
+        "test": str(c.folder / "test.npz"),
+        "output": str(kept),
     }
-    files = {"test": str(c.folder / "test.npz"), "output": str(c.folder / "calibrated.npz")}
-    outcome = example("flower", "local.py", settings | files, c.folder)
+    outcome = flower_run(nodes, settings, c.folder)
     assert (outcome["heads"], outcome["counted"]) == (1, 3)
     assert outcome["calibrated"] > max(0.85, outcome["trained"])
-    assert np.load(c.folder / "calibrated.npz")["w2"].shape == (32, 10)
+    assert np.load(kept)["w2"].shape == (32, 10)
+
+
+def flower_run(nodes: list[dict[str, str]], settings: dict[str, str], folder: Path) -> dict[str, Any]:
+    """`flwr run` against a SuperLink and a SuperNode for each node's configuration, all processes of their own; what the server app printed."""
+    programs = python_of("flower").parent
+    port = free_port()
+    home = folder / "flower"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "local"\n[superlink.local]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    environment = {
+        **os.environ,
+        "VEILSUM_OPERATOR_TOKEN": TOKEN,
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *words: str) -> None:
+        with (home / f"{len(started)}.log").open("wb") as log:
+            started.append(
+                subprocess.Popen(
+                    [programs / name, *words],
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    cwd=home,
+                    start_new_session=True,
+                )
+            )
+
+    try:
+        start(
+            "flower-superlink", "--insecure", "--port", str(port), "--disable-runtime-dependency-installation"
+        )
+        for node in nodes:
+            config = " ".join(f"{key}={json.dumps(value)}" for key, value in node.items())
+            address = f"127.0.0.1:{port}"
+            words = (
+                "--insecure",
+                "--superlink",
+                address,
+                "--port",
+                str(free_port()),
+                "--node-config",
+                config,
+            )
+            start("flower-supernode", *words)
+        config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        asked = [
+            str(programs / "flwr"),
+            "run",
+            str(ROOT / "examples" / "flower"),
+            "local",
+            "--run-config",
+            config,
+            "--stream",
+        ]
+        run = subprocess.run(
+            asked, env=environment, cwd=home, capture_output=True, text=True, timeout=FLOWER_S, check=False
+        )
+        logs = "\n".join(path.read_text()[-2000:] for path in sorted(home.glob("*.log")))
+        [found] = re.findall(r"outcome: (\{.*\})", run.stdout + logs) or pytest.fail(
+            run.stdout + run.stderr + logs
+        )
+        outcome: dict[str, Any] = json.loads(found)
+        return outcome
+    finally:
+        for process in started:  # each has children: its executor, and an app for each message
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def test_flower_s_nodes_ask_whom_they_were_told_and_its_server_takes_one_head(tmp_path: Path) -> None:

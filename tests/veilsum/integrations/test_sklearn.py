@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from client_sdk import Identity, Member, Policy, Result
+from client_sdk import Identity, Member, Policy, Records, Result
 from tests.veilsum.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 from veilsum.protocol.errors import Misuse
@@ -24,6 +24,9 @@ EXEMPT = {
     "check_estimators_dtypes": "rounds its data to integers, one row of them to zeros, which have no direction"
 }
 """Checks that don't apply, each with its reason."""
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:this head has no temperature")
 
 
 @parametrize_with_checks([SecureRidgeClassifier()], expected_failed_checks=lambda _: EXEMPT)  # type: ignore[untyped-decorator] # an untyped library
@@ -90,6 +93,37 @@ def test_probabilities_at_a_temperature(result: Result) -> None:
     np.testing.assert_allclose(sure, result.probabilities(features, temperature=0.1), rtol=1e-9)
     even = classifier.set_params(temperature=1.0).predict_proba(features)
     assert even.max() < sure.max()
+
+
+def test_a_result_is_a_fitted_classifier(result: Result) -> None:
+    features, labels = records(np.random.default_rng(1), 40)
+    names = np.array(["b", "c", "a"])
+    with pytest.warns(UserWarning, match="no temperature"):
+        result.to_sklearn().predict_proba(features)
+    judged = result.judge(Records(features, labels))
+    for classes in (None, names):
+        ours = judged.to_sklearn(classes)
+        expected = judged.predict(features)
+        np.testing.assert_array_equal(
+            ours.predict(features), expected if classes is None else names[expected]
+        )
+        order = np.arange(CLASSES) if classes is None else np.argsort(names)
+        np.testing.assert_allclose(ours.predict_proba(features), judged.probabilities(features)[:, order])
+        assert ours.coef_.shape == (CLASSES, features.shape[1])
+        unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+        np.testing.assert_allclose(unit @ ours.coef_.T + ours.intercept_, ours.decision_function(features))
+    with pytest.raises(Misuse, match="one label for each"):
+        result.to_sklearn(["a", "b"])
+    with pytest.raises(Misuse, match="one label for each"):
+        result.to_sklearn(["a", "b", "b"])
+
+
+def test_two_classes_have_one_row_of_coefficients() -> None:
+    X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    ours = SecureRidgeClassifier().fit(X, y)
+    assert ours.coef_.shape == (1, 4)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose((unit @ ours.coef_.T + ours.intercept_)[:, 0], ours.decision_function(X))
 
 
 def test_labels_in_any_order_are_sorted_for_scikit_learn_s_metrics() -> None:

@@ -1,6 +1,7 @@
 """The libraries themselves are not here: small models with the layout that each gives its own stand for them."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,13 +13,16 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from client_sdk import Result
+from client_sdk import Records, Result
+from tests.veilsum.cli import records
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
+from veilsum.calibration.head_file import Calibrated
 from veilsum.integrations.torch import CalibratedHead, classifier_name, head_inputs, replace_head
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
 
 PIXELS, DIM = 12, 6
+pytestmark = pytest.mark.filterwarnings("ignore:this head has no temperature")
 
 
 def body() -> nn.Sequential:
@@ -191,6 +195,68 @@ def test_softmax_of_the_model_s_logits_is_the_result_s_probabilities(result: Res
         np.testing.assert_allclose(softmax, expected, rtol=0, atol=1e-5)
     one = replace_head(ResNetLike(), calibrated, temperature=1).fc(z).numpy()
     np.testing.assert_allclose(one, result.scores(z.numpy()), rtol=0, atol=1e-5)
+
+
+def with_temperature(head: Solution) -> Calibrated:
+    return Calibrated(head, temperature=0.2)
+
+
+def test_a_softmax_without_a_temperature_is_warned_about(result: Result) -> None:
+    for act in (lambda: replace_head(ResNetLike(), result), result.to_torch):
+        with pytest.warns(UserWarning, match="no temperature"):
+            act()
+    judged = result.judge(Records(*records(np.random.default_rng(1), 30)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = replace_head(ResNetLike(), judged)
+        layer = judged.to_torch()
+    z = torch.randn(50, DIM)
+    np.testing.assert_allclose(
+        model.fc(z).softmax(dim=1).numpy(), judged.probabilities(z.numpy()), rtol=0, atol=1e-5
+    )
+    torch.testing.assert_close(layer(z), model.fc(z))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scripted_exported_and_traced_models_answer_alike(dtype: torch.dtype) -> None:
+    head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
+    model = replace_head(ResNetLike().to(dtype), with_temperature(head)).eval()
+    x = torch.randn(7, PIXELS, dtype=dtype)
+    expected = model(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # PyTorch's own, of its scripts
+        torch.testing.assert_close(torch.jit.script(model)(x), expected)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_a_model_with_the_head_becomes_onnx(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
+    model = replace_head(ResNetLike(), with_temperature(head)).eval()
+    x = torch.randn(7, PIXELS)
+    torch.onnx.export(model, (x,), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - an extra
+
+    loaded = ReferenceEvaluator(onnx.load(tmp_path / "model.onnx"))
+    found: Any = loaded.run(None, {loaded.input_names[0]: x.numpy()})
+    np.testing.assert_allclose(found[0], model(x).numpy(force=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_state_loads_into_the_model_s_first_classifier(*, bias: bool) -> None:
+    """An ordinary linear layer answers the same for features of length 1."""
+    features = np.random.default_rng(0).normal(size=(30, DIM))
+    statistics = FFCStatistics(DIM, 10, bias=bias, normalise=True)
+    statistics.update(features, np.arange(30) % (8 if bias else 10))  # nobody holds the last two classes
+    model, first = ResNetLike(), ResNetLike()
+    model.fc, first.fc = nn.Linear(DIM, 10, bias=bias), nn.Linear(DIM, 10, bias=bias)
+    replace_head(model, solve_ffc(statistics))
+    first.load_state_dict(model.state_dict())
+    unit = nn.functional.normalize(torch.randn(9, DIM), dim=1)
+    torch.testing.assert_close(first.fc(unit), model.fc(unit))
+    assert torch.isneginf(first.fc(unit)).sum() == (18 if bias else 0)
 
 
 def test_nothing_is_guessed() -> None:

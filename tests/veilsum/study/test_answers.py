@@ -12,7 +12,7 @@ from veilsum.calibration.random_features import KernelHead
 from veilsum.protocol import study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeatures
+from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeaturesFFC
 from veilsum.study.alone import alone
 from veilsum.study.answers import answer, pooled
 from veilsum.study.materials import read_material
@@ -290,7 +290,7 @@ def test_a_head_of_one_s_own_files_is_the_plain_solution() -> None:
     assert found.answer.head.weights == pytest.approx(solve_ffc(plain).weights, abs=1e-9)
     assert found.answer.error_bound is None
     assert isinstance(found.answer.heads["lda"], Head)
-    kernel = alone(DIM, 4, RandomFeatures(size=16, bandwidth=0.7), batches, normalise=True, ridge=0.5)
+    kernel = alone(DIM, 4, RandomFeaturesFFC(size=16, bandwidth=0.7), batches, normalise=True, ridge=0.5)
     assert isinstance(kernel.answer.head, KernelHead)
     assert kernel.answer.ridge == 0.5
     drawn = CCVRHead(samples_per_class=50, power=0.5)

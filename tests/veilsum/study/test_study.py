@@ -327,7 +327,7 @@ def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
     records = {"least": 10, "most": 20_000, "least_per_class": 5, "rows_per_id": 4}
     words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
     assert "10 rows may come from 3 records" in words
-    assert "who has a copy of a record can test whether it is in the sum" in words
+    assert "a person with a copy of a record can test whether it is in the sum" in words
     many = {"records": {**records, "least": 200, "rows_per_id": 1}, "withhold": None, "thin_classes": True}
     words = " ".join(s for section in explain(content_of(whole(**many))) for s in section.sentences)
     assert "can test" not in words
@@ -360,7 +360,7 @@ def test_the_commands(cli: Cli) -> None:
     assert "exists already" in cli(*new, *classes).error
     checked = cli("admin", "study", "check", "s.toml")
     assert "Study pets, version 1" in checked.out
-    assert "Who learns what" in cli.json("admin", "study", "check", "s.toml")["explained"]
+    assert "What each party learns" in cli.json("admin", "study", "check", "s.toml")["explained"]
     made = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
     study = Study.from_bytes(Path("s.bin").read_bytes())
     assert study.hash.hex() == made["hash"]

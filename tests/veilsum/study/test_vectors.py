@@ -1,15 +1,13 @@
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.veilsum.study.specs import spec_of
-from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, solve_ffc
+from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
-from veilsum.protocol.study import Question
 from veilsum.study.answers import pooled
 from veilsum.study.vectors import vector
 
@@ -30,51 +28,6 @@ def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
     return rng.standard_normal((rows, 4)).astype(np.float32), rng.integers(0, 3, rows)
 
 
-def by_the_page(question: Question, features: Any, labels: Any, withheld: tuple[int, ...] = ()) -> list[int]:
-    """The vector as docs/protocol.md §8.1 words it, an element at a time."""
-    kept = [(f.astype(float), c) for f, c in zip(features, labels.tolist(), strict=True) if c not in withheld]
-    units = [(f / math.sqrt(math.fsum(f * f)), c) for f, c in kept]
-    classes = len(question.classes)
-    values: list[float] = []
-
-    def moments(rows: list[tuple[Any, int]]) -> None:
-        width = len(rows[0][0])
-        values.extend(math.fsum(r[i] * r[j] for r, _ in rows) for i in range(width) for j in range(i, width))
-        values.extend(
-            math.fsum(r[i] for r, c in rows if c == k) for i in range(width) for k in range(classes)
-        )
-        values.extend(sum(c == k for _, c in rows) for k in range(classes))
-
-    for block in question.statistics:
-        if block.kind == "ffc":
-            root = math.sqrt(0.5)
-            moments([(np.append(z * root, root) if block.bias else z, c) for z, c in units])
-        elif block.kind == "random-features":
-            omega = RandomFeatures(question.dim, block.size, block.bandwidth, question.digest).directions
-            scale = math.sqrt(2 / block.size)
-            moments(
-                [
-                    (
-                        np.array([f(w @ z) * scale for w in omega for f in (math.cos, math.sin)]),
-                        c,
-                    )
-                    for z, c in units
-                ]
-            )
-        else:
-            values.extend(sum(c == k for _, c in units) for k in range(classes))
-            values.extend(
-                math.fsum(z[i] for z, c in units if c == k) for k in range(classes) for i in range(4)
-            )
-            values.extend(
-                math.fsum(z[i] * z[j] for z, c in units if c == k)
-                for k in range(classes)
-                for i in range(4)
-                for j in range(i, 4)
-            )
-    return [round(value * 2**question.scale) for value in values]
-
-
 def test_the_example_of_the_page() -> None:
     records = {"least": 17, "most": 20, "least_per_class": 1, "rows_per_id": 1}
     spec = spec_of(
@@ -92,16 +45,6 @@ def test_the_example_of_the_page() -> None:
         33554432,
         33554432,
     ]
-
-
-@pytest.mark.parametrize("withheld", [(), (1,), (0, 2)])
-@pytest.mark.parametrize("statistics", [THREE[:1], THREE[1:2], THREE[2:], THREE])
-def test_a_vector_is_what_the_page_says(statistics: Any, withheld: tuple[int, ...]) -> None:
-    spec = asked(statistics=statistics, ring_bits=32, withheld=withheld)
-    features, labels = member(0)
-    found = vector(spec, features, labels)
-    assert found.shape == (spec.elements,)
-    assert np.abs(found - by_the_page(spec.question, features, labels, withheld)).max() <= 1
 
 
 def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:

@@ -40,7 +40,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest multiple of 2^−30 for μ whose δ(ε) is at most `delta`; the size of the noise follows from it."""
+    """The largest multiple of 2^−30 for μ with δ(ε) at most `delta`; the size of the noise follows from it."""
     _check_delta(delta)
     low, high = 0, _MU_STEPS
     while gdp_delta(high / _MU_STEPS, epsilon) <= delta:

@@ -95,7 +95,7 @@ class Mechanism:
 
     @property
     def honest(self) -> int:
-        """n_min − a, the members whose noise can be relied on."""
+        """Number of members with reliable noise: n_min − a."""
         return self.survivors_min - self.colluders
 
     @property

@@ -133,7 +133,7 @@ class DiscreteGaussian:
 
 
 class _Real:
-    """A uniform real in [0, 1), whose bits are drawn when they are needed."""
+    """A uniform real in [0, 1) that draws its bits when they are needed."""
 
     def __init__(self, drawn: int, bits: int, source: ByteSource) -> None:
         self._drawn, self._bits, self._source = drawn, bits, source

@@ -2,17 +2,17 @@
 
 from veilsum.protocol.coordinator.base import (
     Certified,
+    ClosedByAdmin,
     CoordinatorPhase,
     Ended,
     Erasing,
     Failed,
-    Lost,
+    PhaseTimeouts,
     Recovered,
     Setting,
     Voided,
     VoidedByErasure,
     Voiding,
-    Windows,
     disclose,
 )
 from veilsum.protocol.coordinator.checking import Checking
@@ -24,6 +24,7 @@ from veilsum.protocol.coordinator.revealing import Revealing
 __all__ = [
     "Certified",
     "Checking",
+    "ClosedByAdmin",
     "Collecting",
     "CoordinatorPhase",
     "Ended",
@@ -31,13 +32,12 @@ __all__ = [
     "Erasing",
     "Failed",
     "Freezing",
-    "Lost",
+    "PhaseTimeouts",
     "Recovered",
     "Revealing",
     "Setting",
     "Voided",
     "VoidedByErasure",
     "Voiding",
-    "Windows",
     "disclose",
 ]

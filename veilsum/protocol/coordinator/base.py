@@ -20,6 +20,7 @@ from veilsum.protocol.messages import (
     ErasureRequest,
     Evictions,
     Link,
+    Lost,
     Message,
     Proof,
     Receipt,
@@ -31,45 +32,18 @@ from veilsum.protocol.messages import (
     Vote,
     void_hash,
 )
-from veilsum.protocol.messages import Lost as LostMessage
 from veilsum.protocol.proposal import covers
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.shelf import Announced, Shelf
 from veilsum.protocol.study import Question
 from veilsum.protocol.unmasking import Unmasking
 
-
-def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
-    """Extend a phase's deadline to `wanted_s`, in Unix time.
-
-    Windows are not part of the terms, so an extension changes no context. The terms' latest end, at which members erase
-    their keys, stays fixed. A deadline never moves earlier, because members already know it.
-
-    Raises:
-        PeerFault: wrong-phase if the phase has no deadline; conflict if its deadline is later than wanted;
-            terms-refused beyond the latest end.
-    """
-    if deadline_s is None:
-        raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {name} and waits for no time")
-    if wanted_s < deadline_s:
-        raise PeerFault(
-            Cause.CONFLICT,
-            f"the deadline is {deadline_s:.0f}, and comes no nearer: members were told; cancel instead",
-        )
-    if wanted_s >= latest_end_s:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"the terms end at {latest_end_s}, and members have erased their keys by then: open another attempt",
-        )
-    return wanted_s
-
-
 GRACE_S = 15.0
 """Longest wait for further receipts after a threshold of them has arrived."""
 
 
 @dataclass(frozen=True)
-class Windows:
+class PhaseTimeouts:
     """Timeout of each phase in seconds. The study sets them; an operator may extend a phase.
 
     `grace_s` is the wait for further receipts after a threshold of them has arrived. A later decryptor may still sign and
@@ -82,7 +56,7 @@ class Windows:
     grace_s: float
 
     @classmethod
-    def of(cls, question: Question) -> "Windows":
+    def of(cls, question: Question) -> "PhaseTimeouts":
         """The windows of a study's question."""
         windows = question.windows
         return cls(windows.upload, windows.answer, windows.answer, min(GRACE_S, windows.answer))
@@ -103,9 +77,9 @@ class Setting:
     shelf: Shelf
 
     @property
-    def windows(self) -> Windows:
+    def windows(self) -> PhaseTimeouts:
         """Timeout of each phase."""
-        return Windows.of(self.attempt.question)
+        return PhaseTimeouts.of(self.attempt.question)
 
     def until(self, now_s: float, window_s: float) -> float:
         """End of a window that begins now, capped at the terms' latest end."""
@@ -222,7 +196,7 @@ class Delivering(CoordinatorPhase):
         return Deliveries(self.attempt.context, deliveries)
 
     def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
-        """Give up the attempt: uploads are closed, so nobody sends the chunk again."""
+        """Give up the attempt: uploads are closed, so no member sends the chunk again."""
         return self.give_up(chunk_fault(member, index))
 
     @abstractmethod
@@ -245,6 +219,31 @@ class Delivering(CoordinatorPhase):
             )
         receipts = added(self.receipts, member, receipt, Cause.CONFLICT)
         return self if receipts is None else replace(self, receipts=receipts)
+
+
+def extended(name: str, deadline_s: float | None, wanted_s: float, latest_end_s: int) -> float:
+    """Extend a phase's deadline to `wanted_s`, in Unix time.
+
+    Windows are not part of the terms, so an extension changes no context. The terms' latest end, at which members erase
+    their keys, stays fixed. A deadline never moves earlier, because members already know it.
+
+    Raises:
+        PeerFault: wrong-phase if the phase has no deadline; conflict if its deadline is later than wanted;
+            terms-refused beyond the latest end.
+    """
+    if deadline_s is None:
+        raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {name} and waits for no time")
+    if wanted_s < deadline_s:
+        raise PeerFault(
+            Cause.CONFLICT,
+            f"the deadline is {deadline_s:.0f}, and comes no nearer: members were told; cancel instead",
+        )
+    if wanted_s >= latest_end_s:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"the terms end at {latest_end_s}, and members have erased their keys by then: open another attempt",
+        )
+    return wanted_s
 
 
 def cancelled(reason: str) -> PeerFault:
@@ -374,12 +373,12 @@ class VoidedByErasure(Ended):
 
 
 @dataclass(frozen=True, repr=False)
-class Lost(Ended):
+class ClosedByAdmin(Ended):
     """Closed by the admin: the uploaded records are spent."""
 
     name: ClassVar[str] = "lost"
-    late: ClassVar[tuple[type[Message], ...]] = (*Ended.late, LostMessage)
-    closing: LostMessage
+    late: ClassVar[tuple[type[Message], ...]] = (*Ended.late, Lost)
+    closing: Lost
     fault: PeerFault
 
 
@@ -406,7 +405,7 @@ class Erasing(CoordinatorPhase):
     reports: dict[str, Erased] = field(default_factory=dict)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        return {Erased: self._erased, LostMessage: self._lost}
+        return {Erased: self._erased, Lost: self._lost}
 
     @property
     def silent(self) -> tuple[str, ...]:
@@ -439,9 +438,9 @@ class Erasing(CoordinatorPhase):
             return Failed(self.setting, None, self.certificate, self.fault, self.proofs)
         return self
 
-    def _lost(self, lost: LostMessage, _now_s: float) -> CoordinatorPhase:
+    def _lost(self, lost: Lost, _now_s: float) -> CoordinatorPhase:
         self.attempt.check_lost(lost)
-        return Lost(self.setting, None, lost, self.fault)
+        return ClosedByAdmin(self.setting, None, lost, self.fault)
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
         """Close a certified attempt without a sum. Any other keeps waiting: only decryptors or the admin can end it."""

@@ -128,21 +128,28 @@ class Collecting(CoordinatorPhase):
         boxes = [
             0 if d == header.member else SHARE_BYTES * secrets + BOX_TAG_BYTES for d in attempt.decryptors
         ]
-        if (
-            len(upload.chunk_digests) != attempt.chunks
-            or len(upload.secret_commitments) != secrets
-            or [len(row) for row in upload.share_rows] != [COMMITMENT_BYTES * secrets] * holders
-            or [len(box) for box in upload.boxes] != boxes
+        for what, got, expected in (
+            ("chunk digests", len(upload.chunk_digests), attempt.chunks),
+            ("secret commitments", len(upload.secret_commitments), secrets),
+            (
+                "bytes of share rows",
+                list(map(len, upload.share_rows)),
+                [COMMITMENT_BYTES * secrets] * holders,
+            ),
+            ("bytes of boxes", list(map(len, upload.boxes)), boxes),
         ):
-            raise PeerFault(
-                Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its shape", [header.member]
-            )
+            if got != expected:
+                detail = f"{header.member}'s upload has {_shown(got)} {what}, expected {_shown(expected)}"
+                raise PeerFault(Cause.UPLOAD_MISSHAPEN, detail, [header.member])
         trees = Trees.of(upload)
-        roots = Tree.of(upload.chunk_digests).root, trees.commitments.root, trees.boxes.root
-        if roots != (header.chunk_root, header.commitment_root, header.box_root):
-            raise PeerFault(
-                Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its roots", [header.member]
-            )
+        for what, root, signed in (
+            ("chunk digests", Tree.of(upload.chunk_digests).root, header.chunk_root),
+            ("commitments", trees.commitments.root, header.commitment_root),
+            ("boxes", trees.boxes.root, header.box_root),
+        ):
+            if root != signed:
+                detail = f"{header.member}'s {what} do not have the root that its header signs"
+                raise PeerFault(Cause.UPLOAD_MISSHAPEN, detail, [header.member])
         known = self.announced.get(header.member)
         if known is not None:
             if known.header.digest != header.digest:
@@ -166,3 +173,8 @@ class Collecting(CoordinatorPhase):
                 self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
         return Checking.begin(self.setting, now_s, uploads)
+
+
+def _shown(size: int | list[int]) -> str:
+    """A number, or the sum of a list of lengths with their count."""
+    return str(size) if isinstance(size, int) else f"{sum(size)} ({len(size)} of them)"

@@ -330,7 +330,7 @@ class Revealing(Delivering):
         if len(self.reveals) < threshold:
             return f"{len(self.reveals)} reveals, the threshold is {threshold}"
         dealer, runs = min(self._runs.items(), key=lambda each: len(each[1]))
-        return f"{len(runs)} of those who revealed hold shares of {dealer}'s secrets, the threshold is {threshold}"
+        return f"{len(runs)} of the decryptors that revealed hold shares of {dealer}'s secrets, the threshold is {threshold}"
 
     def give_up(self, fault: PeerFault) -> CoordinatorPhase:
         """Abandon the sum; the certified records stay spent."""

@@ -13,59 +13,6 @@ from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, NO_CON
 from veilsum.protocol.messages.upload import UploadHeader
 from veilsum.protocol.tags import Tag, hash_fields
 
-NOTHING_REVEALED = bytes(32)
-"""Outcome in the Erased of a decryptor that never sent a Reveal."""
-
-
-class ErasureRequest(Message):
-    """To every decryptor, after the latest end: report the erasure of the attempt's shares and keys."""
-
-    kind: ClassVar[int] = Kind.ERASURE_REQUEST
-
-    context: Digest
-
-
-class Erased(Signed):
-    """From a decryptor: it has erased its shares and keys of this attempt and will reveal nothing more in it.
-
-    Attributes:
-        revealed: the outcome of the Reveal that it sent; zero for none.
-    """
-
-    kind: ClassVar[int] = Kind.ERASED
-    tag: ClassVar[Tag] = Tag.ERASED
-
-    context: Digest
-    member: Id
-    revealed: Digest
-    signature: Signature
-
-
-class Erasure(Message):
-    """Reports of enough decryptors that revealed nothing: the attempt is VOID, for the reason `erased`."""
-
-    kind: ClassVar[int] = Kind.ERASURE
-
-    context: Digest
-    reports: Annotated[tuple[Erased, ...], Many(Nested(Erased), MAX_DECRYPTORS, ascending=True)]
-
-    reason: ClassVar[str] = ERASED_REASON
-    survivors_hash: ClassVar[bytes] = NO_CONTEXT
-
-
-class Lost(Signed):
-    """The admin closes an attempt for which too few decryptors report."""
-
-    kind: ClassVar[int] = Kind.LOST
-    tag: ClassVar[Tag] = Tag.LOST
-
-    context: Digest
-    signature: Signature
-
-    reason: ClassVar[str] = LOST_REASON
-    survivors_hash: ClassVar[bytes] = NO_CONTEXT
-
-
 NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
 """Reasons that a vote on VOID cannot have."""
 
@@ -273,3 +220,56 @@ class RevealSummary(Signed):
     def digest(self) -> bytes:
         """`reveal_digest` of its fields."""
         return reveal_digest(self.context, self.member, self.outcome, self.evicted, self.runs_root)
+
+
+NOTHING_REVEALED = bytes(32)
+"""Outcome in the Erased of a decryptor that never sent a Reveal."""
+
+
+class ErasureRequest(Message):
+    """To every decryptor, after the latest end: report the erasure of the attempt's shares and keys."""
+
+    kind: ClassVar[int] = Kind.ERASURE_REQUEST
+
+    context: Digest
+
+
+class Erased(Signed):
+    """From a decryptor: it has erased its shares and keys of this attempt and will reveal nothing more in it.
+
+    Attributes:
+        revealed: the outcome of the Reveal that it sent; zero for none.
+    """
+
+    kind: ClassVar[int] = Kind.ERASED
+    tag: ClassVar[Tag] = Tag.ERASED
+
+    context: Digest
+    member: Id
+    revealed: Digest
+    signature: Signature
+
+
+class Erasure(Message):
+    """Reports of enough decryptors that revealed nothing: the attempt is VOID, for the reason `erased`."""
+
+    kind: ClassVar[int] = Kind.ERASURE
+
+    context: Digest
+    reports: Annotated[tuple[Erased, ...], Many(Nested(Erased), MAX_DECRYPTORS, ascending=True)]
+
+    reason: ClassVar[str] = ERASED_REASON
+    survivors_hash: ClassVar[bytes] = NO_CONTEXT
+
+
+class Lost(Signed):
+    """The admin closes an attempt for which too few decryptors report."""
+
+    kind: ClassVar[int] = Kind.LOST
+    tag: ClassVar[Tag] = Tag.LOST
+
+    context: Digest
+    signature: Signature
+
+    reason: ClassVar[str] = LOST_REASON
+    survivors_hash: ClassVar[bytes] = NO_CONTEXT

@@ -1,1 +1,1 @@
-"""One script a revision."""
+"""One script a format."""

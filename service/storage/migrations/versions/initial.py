@@ -1,4 +1,4 @@
-"""The first revision. New databases get their tables from `tables` itself, and databases at this revision have them."""
+"""The first format. New databases get their tables from `tables` itself."""
 
-revision = "studies"
+revision = "3.1"
 down_revision = None

@@ -1,0 +1,81 @@
+"""Federations of real processes that are killed, stopped and cut off: `python -m assurance.liveness.run`.
+
+A coordinator, `veilsum operator run`, and five or six `veilsum member join`. Every run has to end by itself: in the exact sum of its
+survivors, or, where too many members never come back, without one and with their records accounted for.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from assurance.liveness.world import World
+
+
+async def play(folder: Path, seed: int) -> tuple[World, str]:
+    """One run under a seed, and what broke."""
+    world, broken = World(folder / str(seed), seed), ""
+    try:
+        await world.play()
+    except Exception as error:  # noqa: BLE001 - reported with its seed
+        leaves = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+        broken = f"seed {seed}: " + "; ".join(f"{type(each).__name__}: {each}" for each in leaves)
+    return world, broken
+
+
+async def campaign(folder: Path, runs: int, first_seed: int, abreast: int, limit_s: float) -> dict[str, Any]:
+    """So many runs with successive seeds, or as many as the time takes."""
+    begun, played, faults = time.monotonic(), list[World](), list[str]()
+    seeds = iter(range(first_seed, first_seed + runs))
+
+    async def lane() -> None:
+        for seed in seeds:
+            if time.monotonic() - begun > limit_s:
+                return
+            world, broken = await play(folder, seed)
+            played.append(world)
+            faults.extend(filter(None, [broken]))
+            sys.stderr.write(f"seed {seed}, {world.kind}: {broken or world.ended}, {world.steps}\n")
+
+    await asyncio.gather(*(lane() for _ in range(abreast)))
+    return {
+        "runs": len(played),
+        "by_kind": Counter(world.kind for world in played),
+        "ended": Counter(world.ended or "broken" for world in played),
+        "attempts_by_end": Counter(step for world in played for step in world.steps),
+        "faults_done": sum((world.faults for world in played), Counter[str]()),
+        "faults": faults,
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--abreast", type=int, default=4)
+    parser.add_argument("--limit-s", type=float, default=float("inf"))
+    parser.add_argument("--folder", type=Path, help="kept afterwards, with every log")
+    parser.add_argument("--output", type=Path)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = chosen.folder or Path(name)
+        found = asyncio.run(campaign(folder, chosen.runs, chosen.first_seed, chosen.abreast, chosen.limit_s))
+    text = json.dumps(found, indent=2)
+    print(text)  # noqa: T201
+    if chosen.output:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    if found["faults"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""A federation of processes, from its first study to the end of a run, with what must hold whatever happens to it."""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load
+
+from assurance.chaos.proxy import Proxy
+from assurance.liveness.party import Party
+from assurance.outages.cable import Cable
+from client_sdk import Result
+from client_sdk.errors import PeerFault
+from client_sdk.operator import Operator
+from client_sdk.reservations import State
+from client_sdk.store import Store
+from tests.support.simulator import simulated_content, simulated_question
+from veilsum.admin import load_admin
+from veilsum.demo.coordinator import START_S, Address, free_port, wait_until_healthy
+from veilsum.demo.federation import Federation
+from veilsum.demo.processes import Children
+from veilsum.protocol.messages import NO_REASON, Link, Lost
+from veilsum.protocol.messages.opening import LOST_REASON
+from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.study import DAY_S
+from veilsum.study.vectors import vector
+
+ROWS, LABELS, STUDY = 50, 3, "simulated"
+WINDOWS = {"enrol": 40, "upload": 12, "answer": 6}
+KINDS = ("at random", "absent", "away", "lost", "given up")
+FAULTS_S = 60.0
+"""In which faults begin."""
+WITHIN_S, LEARNED_S = 900.0, 240.0
+"""From the last fault to the end of the run, and from there until every member has learned of it."""
+LOOK_S = 0.3
+
+
+class World:
+    """A coordinator, an operator and members. What happens to them follows from the seed, as far as processes do.
+
+    Attributes:
+        kind: what happens beside random faults: a member comes late or never; too many go away for a while to decrypt; they never come
+            back; or everybody gives the run up afterwards and sums the records in another period.
+        ended: "result", or how the last round ended.
+        steps: how each attempt ended.
+        faults: how many of each.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed, self.chance = folder, seed, Random(seed)
+        self.kind, self.ended, self.period = KINDS[seed % len(KINDS)], "", "first"
+        self.steps, self.faults, self._digests = list[str](), Counter[str](), dict[tuple[str, str], str]()
+        self.names = tuple(f"m-{index}" for index in range(self.chance.choice((5, 6))))
+
+    async def play(self) -> None:
+        """Run it to its end. Raises AssertionError for what must hold and does not."""
+        async with AsyncExitStack() as stack:
+            await self._begin(stack)
+            async with asyncio.TaskGroup() as faults:
+                for _ in range(self.chance.randrange(3, 9)):
+                    faults.create_task(self._harm(self.chance.uniform(0.0, FAULTS_S)))
+                await self._happen(faults)
+            await self._end()
+            await asyncio.to_thread(self._check)
+
+    async def _begin(self, stack: AsyncExitStack) -> None:
+        address = Address(free_port(), "an operator's token")
+        settings = {
+            "VEILSUM_DATA_DIR": "data",
+            "VEILSUM_OPERATOR_TOKEN": address.token,
+            "VEILSUM_RESUME_GRACE_S": "3",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        serve = f"-m uvicorn assurance.liveness.hasty:app --port {address.port}".split()
+        self.coordinator = self._party(stack, "coordinator", serve, settings, None)
+        self.coordinator.start()
+        await asyncio.to_thread(wait_until_healthy, address.port, START_S)
+        self.client = stack.enter_context(Operator(address.url, address.token, patience_s=120.0))
+        rate = self.chance.choice((0.0, 0.05, 0.2))
+        proxy = await stack.enter_async_context(Proxy(address.port, self.seed, rate, 0.2).running())
+        to_publish = self.folder, Children(), self.client, address, self.names, self._study()
+        self.made = await asyncio.to_thread(Federation.publish, *to_publish)
+        self.federation, self.members = self.made.admin_key.hex(), dict[str, Party]()
+        for name in (*self.names, "operator"):
+            cable = await stack.enter_async_context(Cable(proxy.url).laid())
+            given = {"VEILSUM_URL": cable.url, "VEILSUM_ADMIN_KEY": self.federation}
+            given |= {"VEILSUM_OPERATOR_TOKEN": address.token} if name == "operator" else {}
+            join = f"-m veilsum member join . rows.npz --approve {self.made.published.approval}".split()
+            self.members[name] = self._party(stack, f"members/{name}", join, given, cable)
+        self.operator = self.members.pop("operator")
+        late = self.chance.choice(self.names)
+        for name, party in self.members.items():
+            features, labels = self._rows(name)
+            np.savez(party.folder / "rows.npz", features=features, labels=labels, ids=np.arange(ROWS))
+            if (self.kind, name) != ("absent", late):
+                party.start()
+        self._run()
+
+    def _party(self, stack: AsyncExitStack, path: str, words: Any, environment: Any, cable: Any) -> Party:
+        (folder := self.folder / path).mkdir(parents=True, exist_ok=True)
+        party = Party(folder.name, folder, words, environment, cable)
+        stack.callback(party.kill)
+        return party
+
+    def _run(self) -> None:
+        """Start `veilsum operator run`."""
+        run = f"-m veilsum operator run {STUDY} --federation {self.federation} --period {self.period}"
+        self.operator.words = run.split()
+        self.operator.start()
+
+    def _study(self) -> Any:
+        question = {
+            **simulated_question(len(self.names), margin=1 if self.chance.random() < 0.4 else None),
+            "dim": 4,
+            "classes": [f"class-{label}" for label in range(LABELS)],
+            "records": {"least": ROWS, "most": ROWS, "least_per_class": 5, "rows_per_id": 1},
+            "windows": WINDOWS,
+        }
+        return simulated_content(question, int(time.time()) + DAY_S)
+
+    def _rows(self, name: str) -> tuple[Any, Any]:
+        rng = np.random.default_rng([self.seed, self.names.index(name)])
+        return rng.normal(size=(ROWS, 4)), np.arange(ROWS) % LABELS
+
+    # What happens
+
+    async def _harm(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        party = self.chance.choice((self.coordinator, self.operator, *self.members.values()))
+        kind = await party.suffer_something(self.chance)
+        self.faults[f"{party.name.partition('-')[0]}: {kind}"] += 1
+        self._check_vectors()
+
+    async def _happen(self, faults: asyncio.TaskGroup) -> None:
+        if self.kind == "absent" and (
+            len(self.names) == 5 or self.chance.random() < 0.7
+        ):  # all five may be needed
+            await asyncio.sleep(self.chance.uniform(5.0, FAULTS_S))
+            next(party for party in self.members.values() if party.gone).start()
+        if self.kind in {"away", "lost", "given up"}:
+            view = await self._until(lambda view: bool(view.uploaded) and not view.ended)
+            for name in self.chance.sample(view.members, len(view.members) - view.threshold + 1):
+                party = self.members[name]
+                self.faults["m: gone for good" if self.kind == "lost" else "m: away"] += 1
+                if self.kind == "lost":
+                    async with party.lock:
+                        party.kill()
+                else:
+                    kind = self.chance.choice(("kill", "stop", "cut"))
+                    faults.create_task(party.suffer(kind, self.chance.uniform(50.0, 100.0)))
+        if self.kind == "given up":
+            view = await self._until(lambda view: view.ended)
+            async with self.operator.lock:
+                self.operator.kill()
+            if view.state in {"voided", "erased"}:
+                await self._give_up()
+            self._run()
+
+    async def _give_up(self) -> None:
+        """Everybody gives up a run that ended VOID: its records serve the next period."""
+        await asyncio.sleep(20.0)  # members learn of it
+        for party in self.members.values():
+            async with party.lock:
+                if not Store(party.folder).ledger.runs():  # it has not been in this run
+                    continue
+                party.kill()
+                words = f"-m veilsum member ledger . --give-up {STUDY} --period {self.period}".split()
+                giving = Party(party.name, party.folder, words, party.environment)
+                giving.start()
+                await self._wait(giving.over, 120.0, giving)
+                if giving.code:
+                    raise AssertionError(giving.said)
+                party.start()
+        self.period = "second"
+
+    async def _until(self, holds: Callable[[RoundView], bool]) -> RoundView:
+        """The newest round, once it is so."""
+        found: list[RoundView] = []
+
+        def look() -> bool:
+            rounds = self.client.federation(self.federation).rounds
+            found[:] = [self.client.round(each) for each in rounds[-1:]]
+            return bool(found) and holds(found[0])
+
+        await self._wait(look, WITHIN_S, self.operator)
+        return found[0]
+
+    async def _wait(self, holds: Callable[[], Any], within_s: float, party: Party) -> None:
+        """Until it holds; meanwhile no process ends by itself but an operator's with its result."""
+        until = time.monotonic() + within_s
+        while not await asyncio.to_thread(holds):
+            ended = [each for each in (self.coordinator, *self.members.values()) if each.over()]
+            if ended or self.operator.code or time.monotonic() > until:
+                raise AssertionError("\n".join(each.said for each in (*ended, party)))
+            await asyncio.sleep(LOOK_S)
+
+    # How it ends
+
+    async def _end(self) -> None:
+        if self.kind == "lost":
+            view = await self._until(lambda view: view.ended or view.state == "erasing")
+            lost = Lost.make(load_admin(self.folder / "admin"), context=bytes.fromhex(view.context))
+            with suppress(PeerFault):  # it has ended by now
+                await asyncio.to_thread(self.client.close_lost, view.round, lost)
+            self.ended = (await self._until(lambda view: view.ended)).state
+            self.operator.kill()
+        else:
+            await self._wait(lambda: self.operator.code == 0, WITHIN_S, self.operator)
+            self.ended = "result"
+        rounds = await asyncio.to_thread(lambda: self.client.federation(self.federation).rounds)
+        views = [await asyncio.to_thread(self.client.round, each) for each in rounds]
+        self.steps = [f"{view.spec.step}: {view.state}" for view in views]
+        self.sums = [view for view in views if view.state == "done" and view.spec.step == "sum"]
+        expected = [] if self.kind == "lost" else [self.period]
+        if [view.spec.period for view in self.sums] != expected or ("lost" in str(self.steps) and expected):
+            raise AssertionError(f"{self.steps}: expected one sum of {expected}")
+        for name, party in self.members.items():
+            if not party.gone:
+                await self._wait(partial(self._informed, name), LEARNED_S, party)
+
+    def _informed(self, name: str) -> bool:
+        """Whether a member has saved every result that it was counted in."""
+        own = self.folder / "members" / name / "results" / STUDY
+        counted = [view.spec.period for view in self.sums if name in view.survivors]
+        return all(Result.saved_in(own / period) for period in counted)
+
+    def _check(self) -> None:
+        """Sums are those of their survivors' rows, and every ledger says what the chain says."""
+        links = self.client.chain(self.federation).links
+        for view in self.sums:
+            found = [*self.folder.glob(f"members/*/results/{STUDY}/{view.spec.period}")]
+            for kept in found:
+                Result.load(kept).verify(self.made.admin_key)
+            spec = Result.load(found[0]).spec
+            plain = np.sum([vector(spec, *self._rows(each)) for each in view.survivors], axis=0)
+            if not np.array_equal(load(self.client.sums(view.round))["sum"], plain):
+                raise AssertionError(f"round {view.round} is not the sum of {view.survivors}")
+        for name in self.names:
+            store = Store(self.folder / "members" / name)
+            if strange := [link for link in store.history().settled if link not in links]:
+                raise AssertionError(f"{name} knows ends that the chain has not: {strange}")
+            for run in store.ledger.runs():
+                spent = any(link.period == run.period and self._spends(name, link) for link in links)
+                summed = any(run.period == view.spec.period and name in view.survivors for view in self.sums)
+                wrong = not spent if run.state is State.SPENT else summed
+                if wrong or (run.period != self.period and run.records):  # given up: free
+                    raise AssertionError(f"{name}'s ledger and the chain differ: {run}, {links}")
+        self._check_vectors()
+
+    def _spends(self, name: str, link: Link) -> bool:
+        certified = link.reason == NO_REASON and name in self.client.round(round_name(link.context)).survivors
+        return certified or link.reason == LOST_REASON
+
+    def _check_vectors(self) -> None:
+        """A reservation's vectors never change."""
+        for path in self.folder.glob("members/*/state/ledger/vectors/[!.]*"):
+            with suppress(FileNotFoundError):  # given up
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                if self._digests.setdefault((path.parts[-5], path.name), digest) != digest:
+                    raise AssertionError(f"{path} is another vector than before")

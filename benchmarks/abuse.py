@@ -1,0 +1,195 @@
+"""Fifty polling members beside one abusive address: how much longer their polls take while it asks for what costs most.
+
+A coordinator in a process of its own has a federation of 50 members with a round. Each member asks for its request once a second, signed and
+without waiting. Then another address asks on many connections for public pages and documents as fast as it is answered. The median poll
+may take one and a half times as long, from the first moment on.
+
+    .venv/bin/python -m benchmarks.abuse --output runs/abuse.json
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.founding import question_of
+from benchmarks.secure_sum import ROOT
+from benchmarks.serving import TOKEN, Served, coordinator
+from tests.service.driver import Party
+from tests.service.serving import Clock, Server
+from tests.service.signing import Everybody
+
+MEMBERS, EVERY_S = 50, 1.0
+CONNECTIONS, ABUSER = 64, "127.0.0.2"
+QUIET_S, ABUSED_S = 15.0, 30.0
+LONGER_MAX = 1.5
+
+
+@dataclass(frozen=True)
+class Polls:
+    """What polls took.
+
+    Attributes:
+        seconds: of each poll.
+        busy: part of one processor that the coordinator took meanwhile.
+    """
+
+    seconds: list[float]
+    busy: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        ordered = sorted(self.seconds)
+        return {
+            "polls": len(ordered),
+            "median_ms": round(1000 * statistics.median(ordered), 2),
+            "p95_ms": round(1000 * ordered[int(0.95 * len(ordered))], 2),
+            "worst_ms": round(1000 * ordered[-1], 2),
+            "coordinator_processor": round(self.busy, 3),
+        }
+
+
+async def poll(client: httpx.AsyncClient, path: str, place: float, until_s: float) -> list[float]:
+    """One member's polls, at a place of its own within each second."""
+    taken = []
+    await asyncio.sleep(place)
+    while time.monotonic() < until_s:
+        begun_s = time.perf_counter()
+        answer = await client.get(path)
+        taken.append(time.perf_counter() - begun_s)
+        assert answer.status_code == 200, answer.text
+        await asyncio.sleep(max(0.0, EVERY_S - taken[-1]))
+    return taken
+
+
+async def polled(client: httpx.AsyncClient, served: Served, paths: list[str], for_s: float) -> Polls:
+    begun_s, cpu_s = time.monotonic(), served.cpu_s
+    places = (EVERY_S * place / len(paths) for place in range(len(paths)))
+    members = (poll(client, path, place, begun_s + for_s) for path, place in zip(paths, places, strict=True))
+    taken = [each for member in await asyncio.gather(*members) for each in member]
+    return Polls(taken, (served.cpu_s - cpu_s) / (time.monotonic() - begun_s))
+
+
+def abuse(url: str, paths: list[str], for_s: float, told: Any) -> None:
+    """Ask for everything in turn on all connections, and say what was answered how often."""
+    told.put(asyncio.run(_abuse(url, paths, for_s)))
+
+
+async def _abuse(url: str, paths: list[str], for_s: float) -> dict[int, int]:
+    """Raw sockets: httpx would be slower than the coordinator."""
+    statuses, until_s, parts = Counter[int](), time.monotonic() + for_s, urlsplit(url)
+
+    async def ask(first: int) -> None:
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(ABUSER, 0))
+        at = first
+        while time.monotonic() < until_s:
+            # No two addresses are the same: nothing that was made for another helps.
+            target = f"{paths[at % len(paths)]}?page={1 + at // len(paths)}"
+            writer.write(f"GET {target} HTTP/1.1\r\nhost: {parts.netloc}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            [length] = [line for line in head.lower().splitlines() if line.startswith(b"content-length:")]
+            await reader.readexactly(int(length.split(b":")[1]))
+            statuses[int(head.split()[1])] += 1
+            at += CONNECTIONS
+        writer.close()
+
+    await asyncio.gather(*map(ask, range(CONNECTIONS)))
+    return dict(statuses)
+
+
+async def cost_of(client: httpx.AsyncClient, served: Served, path: str, times: int = 20) -> float:
+    """Processor seconds of the coordinator for one answer."""
+    await client.get(path)
+    cpu_s = served.cpu_s
+    for _ in range(times):
+        await client.get(path)
+    return (served.cpu_s - cpu_s) / times
+
+
+async def measured(served: Served, folder: Path, quiet_s: float, abused_s: float) -> dict[str, Any]:
+    ids = tuple(f"m-{index:03}" for index in range(MEMBERS))
+    party = Party(ids, dim=16, classes=4, question=question_of(MEMBERS, 16, 4))
+    signing = Everybody(Clock(), TOKEN)
+    async with httpx.AsyncClient(base_url=served.url, timeout=60.0, auth=signing) as client:
+        await party.begin(Server(folder, None, client, Clock()))
+        round_id = await party.open_round(Server(folder, None, client, Clock()))
+        public = [
+            "/",
+            "/federations",
+            f"/federations/{party.federation}",
+            f"/cohorts/{party.cohort}",
+            f"/rounds/{round_id}",
+            "/problems",
+            "/health",
+            "/openapi.json",
+            f"/v1/federations/{party.federation}",
+            f"/v1/federations/{party.federation}/roster",
+            f"/v1/cohorts/{party.cohort}",
+            f"/v1/cohorts/{party.cohort}/manifest",
+            f"/v1/rounds/{round_id}",
+            "/no-such-page",
+        ]
+        async with httpx.AsyncClient(base_url=served.url, timeout=60.0) as nobody:
+            costs = {path: round(1000 * await cost_of(nobody, served, path), 2) for path in public}
+        paths = [f"/v1/rounds/{round_id}/requests/{member}" for member in ids]
+        await polled(client, served, paths, 2.0)
+        quiet = await polled(client, served, paths, quiet_s)
+        context = multiprocessing.get_context("spawn")
+        told = context.Queue()
+        abuser = context.Process(target=abuse, args=(served.url, public, abused_s, told), daemon=True)
+        abuser.start()
+        abused = await polled(client, served, paths, abused_s)
+        statuses = await asyncio.to_thread(told.get, True, 120.0)
+        abuser.join()
+    longer = abused.facts["median_ms"] / quiet.facts["median_ms"]
+    return {
+        "quiet": quiet.facts,
+        "abused": abused.facts,
+        "median_ratio": round(longer, 2),
+        "within": longer <= LONGER_MAX,
+        "abuser_answers": {str(status): count for status, count in sorted(statuses.items())},
+        "cost_ms": costs,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/abuse.json")
+    parser.add_argument("--quiet-s", type=float, default=QUIET_S)
+    parser.add_argument("--abused-s", type=float, default=ABUSED_S)
+    given = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    with tempfile.TemporaryDirectory(prefix="veilsum-abuse-") as folder, coordinator(Path(folder)) as served:
+        found = asyncio.run(measured(served, Path(folder), given.quiet_s, given.abused_s))
+    table = Table("polls beside", "polls", "median ms", "95 % ms", "worst ms", "processor")
+    for name in ("quiet", "abused"):
+        table.add_row(name, *(str(value) for value in found[name].values()))
+    console.print(table)
+    console.print(f"median × {found['median_ratio']}; the abuser was answered {found['abuser_answers']}")
+    written = {"python": platform.python_version(), "machine": platform.machine(), "load": os.getloadavg()}
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(written | found, indent=1) + "\n", encoding="utf-8")
+    console.print(f"written to {given.output}")
+    if not found["within"]:
+        sys.exit(f"abuse: the median poll takes {found['median_ratio']} times as long")
+
+
+if __name__ == "__main__":
+    main()

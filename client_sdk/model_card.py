@@ -1,0 +1,73 @@
+"""A head's model card: what its users should know, as Markdown."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from client_sdk.result import Result
+
+
+def model_card(result: "Result") -> str:
+    """What the head is, what it was made from, how good it is here, and what it can't tell."""
+    return "\n".join(_lines(result)) + "\n"
+
+
+def _lines(result: "Result") -> Iterator[str]:
+    record, content = result.record, result.content
+    question, notes = content.question, content.notes
+    yield f"# {record.name}, version {record.version}, period {record.period}"
+    yield ""
+    if notes.purpose:
+        yield f"Purpose: {notes.purpose}"
+        yield ""
+    yield "| | |"
+    yield "|---|---|"
+    rows = {
+        "features": f"{question.dim}, of the extractor with SHA-256 `{question.extractor}`",
+        "input": "a feature vector of any length; it is scaled to length 1",
+        "summed": ", ".join(each.kind for each in question.statistics),
+        "members in the sum": len(result.summed),
+        "rows in the sum": f"about {record.rows:,}" if record.noise else f"{record.rows:,}",
+        "privacy": (
+            "exact sum; members' own sums stay hidden"
+            if record.noise is None or question.noise is None
+            else f"ε = {record.noise.spent_epsilon:.3g} at δ = {record.noise.delta:g}, for each {question.noise.unit}"
+        ),
+        "λ": "none" if record.solution.ridge is None else f"{record.solution.ridge:.6g}",
+        "round": f"`{record.round}`, record signed by the coordinator",
+    }
+    for name, value in rows.items():
+        yield f"| {name} | {value} |"
+    yield ""
+    yield "## Classes"
+    yield ""
+    for index, key in enumerate(question.classes):
+        display = notes.display[index] if notes.display else key
+        silent = ": never answered, too few members or no rows" if index in result.unanswered else ""
+        yield f"{index}. {display}{f' (`{key}`)' if display != key else ''}{silent}"
+    yield ""
+    yield "## How good it is"
+    yield ""
+    judged = result.judged
+    if judged is None:
+        yield "Not known here: no hold-out records have judged it."
+    else:
+        own = "" if judged.own_accuracy is None else f" This member's own head: {judged.own_accuracy:.1%}."
+        yield f"Accuracy {judged.accuracy:.1%} on {judged.records:,} hold-out records of this member.{own}"
+        if judged.worse:
+            yield "**Worse than the member's own head: don't use it before you know why.**"
+    yield ""
+    tau = None if result.head is None else result.calibrated.temperature
+    yield "## Probabilities"
+    yield ""
+    if tau is None:
+        yield "**The scores are not probabilities**, and neither is their softmax: no temperature was found."
+    else:
+        yield f"softmax(scores/{tau:.4g})."
+    yield ""
+    yield "## Limits"
+    yield ""
+    yield (
+        "The sum is of what members contributed: a member that contributed false labels changed the head, and no check can tell. Records "
+        "that differ from the members', or another extractor, make the head wrong without a sign. It has not been tested for any use."
+    )

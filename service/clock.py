@@ -1,0 +1,49 @@
+"""The time that all processes of one coordinator agree on: the database's."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from sqlalchemy import select
+
+from service.storage.database import Database
+from service.storage.faults import tried
+from service.telemetry.metrics import CLOCK_DIFFERENCE
+
+EVERY_S = 10.0
+"""Between two looks at the database's clock."""
+APART_S = 30.0
+"""How far this machine's clock may be off the database's."""
+
+
+class Clock:
+    """Unix time in seconds by the database's clock: the machine's for SQLite, the server's for PostgreSQL.
+
+    It is set at every look, and in between goes on by the steady clock, so that a machine whose time is wrong ends no round.
+
+    Args:
+        machine: this machine's own Unix time in seconds.
+
+    Attributes:
+        difference_s: how far the machine's clock was ahead of the database's at the last look.
+    """
+
+    def __init__(self, machine: Callable[[], float] = time.time) -> None:
+        self._machine, self.difference_s = machine, 0.0
+        self._start_s = machine() - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._start_s + time.monotonic()
+
+    async def look(self, database: Database) -> None:
+        """Set it by the database's clock; the answer's way makes it late, and never early."""
+        async with database.reading() as connection:
+            read_s = (await connection.execute(select(database.clock))).scalar_one()
+            self._start_s, self.difference_s = read_s - time.monotonic(), self._machine() - read_s
+        CLOCK_DIFFERENCE.set(self.difference_s)
+
+    async def follow(self, database: Database) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await tried(self.look(database))

@@ -1,0 +1,161 @@
+"""Processor time is measured for each request, and its caller pays for it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import Request
+
+from service.access import callers
+from service.access.callers import ADDRESS, CALLER, STRANGER, Allowance, Caller, Limits, Role, TooMany
+from service.access.metering import Meter, _measured, bill, in_thread
+from tests.service.driver import Party
+from tests.service.serving import running
+from veilsum.protocol import rest
+
+MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
+HERE = Request({"type": "http", "client": ("192.0.2.1", 1)})
+WORK_S = 0.05
+
+
+def work() -> None:
+    until_s = time.thread_time() + WORK_S
+    while time.thread_time() < until_s:
+        pass
+
+
+class Ticking:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def test_a_coroutine_s_steps_are_measured_and_its_waits_are_not() -> None:
+    spent = list[float]()
+
+    async def inner() -> str:
+        work()
+        await asyncio.sleep(2 * WORK_S)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        work()
+        return "done"
+
+    assert await _measured(inner(), spent.append) == "done"
+    assert 2 * WORK_S <= sum(spent) < 3 * WORK_S
+
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await _measured(failing(), spent.append)
+
+
+def test_what_is_spent_before_its_account_is_known_goes_there_too() -> None:
+    meter, spent = Meter(), list[float]()
+    meter.add(1.0)
+    meter.add_thread(2.0)
+    assert not meter.billed
+    meter.bill(spent.append)
+    meter.add(3.0)
+    assert (meter.billed, spent) == (True, [1.0, 5.0])
+
+
+def test_processor_time_is_a_bucket_that_may_owe(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Ticking()
+    found = Limits(CALLER, Allowance(100.0, 1000, 1, share=0.5, busy_s=2.0), clock)
+    spend = found.account(STRANGER, HERE)
+    spend(2.0)
+    found.charge(STRANGER, HERE)
+    spend(1.0)
+    with pytest.raises(TooMany, match=r"address 192\.0\.2\.1 may use 0\.5 of a processor: wait 2 s"):
+        found.charge(STRANGER, HERE)
+    found.charge(MEMBER, HERE)  # from the same address, by name
+    clock.now_s += 1.9
+    with pytest.raises(TooMany):
+        found.charge(STRANGER, HERE)
+    clock.now_s += 0.2
+    found.charge(STRANGER, HERE)
+    spend(1000.0)
+    clock.now_s += callers.DEBT_S - 0.1
+    with pytest.raises(TooMany, match="wait 1 s"):
+        found.charge(STRANGER, HERE)
+    clock.now_s += 0.2
+    found.charge(STRANGER, HERE)
+    monkeypatch.setattr(found, "_forget_at", 0)
+    clock.now_s += 3600
+    found.charge(STRANGER, HERE)
+    assert not found._busy_s
+
+
+async def test_refusals_of_one_address_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waited = Ticking(), list[float]()
+    found = Limits(CALLER, ADDRESS, clock)
+
+    async def sleep(seconds: float) -> None:
+        waited.append(round(seconds, 6))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(3):
+        await found.hold(HERE)
+    await found.hold(Request({"type": "http", "client": ("192.0.2.2", 1)}))
+    for _ in range(1000):
+        await found.hold(HERE)
+    assert waited[:4] == [0.05, 0.1, 0.15, 0.05]
+    assert max(waited) == callers.HELD_S
+
+
+def spent(found: Limits, who: str) -> float:
+    """Processor seconds that a caller still owes its full bucket."""
+    allowed = found._address if who.startswith("address") else found._named
+    return max(0.0, found._busy_s.get(who, 0.0) - found._clock()) * allowed.share
+
+
+@pytest.mark.parametrize("where", [lambda w: w(), in_thread], ids=["loop", "thread"])
+async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch, where: Callable[..., Any]
+) -> None:
+    few = Limits(replace(CALLER, share=0.001), replace(ADDRESS, share=0.001, busy_s=1.5 * WORK_S))
+    async with running(tmp_path, limits=Limits(CALLER, ADDRESS)) as server, server.anonymous() as nobody:
+        await party.begin(server)
+        path = f"/v1/cohorts/{party.cohort}"
+        await nobody.get(path)
+        server.app.state.limits = few
+        view = server.coordinator.cohort_view
+
+        async def costly(cohort: Any) -> Any:
+            found = where(work)
+            if found is not None:
+                await found
+            return await view(cohort)
+
+        monkeypatch.setattr(server.coordinator, "cohort_view", costly)
+        assert (await nobody.get(path)).status_code == 200
+        assert WORK_S <= spent(few, "address 127.0.0.1") < 1.5 * WORK_S
+        assert (await nobody.get(path)).status_code == 200
+        refused = await nobody.get(path)
+        assert (refused.status_code, refused.json()["cause"]) == (429, "too-many-requests")
+        assert "may use 0.001 of a processor" in refused.json()["detail"]
+        assert (await nobody.get(rest.HEALTH)).status_code == 200
+        member = server.signing("m-0", party.keys["m-0"])
+        assert (await member.get(path)).status_code == 200
+        assert spent(few, f"member m-0 {party.federation}") >= WORK_S
+
+
+async def test_paths_that_are_none_are_paid_for(tmp_path: Path) -> None:
+    async with running(tmp_path, limits=Limits(CALLER, ADDRESS)) as server, server.anonymous() as nobody:
+        assert (await nobody.get("/nothing")).status_code == 404
+        assert spent(server.app.state.limits, "address 127.0.0.1") > 0
+
+
+async def test_work_without_a_request_is_nobody_s() -> None:
+    assert await in_thread(lambda: 3) == 3
+    with pytest.raises(LookupError):
+        bill(lambda _: None)

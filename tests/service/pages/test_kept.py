@@ -1,0 +1,71 @@
+"""Pages and documents are made once for all who are not signed in, until something changes."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from service.pages import kept, rendering
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, Server
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The templates that were rendered."""
+    names, environment = list[str](), rendering.environment()
+    get = environment.get_template
+
+    def noting(name: str, *parent: Any) -> Any:
+        names.extend([] if parent else [name])
+        return get(name, *parent)
+
+    monkeypatch.setattr(environment, "get_template", noting)
+    monkeypatch.setattr(kept, "KEPT_S", 3600.0)
+    return names
+
+
+async def test_a_page_is_made_once_until_something_changes(
+    server: Server, formed: Party, made: list[str]
+) -> None:
+    async with server.anonymous() as nobody:
+        first, again = [await nobody.get("/") for _ in range(2)]
+        assert (made, first.content) == (["rounds.html"], again.content)
+        assert dict(first.headers) | {"veilsum-request": ""} == dict(again.headers) | {"veilsum-request": ""}
+        await nobody.get("/", params={"page": 2})
+        assert made == ["rounds.html"] * 2
+        round_id = await formed.open_round(server)
+        assert round_id in (await nobody.get("/")).text
+        page = f"/rounds/{round_id}"
+        before = [(await nobody.get(page)).content for _ in range(2)]
+        assert (made.count("round.html"), before[0]) == (1, before[1])
+        await formed.play(server, round_id)
+        assert (await nobody.get(page)).content != before[0]
+
+
+async def test_refusals_and_pages_of_people_who_are_signed_in_are_not_kept(
+    server: Server, formed: Party, made: list[str]
+) -> None:
+    async with server.anonymous() as nobody, server.anonymous() as operator:
+        for _ in range(2):
+            assert (await nobody.get("/rounds/" + "0" * 16)).status_code == 404
+        await operator.post("/sign-in", data={"token": TOKEN})
+        plain = (await nobody.get("/federations")).text
+        own = (await operator.get("/federations")).text
+        assert (await nobody.get("/federations")).text == plain != own
+    assert made.count("federations.html") == 2
+
+
+async def test_pages_age(server: Server, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "KEPT_S", 0.0)
+    async with server.anonymous() as nobody:
+        for _ in range(2):
+            await nobody.get("/problems")
+    assert made == ["problems.html"] * 2
+
+
+async def test_the_api_document_is_made_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server.anonymous() as nobody:
+        first = await nobody.get("/openapi.json")
+        monkeypatch.setattr(FastAPI, "openapi", lambda _: pytest.fail("again"))
+        assert (await nobody.get("/openapi.json")).json() == first.json()

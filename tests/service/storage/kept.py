@@ -1,0 +1,68 @@
+"""`python -m tests.service.storage.kept`: keep a data folder in this release's format, for later releases to open.
+
+It holds a federation with a finished round and another whose round takes uploads.
+"""
+
+import asyncio
+import gzip
+import io
+import sqlite3
+import tarfile
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from service.storage import migrating
+from service.storage.folder import make_folder
+from tests.service.conftest import CHUNK_ELEMENTS
+from tests.service.driver import SIX, Party
+from tests.service.serving import Clock, running
+from veilsum.protocol import round_spec
+
+FOLDERS = Path(__file__).parent / "folders"
+FINISHED, RUNNING = b"a" * 32, b"b" * 32
+"""The seeds of the federations' admins."""
+
+
+def opened(archive: Path, folder: Path) -> Clock:
+    """Unpack a kept folder; the clock that goes on where it was made."""
+    make_folder(folder)
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+        made_s = max(each.mtime for each in packed)
+    clock = Clock()
+    clock.ahead_s = made_s - time.time()
+    return clock
+
+
+async def made(folder: Path) -> None:
+    """Fill a new folder."""
+    async with running(folder) as server:
+        for seed in (FINISHED, RUNNING):
+            party = Party(SIX, admin_seed=seed)
+            await party.begin(server)
+            round_id = await party.open_round(server)
+            if seed == RUNNING:
+                await party.serve(server, round_id, "m-0")
+            else:
+                await party.play(server, round_id)
+                await server.tidy(round_id)
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as database:
+        database.execute("VACUUM")
+
+
+def packed(folder: Path) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.add(path, path.relative_to(folder))
+    return gzip.compress(content.getvalue(), mtime=0)
+
+
+if __name__ == "__main__":
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(made(Path(name)))
+        (FOLDERS / f"{migrating.newest()}.tar.gz").write_bytes(packed(Path(name)))

@@ -1,0 +1,42 @@
+"""The folders that releases have left are opened, and their coordinators go on."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from service.storage import migrating
+from service.storage.tables import rounds
+from tests.service.driver import SIX, Party
+from tests.service.serving import running
+from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from tests.service.test_audit import log_of
+from veilsum.protocol.audit import follow
+
+
+def test_a_folder_of_this_release_s_format_is_kept() -> None:
+    path = FOLDERS / f"{migrating.newest()}.tar.gz"
+    assert path.stat().st_size < 200_000, "`python -m tests.service.storage.kept` makes it"
+
+
+@pytest.mark.parametrize("archive", sorted(FOLDERS.iterdir()), ids=lambda path: path.name)
+async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path) -> None:
+    clock = opened(archive, tmp_path)
+    finished = Party(SIX, admin_seed=FINISHED, notes={"version": 2})
+    live = Party(SIX, admin_seed=RUNNING)
+    async with running(tmp_path, clock) as server:
+        assert (await server.client.get("/readyz")).status_code == 200
+        async with server.coordinator.database.reading() as connection:
+            found = (await connection.execute(select(rounds.c.id, rounds.c.federation))).all()
+        names = {federation: name for name, federation in found}
+        view = await server.view(names[live.federation])
+        assert (view["state"], view["uploaded"]) == ("collecting", ["m-0"])
+        assert (await server.view(names[finished.federation]))["state"] == "done"
+        assert (await server.client.get(f"/v1/rounds/{names[finished.federation]}/result")).status_code == 200
+        page = await log_of(server)
+        assert follow(page.entries) == page.head.end
+        await finished.found(server)
+        await finished.next_period(server)
+        round_id = await finished.open_round(server)
+        assert (await finished.play(server, round_id))["state"] == "done"
+        await finished.check_result(server, round_id)

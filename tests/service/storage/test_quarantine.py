@@ -1,0 +1,118 @@
+"""Damage stops the federation or round that it concerns, which is named everywhere, and nothing else."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.storage import migrating
+from service.telemetry.metrics import DAMAGED
+from tests.service.driver import SIX, Party
+from tests.service.serving import running
+from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from veilsum.protocol.errors import Misuse
+
+DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
+ROWS = {
+    "rosters.body": "roster 1 of federation {federation}",
+    "studies.body": "study {study} of federation {federation}",
+    "cohorts.study": "cohort {cohort} of federation {federation}",
+    "cohorts.manifest": "cohort {cohort} of federation {federation}",
+    "cards.body": "cohort {cohort} of federation {federation}",
+    "rounds.opening": "round {round}",
+    "rounds.final": "round {round}",
+    "rounds.record": "round {round}",
+    "rounds.closing": "round {round}",
+    "events.body": "round {round}",
+    "links.body": "chain of federation {federation}",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def names(folder: Path, federation: str) -> dict[str, str]:
+    query = "SELECT id, cohort, study FROM rounds JOIN (SELECT id AS cohort_id, study FROM cohorts) ON cohort = cohort_id"
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file:
+        [row] = file.execute(f"{query} WHERE federation = ?", (federation,))
+    return {"federation": federation, **dict(zip(("round", "cohort", "study"), row, strict=True))}
+
+
+def flip(folder: Path, table: str, column: str, where: str, value: str, *, cut: bool = False) -> None:
+    """Flip a stored value's first bit, or cut its last byte off."""
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        for row, old in file.execute(
+            f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", (value,)
+        ).fetchall():
+            data = old.encode() if isinstance(old, str) else bytes(old)
+            new = data[:-1] if cut else bytes([data[0] ^ 1]) + data[1:]
+            file.execute(
+                f"UPDATE {table} SET {column} = ? WHERE rowid = ?",
+                (new.decode() if isinstance(old, str) else new, row),
+            )
+
+
+def overwrite(folder: Path, table: str) -> None:
+    """Overwrite the first page of a table."""
+    path = folder / "coordinator.sqlite3"
+    with closing(sqlite3.connect(path)) as file:
+        [page] = file.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        [size] = file.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = bytes(range(256)) * (size // 256)
+    path.write_bytes(data)
+
+
+def count(what: str) -> float:
+    return float(DAMAGED.labels(what)._value.get())
+
+
+@pytest.mark.parametrize("place", ROWS)
+async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: str) -> None:
+    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    (table, column), federation = place.split("."), LIVE if place == "events.body" else DONE
+    of, other = names(folder, federation), names(folder, LIVE if federation == DONE else DONE)
+    key = {"cards": "cohort", "events": "round"}.get(table, "federation")
+    flip(folder, table, column, key, of[key], cut=table == "links")
+    found, named = count("row"), ROWS[place].format(**of)
+    async with running(folder, clock) as server:
+        shown = [
+            await server.client.get(path.format(**of))
+            for path in ("/federations/{federation}", "/rounds/{round}")
+        ]
+        assert any(answer.status_code == 500 and named in answer.text for answer in shown)
+        for path in ("/federations/{federation}", "/rounds/{round}", "/v1/federations/{federation}/runs"):
+            assert (await server.client.get(path.format(**other))).status_code == 200
+        for path in ("/", "/federations", "/metrics"):
+            assert (await server.client.get(path)).status_code == 200
+        ready = await server.client.get("/readyz")
+        assert ready.status_code == 200
+        assert named in ready.json()["damaged"]
+        assert named in (await server.client.get("/health")).text
+        assert (await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["rounds"]})).is_success
+    assert count("row") > found
+
+
+@pytest.mark.parametrize("table", ["tokens", "audit", "events", "nonces"])
+async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) -> None:
+    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    overwrite(folder, table)
+    found = count("file")
+    async with running(folder, clock) as server:
+        assert count("file") == found + 1
+        answer = await server.client.get("/readyz")
+        assert (answer.status_code, answer.json()["cause"]) == (503, "unavailable")
+        assert "database: its file is damaged (" in answer.json()["detail"]
+        assert (await server.client.get(f"/federations/{DONE}")).status_code == 200
+
+
+@pytest.mark.parametrize("table", ["rounds", "coordinator", "alembic_version"])
+async def test_a_file_that_cannot_be_started_with_says_so(folder: Path, table: str) -> None:
+    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    overwrite(folder, table)
+    with pytest.raises(Misuse, match=r"the database is damaged: `veilsum operator db check`.*backup"):
+        async with running(folder, clock):
+            pass

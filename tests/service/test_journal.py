@@ -1,0 +1,34 @@
+"""A round's journal, as a process sees it that is not alone."""
+
+import json
+
+from service import audit
+from service.journal import Event, Journal, RoundEnd
+from tests.service.driver import Party
+from tests.service.serving import Server
+
+ON_BOTH = True
+
+
+async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
+    server: Server, formed: Party
+) -> None:
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    round_ = server.coordinator.rounds[round_id]
+    late = Journal(server.coordinator.database, server.coordinator.blobs, round_id)
+    _, seen = await late.unseen()
+    late.seen = len(seen)
+    await formed.serve(server, round_id, "m-1")
+    kept = list[str]()
+    deed = audit.Deed(1.0, audit.COORDINATOR, "round ended")
+    end = RoundEnd(round_.view(), b"closing", None, b"link", deed)
+    assert await late.end(end, lambda: kept.append("documents")) is None
+    ended, unseen = await late.unseen()
+    assert (kept, ended) == ([], None)
+    assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
+        ["m-1", index] for index in range(len(formed.chunks["m-1"]))
+    ]
+    assert not await late.append([Event(1.0, "cancel", b"over them")])
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert not await late.append([Event(1.0, "cancel", b"after the end")])

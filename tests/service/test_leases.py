@@ -1,0 +1,97 @@
+"""Leases on PostgreSQL: one process has the work, and another takes it over when that one is dead, or gives no sign of life."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import literal, select, update
+
+from service.scheduler import Leases
+from service.storage.dialects import Postgres
+from service.storage.tables import leases
+from tests.service.servers import Servers
+
+
+@asynccontextmanager
+async def process(url: str, *, listening: bool = True) -> AsyncIterator[Postgres]:
+    """A database as one process sees it; its connections end with the block."""
+    database = Postgres(url)
+    await database.start()
+    told = asyncio.create_task(database.listen(lambda _: None)) if listening else None
+    try:
+        while listening and await is_gone(database, database):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+        yield database
+    finally:
+        if told is not None:
+            told.cancel()
+            await asyncio.gather(told, return_exceptions=True)
+        await database.stop()
+
+
+async def is_gone(database: Postgres, other: Postgres) -> bool:
+    """What one process is told of another."""
+    async with database.reading() as connection:
+        return bool((await connection.execute(select(database.gone(literal(other.process))))).scalar_one())
+
+
+@pytest.fixture
+async def url(servers: Servers, tmp_path: Path) -> str:
+    return str((await servers.settings(tmp_path))["database_url"])
+
+
+async def test_one_has_it_at_a_time(url: str) -> None:
+    async with process(url) as one, process(url) as other:
+        async with Leases(one).held("work") as mine:
+            assert mine
+            async with Leases(other).held("work") as theirs:
+                assert not theirs
+            async with Leases(one).held("work") as twice:
+                assert not twice
+            async with Leases(other).held("other work") as theirs:
+                assert theirs
+        async with Leases(other).held("work") as theirs:
+            assert theirs
+
+
+async def test_a_dead_process_leaves_its_work_at_once(url: str) -> None:
+    async with process(url) as other:
+        async with process(url) as one:
+            fence = await Leases(one)._take("work")
+            assert fence == 1
+            assert await Leases(other)._take("work") is None
+        # The server ends a session that is gone by itself.
+        async with asyncio.timeout(120):
+            while (fence := await Leases(other)._take("work")) is None:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+        assert fence == 2
+
+
+async def test_one_that_stands_still_leaves_it_when_its_lease_has_run_out(url: str) -> None:
+    async with process(url) as one, process(url) as other:
+        assert await Leases(one, lease_s=3.0)._take("work") == 1
+        assert await Leases(other)._take("work") is None
+        async with asyncio.timeout(120):
+            while (fence := await Leases(other)._take("work")) is None:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.1)
+        assert fence == 2
+
+
+async def test_who_does_not_listen_keeps_nothing(url: str) -> None:
+    async with process(url, listening=False) as one, process(url) as other:
+        assert await Leases(one)._take("work") == 1
+        assert await Leases(other)._take("work") == 2
+
+
+async def test_who_comes_back_late_lets_go_of_nothing_that_was_taken_since(url: str) -> None:
+    """Not even where its own process has taken it again: each time it is another lease."""
+    async with process(url) as one, process(url) as other:
+        async with Leases(one).held("work") as mine:
+            assert mine
+            async with one.transaction() as connection:
+                await connection.execute(update(leases).values(until_s=0.0))  # it stood still
+            assert await Leases(one)._take("work") == 2
+        async with Leases(other).held("work") as theirs:
+            assert not theirs

@@ -1,0 +1,38 @@
+"""What others can read: secrets by their files' modes, and requests without TLS."""
+
+import os
+import shlex
+import stat
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+def loose_mode(path: Path, *, group_may: bool = False) -> str | None:
+    """Say what is wrong with the mode of a secret file, or of a folder of secrets, and which command fixes it; None if nothing is.
+
+    Args:
+        path: a file or a folder.
+        group_may: access by its group is fine, which is how orchestrators mount secrets and volumes for a user that is not root.
+    """
+    found = path.stat()
+    folder, mode = stat.S_ISDIR(found.st_mode), stat.S_IMODE(found.st_mode)
+    loose = mode & (0o007 if group_may else 0o077)
+    if not loose:
+        return None
+    deed = "change" if loose & 0o022 else "read"
+    remedy = f"run chmod {700 if folder else 600} {shlex.quote(str(path))}"
+    if found.st_uid != os.geteuid():
+        remedy += ", or name a folder inside it" if folder else ", or mount it with mode 0440"
+    return f"others may {deed} {path} (mode {mode:04o}): {remedy}"
+
+
+def in_the_clear(url: str) -> bool:
+    """Whether an http:// or https:// address is reached over a network without encryption."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        here = ip_address(host).is_loopback
+    except ValueError:
+        here = host == "localhost"
+    return parts.scheme == "http" and not here
