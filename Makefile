@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk check check-tests test assurance lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk check check-tests test assurance lint workflows format fuzz mutation model-check audit slow agreement slow-tests kill chaos durability outages liveness api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-ccvr bench-memory bench-models bench-live bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -133,6 +133,9 @@ load: $(READY)  ## 40 members' uploads at once: memory over time, control calls 
 load-full: $(READY)  ## 100 members' 40 MB at once beside 200 signed calls a second, with what is promised of it (8 GB of disk)
 	$(BIN)/python -m benchmarks.load --members 100 --upload-mb 40 --calls-per-s 200 --output runs/load-full.json
 
+bench-live: $(READY) bench-peers  ## ten member processes to verified heads beside a SuperLink and ten SuperNodes of Flower
+	$(BIN)/python -m benchmarks.live_round --flower benchmarks/peers/.venv/bin --output runs/bench-live.json
+
 bench-round: $(READY)  ## a round over HTTP beside the same sums in the clear at the same coordinator, phase by phase
 	$(BIN)/python -m benchmarks.http_round --output runs/bench-round.json
 
@@ -179,7 +182,6 @@ bench-privacy: NAMED = $(if $(VEILSUM_DATA),--data $(VEILSUM_DATA))
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε, images from VEILSUM_DATA too
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads $(NAMED) --output runs/private_heads.json
-	$(BIN)/python -m benchmarks.refined_heads $(NAMED) --output runs/refined_heads.json
 	$(BIN)/python -m benchmarks.noisy_questions --output runs/noisy_questions.json
 
 bench-ccvr: $(READY)  ## CCVR's 82 million numbers of ten members over HTTP: memory and processor of each process (14 GB of memory)

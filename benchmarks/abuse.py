@@ -30,9 +30,9 @@ from rich.table import Table
 from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, Served, coordinator
-from tests.service.driver import Party
-from tests.service.serving import Clock, Server
-from tests.service.signing import Everybody
+from tests.support.clients import Everybody
+from tests.support.party import Party
+from tests.support.serving import Clock, Server
 
 MEMBERS, EVERY_S = 50, 1.0
 CONNECTIONS, ABUSER = 64, "127.0.0.2"

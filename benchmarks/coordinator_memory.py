@@ -3,7 +3,7 @@
 A coordinator in a process of its own, on SQLite and files, takes real masked uploads over HTTP, adds them up, unmasks, solves and signs. What is
 measured is its greatest resident memory above what it had when the round was opened, and its database's file before and after the round's end.
 The sum that it publishes is held against the plain one. Rounds of 20 and of 60 members send 10 MB each; one of 200 sends a small vector
-and 2 MB of shares each, and its coordinator may take 300 MB in all and keep 20 MB of database.
+and 2 MB of shares each; all its decryptors fetch theirs at once, slowly, and its coordinator may take 300 MB in all and keep 20 MB of database.
 
     .venv/bin/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
 """
@@ -13,9 +13,11 @@ import asyncio
 import json
 import os
 import platform
+import socket
 import sys
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,9 @@ from safetensors.numpy import load
 from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, coordinator
-from tests.service.driver import Party
-from tests.service.serving import Clock, Server
-from tests.service.signing import Everybody
+from tests.support.clients import Everybody
+from tests.support.party import Party
+from tests.support.serving import Clock, Server
 
 MEMBERS = (20, 60, 200)
 DIM, CLASSES, RING_BITS = 1712, 100, 48
@@ -38,7 +40,7 @@ DIM, CLASSES, RING_BITS = 1712, 100, 48
 CROWD, CROWD_DIM, CROWD_CLASSES = 200, 16, 4
 """From so many members on, vectors are small: the members' shares for each other are what grows."""
 ALLOWANCE_BYTES, CROWD_BYTES, DATABASE_BYTES = 200_000_000, 300_000_000, 20_000_000
-LIMIT_S, SHRINK_S = 900.0, 60.0
+LIMIT_S, SHRINK_S, SLOW_S = 900.0, 60.0, 3.0
 
 
 def resident(pid: int, field: str) -> int:
@@ -77,6 +79,8 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
         await party.serve(server, round_id, member)
         upload_bytes = sum(map(len, party.chunks.pop(member)))
     collected = resident(pid, "VmHWM")
+    if len(party.ids) >= CROWD:
+        await read_slowly(server, round_id, party.ids)
     while not (view := await server.view(round_id))["ended"]:
         for member in party.ids:
             await party.serve(server, round_id, member)
@@ -104,6 +108,28 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
         "within": peak - before <= bound and left <= DATABASE_BYTES,
         "exact": await is_exact(party, server, view),
     }
+
+
+async def read_slowly(server: Server, round_id: str, ids: tuple[str, ...]) -> None:
+    """All decryptors ask for their boxes, and none takes more than fits a small buffer until all have asked."""
+    await server.until(round_id, "checking")
+    small = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)]
+    lanes = httpx.AsyncHTTPTransport(socket_options=small, limits=httpx.Limits(max_connections=None))
+    signing = Everybody(Clock(), TOKEN)
+    async with (
+        httpx.AsyncClient(
+            base_url=server.client.base_url, transport=lanes, auth=signing, timeout=LIMIT_S
+        ) as slow,
+        AsyncExitStack() as answers,
+    ):
+        asked = [
+            await answers.enter_async_context(slow.stream("GET", f"/v1/rounds/{round_id}/requests/{member}"))
+            for member in ids
+        ]
+        await asyncio.sleep(SLOW_S)
+        sizes = [sum([len(piece) async for piece in answer.aiter_raw()]) for answer in asked[-2:]]
+        if {answer.status_code for answer in asked} != {200} or min(sizes) < 1_000_000:
+            raise SystemExit(f"the decryptors were not all delivered their boxes: {sizes}")
 
 
 def database_bytes(folder: Path) -> int:

@@ -16,9 +16,9 @@ import structlog
 
 from client_sdk.result import Result
 from service.journal import Journal
-from tests.service.driver import Party
-from tests.service.serving import running
 from tests.support.consortium import coordinator, founded
+from tests.support.party import Party
+from tests.support.serving import running
 
 ROOT = Path(__file__).parents[1]
 OURS = tuple(f"{ROOT / package}/" for package in ("client_sdk", "service", "training", "veilsum"))

@@ -1,39 +1,61 @@
-"""What a chunk's way through the coordinator takes, part by part: hashed as it arrives, stored, read again, verified and added.
+"""What it costs the coordinator to verify each stored chunk when it is added: uploads and their sum with and without, in turns.
 
-Processor time, medians, so that neither the disk nor other processes matter. HTTP and the event's commit are left out.
+Each turn plays one round of real masked uploads over HTTP to a coordinator in a process of its own, `python -m benchmarks.ingest serve …`.
+Every other coordinator reads chunks as they are: this module takes the verification out of it, for this benchmark alone. What counts is the coordinator's
+processor time from the round's opening to its end, in the median, because wall time is mostly the disk's and the members'. Beside it stand the
+parts of one chunk's way.
 
-    .venv/bin/python -m benchmarks.ingest
+    .venv/bin/python -m benchmarks.ingest --output runs/ingest.json
 """
 
 import argparse
+import asyncio
 import hashlib
 import json
+import os
+import platform
 import secrets
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import httpx
 import numpy as np
 
-from service.storage.blobs import FileBlobs
+from benchmarks.founding import question_of
+from benchmarks.secure_sum import ROOT
+from benchmarks.serving import TOKEN, coordinator
+from service import summing
+from service.storage.blobs import Blobs, FileBlobs
+from tests.support.clients import Everybody
+from tests.support.party import Party
+from tests.support.serving import Clock, Server
+from veilsum.cli import main as veilsum
 from veilsum.protocol.packing import add_packed
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS
+from veilsum.protocol.shelf import Announced
 
 T = TypeVar("T")
 RING_BITS = 48
+MEMBERS, DIM, CLASSES = 8, 256, 6000
+"""1,574,896 elements: 9.4 MB of a member, and a small V, so that little else is computed."""
+LIMIT_S = 600.0
+KIND, VERIFIED, AS_IT_IS = "BENCHMARK_READS", "verified", "as it is"
+"""An environment variable that tells the coordinator's process how to read, and its values."""
 
 
 def digest(chunk: bytes) -> bytes:
     return hashlib.sha256(chunk).digest()
 
 
-def measured(folder: Path, chunks: int) -> dict[str, float]:
-    """Milliseconds of each part, for a chunk of the greatest length."""
+def parts(folder: Path, chunks: int) -> dict[str, float]:
+    """Processor milliseconds of each part, for a chunk of the greatest length."""
     chunk, blobs = secrets.token_bytes(CHUNK_ELEMENTS * RING_BITS // 8), FileBlobs(folder)
     total, found = np.zeros(CHUNK_ELEMENTS, np.uint64), defaultdict[str, list[float]](list)
 
@@ -53,15 +75,81 @@ def measured(folder: Path, chunks: int) -> dict[str, float]:
     return {name: round(statistics.median(values), 2) for name, values in found.items()}
 
 
+def read_as_it_is(blobs: Blobs, round_id: str, upload: Announced, index: int) -> bytes:
+    """`summing.read_chunk` without its verification."""
+    return blobs.get(summing.chunk_name(round_id, upload.header.member, index))
+
+
+async def turn(folder: Path) -> dict[str, float]:
+    """One round's seconds: the coordinator's processor, and wall."""
+    ids = tuple(f"m-{index}" for index in range(MEMBERS))
+    party = Party(ids, dim=DIM, classes=CLASSES, question=question_of(MEMBERS, DIM, CLASSES, RING_BITS))
+    with coordinator(folder, "benchmarks.ingest") as served:
+        signing = Everybody(Clock(), TOKEN)
+        async with httpx.AsyncClient(base_url=served.url, timeout=LIMIT_S, auth=signing) as client:
+            server = Server(folder, None, client, Clock())
+            await party.begin(server)
+            round_id = await party.open_round(server)
+            begun_s, before_s = time.monotonic(), served.cpu_s
+            view = await party.play(server, round_id)
+            if view["state"] != "done":
+                raise SystemExit(f"the round has {view['state']}: {view['fault']}")
+            return {
+                "cpu_s": round(served.cpu_s - before_s, 2),
+                "wall_s": round(time.monotonic() - begun_s, 2),
+            }
+
+
+def alternating(turns: int) -> dict[str, list[dict[str, float]]]:
+    """So many rounds of each kind, one after the other, the first of each left out."""
+    found: dict[str, list[dict[str, float]]] = {VERIFIED: [], AS_IT_IS: []}
+    for number in range(turns + 1):
+        for kind in found:
+            os.environ |= {
+                KIND: kind,
+                "OPENBLAS_NUM_THREADS": "1",
+            }  # several threads wait for each other by spinning
+            with tempfile.TemporaryDirectory(prefix="veilsum-ingest-") as folder:
+                took = asyncio.run(turn(Path(folder)))
+            sys.stderr.write(f"turn {number}, {kind}: {took}\n")
+            found[kind] += [took] if number else []
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--chunks", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=5, help="rounds of each kind")
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/ingest.json")
+    given = parser.parse_args()
+    turns = alternating(given.turns)
+    medians = {
+        kind: {name: statistics.median(each[name] for each in took) for name in ("cpu_s", "wall_s")}
+        for kind, took in turns.items()
+    }
     with tempfile.TemporaryDirectory(prefix="veilsum-ingest-") as folder:
-        found = measured(Path(folder), parser.parse_args().chunks)
-    print(json.dumps({"chunk_bytes": CHUNK_ELEMENTS * RING_BITS // 8, "processor_ms": found}, indent=2))
+        found: dict[str, Any] = {
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[1]:.1f}",
+            "uploads": {"members": MEMBERS, "elements": DIM * (DIM + 1) // 2 + (DIM + 1) * CLASSES},
+            "turns": turns,
+            "medians": medians,
+            "ratio": {
+                name: round(medians[VERIFIED][name] / medians[AS_IT_IS][name], 3)
+                for name in ("cpu_s", "wall_s")
+            },
+            "chunk_bytes": CHUNK_ELEMENTS * RING_BITS // 8,
+            "chunk_processor_ms": parts(Path(folder), given.chunks),
+        }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        if os.environ[KIND] == AS_IT_IS:
+            summing.read_chunk = read_as_it_is
+        veilsum()
     main()

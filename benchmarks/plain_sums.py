@@ -15,6 +15,7 @@ from fastapi import APIRouter, FastAPI, Response
 from service.access.guards import EVERYONE, MEMBER, ROUNDS, GuardedRoute
 from service.app import create_app
 from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets
+from service.routes.rounds import MAX_CHUNK_BYTES
 from service.settings import Settings
 from service.storage.blobs import Blobs
 from veilsum import cli, serving
@@ -113,7 +114,7 @@ def plain_app(settings: Settings) -> FastAPI:
         """Begin a sum (operator)."""
         sums[federation] = PlainSum(request, f"plain/{federation}", here.blobs)
 
-    @router.put(CHUNK, dependencies=MEMBER.dependencies)
+    @router.put(CHUNK, dependencies=MEMBER.dependencies, max_body_size=MAX_CHUNK_BYTES)
     async def put_chunk(federation: Hex32Path, member: MemberPath, index: IndexPath, body: Octets) -> None:
         """Send float32 numbers as they are."""
         await sums[federation].store(member, index, body)

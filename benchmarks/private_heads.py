@@ -1,9 +1,7 @@
 """What noise costs a head: accuracy lost by each rule for solving noisy sums, on real and made features.
 
 Digits as they are and through rectified random features; clustered features made here; and, where a folder has
-them, MNIST and Fashion-MNIST (`x_train`, `y_train`, `x_test`, `y_test` in NAME.npz) through random features. The
-losses are set against the two ratios of `veilsum.calibration.privacy.plan`, whose tables are the last that this prints. Gaussian noise stands in for the discrete one, which at its grid nothing
-here can tell apart.
+them, MNIST and Fashion-MNIST (`x_train`, `y_train`, `x_test`, `y_test` in NAME.npz) through random features. Gaussian noise stands in for the discrete one, which at its grid nothing here can tell apart.
 
     .venv/bin/python -m benchmarks.private_heads --data FOLDER --output runs/private_heads.json
 """
@@ -27,7 +25,6 @@ from veilsum.calibration.privacy import (
     default_weight,
     ffc_release,
     gdp_mu,
-    noise_edge,
     solve_noisy,
 )
 
@@ -38,10 +35,6 @@ DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DRAWS = 3
 LATENT = 16
-RATIOS = {
-    "eigenvalue_ratio": (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
-    "class_ratio": (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +52,6 @@ class Figure:
 
     problem: str
     epsilon: float
-    eigenvalue_ratio: float
-    class_ratio: float
     exact: float
     shrinkage: float
     adassp: float
@@ -141,8 +132,6 @@ def measured(problem: Problem) -> Iterator[Figure]:
         yield Figure(
             problem.name,
             epsilon,
-            records / (dim * noise_edge(deviation, dim)),
-            records / (classes * deviation / weight * math.sqrt(dim)),
             float(((problem.test @ exact).argmax(axis=1) == problem.test_labels).mean()),
             **{rule: float(np.mean(rates)) for rule, rates in hits.items()},
         )
@@ -187,18 +176,6 @@ def means(figures: list[Figure]) -> Table:
     return table
 
 
-def losses(figures: list[Figure], ratio: str) -> Table:
-    table = Table(title=f"points lost by shrinkage, by {ratio}", title_justify="left")
-    for column in ("from", "figures", "median", "worst"):
-        table.add_column(column)
-    bounds = RATIOS[ratio]
-    for low, high in zip(bounds, (*bounds[1:], math.inf), strict=True):
-        lost = [100 * (row.exact - row.shrinkage) for row in figures if low <= getattr(row, ratio) < high]
-        if lost:
-            table.add_row(f"{low:g}", str(len(lost)), f"{np.median(lost):.1f}", f"{max(lost):.1f}")
-    return table
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -209,7 +186,7 @@ def main() -> None:
     problems = [*digits(), *clouds(), *(images(given.data) if given.data else ())]
     figures = [figure for problem in problems for figure in measured(problem)]
     console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(means(figures), *(losses(figures, ratio) for ratio in RATIOS))
+    console.print(means(figures))
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(
         json.dumps([asdict(figure) for figure in figures], indent=1, ensure_ascii=False) + "\n", "utf-8"

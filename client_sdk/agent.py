@@ -33,7 +33,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.rest import RunView
+from veilsum.protocol.rest import RoundView, RunView
 from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
@@ -185,20 +185,22 @@ class Agent:
             except PeerFault:
                 self._passed.add(cohort.hex())
                 raise
-        result = None
-        if view.rounds and (view.step is None or (yield from self._asks(view.rounds[-1]))):
-            result = yield from self._part(view.rounds[-1])
+        if not view.rounds:
+            return None
+        round_id, shown = view.rounds[-1], None
+        if not Result.saved_in(session.store.results(round_id)):
+            shown = yield from session.round(round_id)
+        if view.step is not None and (shown is None or not self._asks(shown)):
+            return None
+        result = yield from self._part(round_id, shown)
         return None if result is None or not result.last else result
 
-    def _asks(self, round_id: str) -> Flow[bool]:
-        """Whether the round has anything left for this member."""
-        if Result.saved_in(self._session.store.results(round_id)):
-            return False
-        view = yield from self._session.round(round_id)
+    def _asks(self, view: RoundView) -> bool:
+        """Whether a round without a saved result has anything left for this member."""
         if not view.ended:
             return True
         held = self._session.store.held(bytes.fromhex(view.cohort))
-        if held is None or held.round_id != round_id or not isinstance(held.phase, Attempting | Closed):
+        if held is None or held.round_id != view.round or not isinstance(held.phase, Attempting | Closed):
             return False
         if isinstance(held.phase, Closed) and held.phase.certificate.void:
             return False
@@ -206,9 +208,9 @@ class Agent:
         counted = self._session.store.history().count_of(attempt.context) is not None
         return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
-    def _part(self, round_id: str) -> Flow[Result | None]:
+    def _part(self, round_id: str, shown: RoundView | None) -> Flow[Result | None]:
         try:
-            result = yield from take_part(self._session, round_id)
+            result = yield from take_part(self._session, round_id, shown)
         except NoResult as fault:
             # The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
             view = yield from self._session.round(round_id)

@@ -1,6 +1,7 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
@@ -31,6 +32,40 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 class StudyViews(RootModel[tuple[rest.StudyView, ...]]):
     """The studies of a federation."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a member has to answer in a round.
+
+    Attributes:
+        message: None for nothing yet; the closing once the round has ended.
+        version: what to wait after.
+        state: of the round, a guide and never a proof.
+        roster: number of the federation's newest roster while the round collects; 0 afterwards.
+    """
+
+    message: Message | None
+    version: int
+    state: str
+    roster: int
+
+    @classmethod
+    def in_response(cls, response: Response) -> Self:
+        """Read body and headers; PeerFault(malformed)."""
+
+        def number(header: str, without: str = "") -> int:
+            value = response.headers.get(header, without)
+            if not (value.isascii() and value.isdecimal()):
+                raise PeerFault(Cause.MALFORMED, f"no number in the {header} header", ["coordinator"])
+            return int(value[:18])
+
+        return cls(
+            parse(response.body) if response.status == 200 else None,
+            number(rest.VERSION_HEADER),
+            response.headers.get(rest.STATE_HEADER, ""),
+            number(rest.ROSTER_HEADER, "0"),
+        )
 
 
 class CoordinatorApi:
@@ -86,21 +121,14 @@ class CoordinatorApi:
             )
         return message
 
-    def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
-        """The round now; or with `after`, once its version is above it or the long poll ends."""
-        response = yield from self._get(rest.ROUND.format(round_id=round_id), after)
-        return model_of(rest.RoundView, response)
+    def round(self, round_id: str) -> Flow[rest.RoundView]:
+        """The round now."""
+        return model_of(rest.RoundView, (yield from self._get(rest.ROUND.format(round_id=round_id))))
 
-    def request(
-        self, round_id: str, member: str, after: int | None = None
-    ) -> Flow[tuple[Message | None, int]]:
-        """What the member has to answer now, if anything, and the version to wait after."""
+    def request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
+        """What the member has to answer now; or with `after`, as soon as it is asked anything newer or the long poll ends."""
         path = rest.REQUEST.format(round_id=round_id, member=member)
-        response = yield from self._get(path, after)
-        version = response.headers.get(rest.VERSION_HEADER, "")
-        if not (version.isascii() and version.isdecimal()):
-            raise PeerFault(Cause.MALFORMED, f"no {rest.VERSION_HEADER} header", ["coordinator"])
-        return (parse(response.body) if response.status == 200 else None), int(version[:18])
+        return Asked.in_response((yield from self._get(path, after)))
 
     def opening(self, round_id: str) -> Flow[Opening]:
         """The round's opening, not yet checked."""
@@ -116,10 +144,10 @@ class CoordinatorApi:
         path = rest.CHUNK.format(round_id=round_id, member=member, index=index)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, packed)))
 
-    def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
-        """Answer a request: a receipt, vote, refusal, reveal or erasure report."""
+    def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
+        """Answer a request by a receipt, vote, refusal, reveal or erasure report, and wait for the next one as `request`."""
         path = rest.ANSWERS.format(round_id=round_id)
-        return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
+        return Asked.in_response((yield from self._send("POST", path, message.to_bytes(), after)))
 
     def result(self, round_id: str) -> Flow[ResultRecord]:
         """The signed record, not yet verified."""
@@ -142,10 +170,10 @@ class CoordinatorApi:
         """What the round's step takes of earlier ones, not yet checked."""
         return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
 
-    def transcript(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
+    def transcript(self, round_id: str) -> Flow[bytes]:
         """The file of an ended round's transcript, not yet replayed."""
         path = rest.TRANSCRIPT.format(round_id=round_id)
-        request = Request("GET", path, limit_bytes=limit_bytes)
+        request = Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)
         return (yield from self._caller.call(request)).body
 
     def evictions(self, round_id: str) -> Flow[Evictions]:
@@ -160,13 +188,17 @@ class CoordinatorApi:
         return Disclosure.from_bytes((yield from self._caller.call(request)).body)
 
     def _get(self, path: str, after: int | None = None) -> Flow[Response]:
-        if after is None:
-            return (yield from self._caller.call(Request("GET", path)))
-        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
-        return (yield from self._caller.call(Request("GET", path, params=params, wait_s=self._wait_s)))
+        return (yield from self._caller.call(self._waiting(Request("GET", path), after)))
 
-    def _send(self, method: str, path: str, body: bytes) -> Flow[Response]:
-        return (yield from self._caller.call(Request(method, path, body, {"content-type": rest.OCTETS})))
+    def _send(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
+        request = Request(method, path, body, {"content-type": rest.OCTETS})
+        return (yield from self._caller.call(self._waiting(request, after)))
+
+    def _waiting(self, request: Request, after: int | None) -> Request:
+        if after is None:
+            return request
+        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
+        return replace(request, params=params, wait_s=self._wait_s)
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:

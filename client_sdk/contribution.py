@@ -16,13 +16,14 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 
+from client_sdk.api import Asked
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
 from client_sdk.progress import Progress, Step
-from client_sdk.result import FETCHED_UP_TO, TRANSCRIPT, Result
+from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.upload import mask, send
 from veilsum.protocol.attempt import Attempt, Closing
@@ -32,7 +33,7 @@ from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
 from veilsum.protocol.rare_classes import check_enough_rows
 from veilsum.protocol.record import verify_record
-from veilsum.protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
+from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.study.materials import read_material
 from veilsum.study.vectors import Material
 
@@ -58,15 +59,21 @@ def contribute(session: Session, round_id: str) -> Flow[Result]:
         round_id = yield from _following_round(session, result, round_id)
 
 
-def take_part(session: Session, round_id: str) -> Flow[Result | bytes]:
-    """One round; its result, or for an indicator, which has none, its cohort (raises as `contribute`)."""
+def take_part(session: Session, round_id: str, view: RoundView | None = None) -> Flow[Result | bytes]:
+    """One round; its result, or for an indicator, which has none, its cohort (raises as `contribute`).
+
+    Args:
+        session: the member.
+        round_id: 16 hexadecimal digits.
+        view: the round as the coordinator has shown it; None to ask.
+    """
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
         result = session.verified(folder)
         _forget_shares(session, round_id, result.evidence.manifest.cohort)
         return result
-    yield from session.roster()
-    view = yield from session.round(round_id)
+    if view is None:
+        view = yield from session.round(round_id)
     cohort, now_s = bytes.fromhex(view.cohort), session.surroundings.now_s()
     session.store.lapse_others(cohort, now_s)
     session.store.ledger.give_up_expired(now_s)
@@ -75,14 +82,13 @@ def take_part(session: Session, round_id: str) -> Flow[Result | bytes]:
         yield from attendance.close_earlier()
         if not view.ended:
             yield from session.settle()
-    view = yield from attendance.until_end(view)
-    yield from attendance.close(view)
+    yield from attendance.close((yield from attendance.until_end(view)))
     if (attempt := Evidence.load(folder).attempt).spec.indicator:
         yield from attendance.check_counted()
         if (fault := too_few_rows(session, attempt)) is not None:
             raise NoResult(round_id, "counted", fault)
         return cohort
-    return (yield from attendance.collect(view))
+    return (yield from attendance.collect())
 
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
@@ -157,79 +163,87 @@ class Attendance:
         """Whether the member has seen this round's opening."""
         return self.phase_round == self.round_id and isinstance(self.phase, Attempting | Closed)
 
-    def until_end(self, view: RoundView) -> Flow[RoundView]:
-        """Answer whatever is asked until the round has ended.
+    def until_end(self, view: RoundView) -> Flow[str]:
+        """Answer whatever is asked until the round has ended; its last state.
 
         Raises:
             NoResult: lapsed; or erasing, once this member has reported.
         """
-        after: int | None = None
-        answered: Message | None = None
-        while not view.ended:
-            self._report(view)
-            if self._lapsed() and view.state != "erasing":
+        self._report(view)
+        if view.ended:
+            return view.state
+        asked, answered = (yield from self._ask(None)), None
+        while asked.state not in ENDINGS:
+            if self._lapsed() and asked.state != "erasing":
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
                 raise NoResult(self.round_id, "lapsed", fault)
-            erasing = view.state == "erasing"  # other reports may take days, so do not wait for them
-            asked_s, before = self.session.surroundings.monotonic_s(), after
-            message, after = yield from self.session.coordinator.request(
-                self.round_id, self.session.member, None if erasing else after
-            )
-            if not erasing:
-                yield from self.session.waited(asked_s, news=after != before)
+            message = asked.message
             if message is None or message == answered:
                 # A certificate is shown to every member, also to one that has answered it.
                 view = yield from self.session.round(self.round_id)
-                if erasing and message is None and view.state == "erasing":
-                    raise NoResult(self.round_id, "erasing", fault_in(view))
-                if message is None or view.ended or self.session.member not in view.waiting_for:
+                self._report(view)
+                if message is None or self.session.member not in view.waiting_for:
+                    if asked.state == view.state == "erasing":
+                        raise NoResult(self.round_id, "erasing", fault_in(view))
+                    asked = yield from self._ask(asked)
                     continue
-            view, answered = (yield from self._answer(message, view)), message
-        return view
+            asked, answered = (yield from self._answer(message, asked)), message
+        if self.taking_part and isinstance(self.phase, Attempting) and isinstance(asked.message, Closing):
+            self._receive(asked.message)
+        return asked.state
 
-    def close(self, view: RoundView) -> Flow[None]:
+    def _ask(self, before: Asked | None) -> Flow[Asked]:
+        """What the member has to answer, as soon as it is asked anything newer than before."""
+        session = self.session
+        if (
+            before is None or before.state == "erasing"
+        ):  # other reports may take days, so do not wait for them
+            return (yield from session.coordinator.request(self.round_id, session.member))
+        asked_s = session.surroundings.monotonic_s()
+        asked = yield from session.coordinator.request(self.round_id, session.member, before.version)
+        yield from session.waited(asked_s, news=asked.version != before.version)
+        return asked
+
+    def close(self, state: str) -> Flow[None]:
         """Take what closed a round that has ended, erase what is not needed any more, keep the evidence.
 
         Raises:
             NoResult: voided, erased, failed, lost, or missed.
         """
         if self.taking_part and isinstance(self.phase, Attempting):
-            message, _ = yield from self.session.coordinator.request(self.round_id, self.session.member)
-            if not isinstance(message, Closing):
+            shown = yield from self.session.coordinator.request(self.round_id, self.session.member)
+            if not isinstance(shown.message, Closing):
                 raise PeerFault(
                     Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"]
                 )
-            self._receive(message)
-        elif view.state in {"erased", "lost"}:
+            self._receive(shown.message)
+        elif state in {"erased", "lost"}:
             yield from self.session.settle()
-        if view.state != "done":
+        if state != "done":
             self.erase_shares()
-            raise NoResult(self.round_id, view.state, fault_in(view))
+            raise NoResult(self.round_id, state, fault_in((yield from self.session.round(self.round_id))))
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
                 Cause.WRONG_PHASE, "this member did not see its opening, or not its certificate in time"
             )
             raise NoResult(self.round_id, "missed", fault)
 
-    def collect(self, view: RoundView) -> Flow[Result]:
+    def collect(self) -> Flow[Result]:
         """Fetch, verify and keep the result, then erase the shares."""
-        session = self.session
-        session.report(Progress(Step.VERIFYING, phase=view.state))
-        folder = session.store.results(view.round)
+        session, coordinator, name = self.session, self.session.coordinator, self.round_id
+        session.report(Progress(Step.VERIFYING, phase="done"))
+        folder = session.store.results(name)
         evidence = Evidence.load(folder)
-        record = yield from session.coordinator.result(view.round)
+        record = yield from coordinator.result(name)
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
-        head_file = None
-        if record.head is not None:
-            head_file = yield from session.coordinator.weights(view.round)
+        head_file = None if record.head is None else (yield from coordinator.weights(name))
         documents = {}
         for each in record.documents:
-            documents[each.name] = yield from session.coordinator.document(view.round, each.name)
-        evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
+            documents[each.name] = yield from coordinator.document(name, each.name)
+        evictions = (yield from coordinator.evictions(name)) if record.evicted else None
         transcript = None
-        if session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO:
-            limit = MAX_TRANSCRIPT_BYTES if session.transcripts else MAX_MESSAGE_BYTES
-            transcript = yield from session.coordinator.transcript(view.round, limit)
+        if session.transcripts:
+            transcript = yield from coordinator.transcript(name)
             # Before it is replayed: if it shows that the coordinator is false, it is the proof for others.
             write_durably(folder / TRANSCRIPT, transcript)
         yield from self._material(evidence.attempt)
@@ -238,9 +252,8 @@ class Attendance:
         result.check_counts(session.store.history())
         result.save(folder)
         self.erase_shares()
-        session.report(
-            Progress(Step.DONE, phase=view.state, done=len(result.summed), total=len(view.members))
-        )
+        members = len(evidence.attempt.members)
+        session.report(Progress(Step.DONE, phase="done", done=len(result.summed), total=members))
         return result
 
     def check_counted(self) -> Flow[None]:
@@ -317,7 +330,7 @@ class Attendance:
                 f"round {self.round_id} is still {view.state}: finish it by contribute({self.round_id!r}) first",
             )
         try:
-            yield from self.close(view)
+            yield from self.close(view.state)
         except NoResult:
             return
 
@@ -328,10 +341,11 @@ class Attendance:
             if following is not self.phase:
                 self._hold(following)
 
-    def _answer(self, message: Message, view: RoundView) -> Flow[RoundView]:
+    def _answer(self, message: Message, asked: Asked) -> Flow[Asked]:
+        """Answer a request; what is asked next."""
         if isinstance(message, Opening):
-            yield from self._opening(message, view)
-            return (yield from self.session.round(self.round_id))
+            yield from self._opening(message, asked)
+            return (yield from self._ask(asked))
         if isinstance(message, ErasureRequest):
             yield from self._prepare_erasure(message)
         elif not self.taking_part and self.phase_round == self.round_id:
@@ -339,14 +353,22 @@ class Attendance:
         elif not self.taking_part:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
             opening = yield from self.session.coordinator.opening(self.round_id)
-            yield from self._open(opening, view)
-        replies = self._receive(message)
-        for reply in replies:
-            if isinstance(reply, Refusal):
-                detail = f"refused to sign, {reply.cause}"
-                self.session.report(Progress(Step.ANSWERING, phase=view.state, detail=detail))
-            view = yield from self.session.answer(self.round_id, reply)
-        return view if replies else (yield from self.session.round(self.round_id))
+            yield from self.session.roster()
+            yield from self._open(opening)
+        if not (replies := self._receive(message)):
+            return (yield from self._ask(asked))
+        [reply] = replies  # to one request
+        if isinstance(reply, Refusal):
+            detail = f"refused to sign, {reply.cause}"
+            self.session.report(Progress(Step.ANSWERING, phase=asked.state, detail=detail))
+        try:
+            following = yield from self.session.coordinator.answer(self.round_id, reply, asked.version)
+        except PeerFault as fault:
+            if fault.cause is not Cause.WRONG_PHASE:
+                raise
+            return (yield from self._ask(asked))  # the round went on without it
+        yield from self.session.meanwhile()
+        return following
 
     def _prepare_erasure(self, request: ErasureRequest) -> Flow[None]:
         """Show the opening to a member that never saw it: it erases the keys of the sequence."""
@@ -355,9 +377,10 @@ class Attendance:
             opening = yield from self.session.coordinator.opening(self.round_id)
             self._receive(opening)
 
-    def _opening(self, opening: Opening, view: RoundView) -> Flow[None]:
+    def _opening(self, opening: Opening, asked: Asked) -> Flow[None]:
+        yield from self.session.see_newest(asked.roster)
         if not (self.taking_part and isinstance(self.phase, Attempting)):
-            yield from self._open(opening, view)
+            yield from self._open(opening)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
         elif isinstance(self.phase, Opened):
@@ -375,9 +398,9 @@ class Attendance:
                     raise
                 # Also where the answer to the last chunk was lost on its way: then the upload is whole.
                 detail = "the round has moved on; the certificate will show whether this upload is counted"
-                self.session.report(Progress(Step.UPLOADING, phase=view.state, detail=detail))
+                self.session.report(Progress(Step.UPLOADING, phase=asked.state, detail=detail))
 
-    def _open(self, opening: Opening, view: RoundView) -> Flow[None]:
+    def _open(self, opening: Opening) -> Flow[None]:
         """Check an opening, then store it: signature and history, the roster's age, policy, reservation, and the step's material."""
         session, now_s = self.session, self.session.surroundings.now_s()
         if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
@@ -396,7 +419,7 @@ class Attendance:
             raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
         attempt = opened.attempt
         self._check_allowed(attempt)
-        if view.context != attempt.context.hex():
+        if round_name(attempt.context) != self.round_id:
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
                 "the coordinator computes another context from this opening: it holds another roster, manifest or "

@@ -235,8 +235,9 @@ def _held_by(session: Session, run: Run, view: CohortView) -> bool:
 
 
 def _tell(session: Session, run: Run) -> None:
+    of = "1 record" if run.records == 1 else f"{run.records} records"
     detail = (
-        f"{run.name}: {run.rows} rows of {run.records} records are summed; skipped {run.taken} rows of reserved or spent records, "
+        f"{run.name}: {run.rows} rows of {of} are summed; skipped {run.taken} rows of reserved or spent records, "
         f"{run.unusable} unusable ones, and {run.beyond} that are held out or beyond the study's limits"
     )
     if run.state is not State.DECLINED:

@@ -13,6 +13,8 @@ Exception
     └── UnexpectedAnswer   an answer that this release can't read
 """
 
+import re
+
 from pydantic import ValidationError
 
 from veilsum.protocol.causes import Cause
@@ -106,7 +108,12 @@ def first_fault(error: ValidationError, whole: str = "") -> str:
     """Where JSON is first wrong, and how, without its values; `whole` is the place that has no name."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or whole
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    says = first["msg"]
+    if digits := re.fullmatch(r"\^\[0-9a-f\]\{(\d+)\}\$", first.get("ctx", {}).get("pattern", "")):
+        says = f"expected {digits[1]} lower-case hex digits"
+    elif first["type"] == "too_short":
+        says = f"expected at least {first['ctx']['min_length']}, got {first['ctx']['actual_length']}"
+    return f"{where}: {says}" if where else says
 
 
 __all__ = [

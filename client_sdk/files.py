@@ -173,9 +173,10 @@ def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
 
 
 def _absent(path: Path, of: str) -> str:
+    expected = "expected a saved result's folder, such as hospital-a/results/STUDY/PERIOD"
     if not path.parent.exists():
-        return f"no folder {path.parent}: expected a saved result's folder, such as hospital-a/results/STUDY/PERIOD"
-    return f"{path.parent} holds no complete {of}: {path.name} is missing. {ANEW}"
+        return f"no folder {path.parent}: {expected}"
+    return f"{path.parent} holds no complete {of}: {path.name} is missing; {expected}. {ANEW}"
 
 
 def whole(decode: Callable[[Reader], T]) -> Callable[[bytes], T]:

@@ -89,7 +89,7 @@ class Identity:
             member, public = str(card["member"]), str(card["public"])
         except FileNotFoundError as error:
             raise IdentityError(
-                f"no identity in {home}: create one with Identity.create(folder, member)"
+                f"no identity in {home}: make one with `veilsum member new` or Identity.create(folder, member)"
             ) from error
         except (ValueError, KeyError, TypeError, Misuse):
             # Not chained: what could not be read as a key may be most of one.

@@ -55,8 +55,8 @@ class Conversations:
             at a time.
         patience_s: seconds for which an unreachable coordinator is tried again.
         lanes: chunks in flight.
-        transcripts: fetch and replay each round's transcript also in cohorts of more than 200 members: tens of
-            megabytes each.
+        transcripts: fetch and replay each round's transcript, as an auditor does: with 200 members it is tens of
+            megabytes.
         surroundings: clock and randomness; another one in tests only.
 
     Raises:

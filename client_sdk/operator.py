@@ -72,7 +72,7 @@ class Operator:
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
 
     def coordinator(self) -> rest.CoordinatorView:
-        """The coordinator's key, for the roster."""
+        """The coordinator's key, for the roster, and its federations."""
         return self._model(rest.CoordinatorView, Request("GET", rest.COORDINATOR))
 
     def publish_roster(self, roster: Roster) -> rest.FederationView:

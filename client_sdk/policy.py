@@ -1,6 +1,7 @@
 """What a member insists on, whatever the coordinator says: a policy refuses, it never changes a value."""
 
 import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -113,11 +114,11 @@ def bytes_of(value: bytes | str, field: str) -> bytes:
     if isinstance(value, bytes):
         raw, got = value, f"{len(value)} bytes"
     elif isinstance(value, str):
-        got = f"{len(value)} characters"
+        got = "1 character" if len(value) == 1 else f"{len(value)} characters"
         try:
             raw = bytes.fromhex(value)
         except ValueError:
-            got += ", not all of them hexadecimal digits"
+            got += ", some of them not hexadecimal digits" if re.search("[^0-9a-fA-F]", value) else ""
     if len(raw) != 32:
         raise Misuse(
             f"{field}: got {got}, expected 64 hexadecimal digits or 32 bytes{_SOURCES.get(field, '')}"

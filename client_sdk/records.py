@@ -237,14 +237,10 @@ def _ranks(ranks: Iterator[bytes]) -> Array:
 def _labels_of(labels: Any, rows: int) -> Array:
     """Class indices as integers, or class keys as an object array in which a missing label is None."""
     found = as_array(labels)
-    if found.ndim == 2 and len(found) == rows and found.shape[1] > 1:
-        raise ShapeMismatch(
-            f"labels have shape {found.shape}: one-hot labels become indices by labels.argmax(axis=1)"
-        )
     if found.dtype.kind not in "UO" or not found.size:
         return any_labels(found, rows, missing=True)
     if found.shape != (rows,):
-        raise ShapeMismatch(f"labels have shape {found.shape} for {rows} rows, not ({rows},)")
+        raise ShapeMismatch(f"labels have shape {found.shape}, expected ({rows},)")
     keys = np.empty(rows, object)
     for row, label in enumerate(found.tolist()):
         missing = label is None or (

@@ -115,6 +115,9 @@ class Reservations(LedgerDatabase):
         StateError: from every method, if the ledger is damaged or of another release.
     """
 
+    _known: History | None = None
+    """As it is stored: the identity's lock keeps other writers out."""
+
     @cached_property
     def secret(self) -> SecretBytes:
         """32 bytes of this installation, drawn once: records are recognised by them, for life."""
@@ -127,8 +130,10 @@ class Reservations(LedgerDatabase):
 
     def history(self) -> History:
         """The newest: every opening is checked against it, in whichever cohort."""
-        with self._open() as ledger:
-            return _history(ledger)
+        if self._known is None:
+            with self._open() as ledger:
+                self._known = _history(ledger)
+        return self._known
 
     def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
         """Store what was learned before the phase that learned it, and with it what it means for reservations.
@@ -146,6 +151,7 @@ class Reservations(LedgerDatabase):
         """
         entered = [attempt for attempt in history.unsettled if attempt not in since.unsettled]
         ended = [link for link in history.settled if link not in since.settled]
+        self._known = None
         with self._write() as ledger:
             if _history(ledger) not in {since, history}:
                 raise StateError("the history has grown since this step began: run the same call again")
@@ -164,6 +170,7 @@ class Reservations(LedgerDatabase):
                     (ended_by, link.context, _LEFT_OUT),
                 )
             freed = _let_go(ledger)
+        self._known = history
         self._forget(freed)
 
     # Answers

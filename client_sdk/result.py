@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from client_sdk.errors import Misuse, PeerFault, mismatch
+from client_sdk.errors import Misuse, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import read_part, write_together
 from client_sdk.model_card import model_card
@@ -24,20 +24,16 @@ from veilsum.calibration.head_file import NO_TEMPERATURE, Calibrated
 from veilsum.calibration.reliability import Reliability
 from veilsum.calibration.ridge import OWN_WEIGHTS
 from veilsum.calibration.rows import usable_rows
-from veilsum.protocol.attempt import ALL_CARDS_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.member import History
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions, Survivor
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
 from veilsum.protocol.rare_classes import withheld_classes
 from veilsum.protocol.record import ResultRecord, verify_record
-from veilsum.protocol.replay import replay
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import SUM_STEP, Content
-from veilsum.protocol.transcript import Transcript
-from veilsum.protocol.verdict import COORDINATOR, Verdict
 from veilsum.study.materials import read_material
 from veilsum.study.promise import promise
 from veilsum.study.result_files import calibrated_in, check_head, document_in
@@ -47,6 +43,7 @@ if TYPE_CHECKING:
     from veilsum.calibration import Personal
     from veilsum.integrations.sklearn import SecureRidgeClassifier
     from veilsum.integrations.torch import CalibratedHead
+    from veilsum.protocol.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,58 +54,6 @@ _MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
 TRANSCRIPT = "transcript.json"
 LOG_ODDS = frozenset({"gradient", "virtual features"})
 """Heads of the logistic loss, by `solution.chosen_by`: their scores are log-odds at a temperature of 1."""
-FETCHED_UP_TO = ALL_CARDS_MAX
-"""Members of a cohort up to which a member fetches the transcript unasked: beyond, it is tens of megabytes."""
-
-
-def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
-    """Replay a transcript, in this order.
-
-    1. it can be read, and its head is the one that the record names (result-mismatch);
-    2. roster, cards and opening hold, and are those of the evidence (result-mismatch);
-    3. the coordinator signed it as it is (bad-signature);
-    4. the certificate is for the outcome that this member was shown; those evicted, and the disputes that had members dropped,
-       are the record's (result-mismatch);
-    5. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
-    6. the coordinator broke no rule (the first that it broke).
-
-    The verdict names other parties at fault and disputes; the result already accounts for them under the rules.
-
-    Args:
-        raw: the transcript's file.
-        evidence: verified; it holds the admin's key.
-        record: verified.
-
-    Raises:
-        PeerFault: the first of these that does not hold, naming the coordinator.
-    """
-    transcript = Transcript.from_json(raw.decode(errors="replace"))
-    if transcript.head.hex() != record.transcript:
-        raise mismatch("the transcript is not the one that the record names")
-    verdict = replay(transcript, evidence.roster.federation)
-    if verdict.attempt.context != evidence.attempt.context:
-        raise mismatch("the transcript is of another attempt")
-    if not verdict.signed:
-        raise PeerFault(Cause.BAD_SIGNATURE, "the coordinator did not sign the transcript", [COORDINATOR])
-    if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
-        raise mismatch("the transcript tells of another outcome than this member was shown")
-    if verdict.evicted != record.evicted:
-        raise mismatch("the record names others as evicted than the transcript shows")
-    if {(each.cause.value, each.parties) for each in verdict.disputes} != {
-        (each.cause, each.parties) for each in record.disputes
-    }:
-        raise mismatch("the record tells of other disputes than the transcript shows")
-    noted = verdict.uploads.get(evidence.member)
-    if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
-        raise PeerFault(
-            Cause.OWN_UPLOAD_CHANGED, "the transcript notes another upload of this member", [COORDINATOR]
-        )
-    for finding in verdict.findings:
-        if finding.parties == (COORDINATOR,):
-            raise PeerFault(
-                finding.cause, f"the transcript shows that it broke a rule: {finding.detail}", [COORDINATOR]
-            )
-    return verdict
 
 
 class Judgement(BaseModel):
@@ -407,16 +352,31 @@ class Result:
         return self.evidence.counted and self.evidence.member in self.summed
 
     @property
+    def standing(self) -> str:
+        """What became of this member's upload, in words."""
+        if self.counted:
+            return "counted"
+        if self.evidence.member in self.record.evicted:
+            return "not counted: this member's shares were proved false"
+        if self.evidence.member in self.record.dropped:
+            return "not counted: left out because of a dispute with another member"
+        if self.evidence.header is None:
+            return "not counted: this member sent no upload in this attempt"
+        return "not counted: the upload was not complete when the upload window closed"
+
+    @property
     def last(self) -> bool:
         """Whether the run ends with this step."""
         repeated = self.evidence.manifest.repeats != NO_CONTEXT
         return self.record.step == (SUM_STEP if repeated else self.content.question.steps[-1])
 
     @cached_property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> "Verdict | None":
         """What the transcript shows, `replayed`; None if it was not fetched."""
         if self.transcript_file is None:
             return None
+        from client_sdk.replaying import replayed  # noqa: PLC0415 - auditors alone need it
+
         return replayed(self.transcript_file, self.evidence, self.record)
 
     def verify(self, admin_key: bytes | str | None = None) -> None:

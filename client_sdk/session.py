@@ -18,16 +18,13 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Closed, History, MemberPhase, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Message, Roster, Study
-from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.messages import Certificate, Roster, Study
+from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import Content
 from veilsum.study import signed
 
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
-
-ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
-"""The states of a round that has ended; "erasing" waits for reports."""
 
 
 def _nothing() -> Flow[None]:
@@ -41,7 +38,7 @@ class Session:
     Attributes:
         given: the roster that the caller passed; None to ask the coordinator each time.
         lanes: chunks in flight.
-        transcripts: fetch a round's transcript however large its cohort is.
+        transcripts: fetch and replay each round's transcript.
         meanwhile: what else the member does each time it has waited for news.
     """
 
@@ -71,6 +68,12 @@ class Session:
         self.policy.check_roster(roster)
         self.store.see_roster(roster)
         return roster
+
+    def see_newest(self, number: int) -> Flow[None]:
+        """Take the roster in force where its number, as the coordinator tells it, is above the one seen (raises as `roster`)."""
+        seen = self.store.roster()
+        if seen is None or number > seen.number:
+            yield from self.roster()
 
     def study(self, roster: Roster, study_hash: bytes) -> Flow[tuple[Study, Content]]:
         """A study, checked as far as approval (docs/protocol.md §4.1, 1 to 6), and remembered.
@@ -137,22 +140,24 @@ class Session:
 
     # Rounds
 
-    def round(self, round_id: str, after: int | None = None) -> Flow[RoundView]:
-        """A round as the coordinator shows it, with `after` once it has changed; a view is a guide, never a proof.
+    def round(self, round_id: str) -> Flow[RoundView]:
+        """A round as the coordinator shows it; a view is a guide, never a proof.
 
         Raises:
             PeerFault: malformed for another round or an impossible end; wrong-federation for another federation's.
         """
-        return self._checked((yield from self.coordinator.round(round_id, after)), round_id)
-
-    def answer(self, round_id: str, reply: Message) -> Flow[RoundView]:
-        """Answer a request; the round as it is then, or as it went on without the answer (raises as `round`)."""
-        try:
-            return self._checked((yield from self.coordinator.answer(round_id, reply)), round_id)
-        except PeerFault as fault:
-            if fault.cause is not Cause.WRONG_PHASE:
-                raise
-        return (yield from self.round(round_id))
+        view = yield from self.coordinator.round(round_id)
+        if view.round != round_id:
+            raise PeerFault(
+                Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]
+            )
+        if view.ended != (view.state in ENDINGS):
+            raise PeerFault(
+                Cause.MALFORMED, f"round {round_id} is {view.state}, and ended: {view.ended}", ["coordinator"]
+            )
+        if view.federation != self.policy.federation.hex():
+            raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
+        return view
 
     def settle(self) -> Flow[None]:
         """Learn how the attempts ended that this member left open: it opens no other before (docs/protocol.md §4.3, clause 4).
@@ -201,20 +206,6 @@ class Session:
         yield from self.meanwhile()
         if not news and self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
             yield Pause(POLL_MIN_S)
-
-    def _checked(self, view: RoundView, round_id: str) -> RoundView:
-        """A view that is one of the round; raises as `round`."""
-        if view.round != round_id:
-            raise PeerFault(
-                Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]
-            )
-        if view.ended != (view.state in ENDINGS):
-            raise PeerFault(
-                Cause.MALFORMED, f"round {round_id} is {view.state}, and ended: {view.ended}", ["coordinator"]
-            )
-        if view.federation != self.policy.federation.hex():
-            raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
-        return view
 
 
 def ready_of(phase: MemberPhase) -> Ready:

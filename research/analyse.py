@@ -84,7 +84,7 @@ def main() -> int:
         experiment,
         args.seed,
         folder=args.data,
-        snapshot=folder / "run.safetensors",
+        snapshot=folder / "run",
         workers=args.workers,
         hardware=hardware,
     )

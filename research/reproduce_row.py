@@ -10,6 +10,7 @@ at 32 px with 100 classes instead of CIFAR-100, MobileNetV2, R = 100, E = 10, Fe
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -122,7 +123,7 @@ def finish(
 ) -> None:
     """Run to the end, from the last snapshot if there is one, unless the result exists."""
     folder = output / experiment.name.replace("/", "-")
-    file, snapshot = folder / f"seed-{seed}.json", folder / f"seed-{seed}.safetensors"
+    file, snapshot = folder / f"seed-{seed}.json", folder / f"seed-{seed}"
     title = f"{experiment.name} seed {seed}"
     if file.exists():
         print(f"{title}: {file} is there", flush=True)
@@ -140,7 +141,7 @@ def finish(
         experiment, seed, folder=data, snapshot=snapshot, workers=workers, hardware=hardware, progress=tell
     )
     write_result(finished.result, file)
-    snapshot.unlink()
+    shutil.rmtree(snapshot)
     heads = ", ".join(f"{each.kind} {each.accuracy:.1%}" for each in finished.result.calibrations)
     print(f"{title}: {finished.result.accuracy:.1%}, then {heads}", flush=True)
 

@@ -37,6 +37,7 @@ from service.pages import routes as pages
 from service.pages.kept import KEPT_BYTES, KeptPages
 from service.pages.rendering import problem_page
 from service.routes import federations, operating, rounds
+from service.routes.published import PublishedCache
 from service.settings import Settings
 from service.storage.faults import worded
 from service.storage.folder import make_folder
@@ -157,7 +158,7 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
         redirect_slashes=False,
         telemetry=tracing(),
     )
-    app.state.pages = KeptPages(KEPT_BYTES)
+    app.state.pages, app.state.published = KeptPages(KEPT_BYTES), PublishedCache()
     problems.install(app, problem_page)
     app.state.refused, app.state.exposition = Recent[str, Counter[str]](REFUSED_ROUNDS), Exposition()
     for router in ROUTERS:
@@ -180,9 +181,10 @@ ROUTERS = (
 
 async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExitStack) -> Coordinator:
     """Open the stores, load what is open, and begin the background work; `ending` undoes it."""
-    make_folder(chosen.data_dir)
-    # All that may refuse to start comes before the database is upgraded.
-    key, token = keys.key_of(chosen), configured(chosen.operator_token)
+    with worded():
+        make_folder(chosen.data_dir)
+        # All that may refuse to start comes before the database is upgraded.
+        key, token = keys.key_of(chosen), configured(chosen.operator_token)
     database, blobs = await ending.enter_async_context(opened(chosen, partial(keys.claim, key)))
     with worded():
         await now.look(database)
@@ -205,7 +207,7 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
         now,
         chosen.clock_skew_s,
         chosen.public_url,
-        Issuer(chosen.oidc, chosen.clock_skew_s) if chosen.oidc is not None else None,
+        Issuer(chosen.oidc, now, chosen.clock_skew_s) if chosen.oidc is not None else None,
     )
     app.state.limits = Limits(
         CALLER.at(chosen.caller_requests_per_s), ADDRESS.at(chosen.address_requests_per_s)

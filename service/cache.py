@@ -1,9 +1,9 @@
 """Caches: what was used last, and one object for each cohort and round in use."""
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -44,9 +44,12 @@ class Cached(Protocol):
     """A cohort or a round.
 
     Attributes:
+        federation: its own.
         at_rest: whether there is nothing to do for it; that may change.
         size: how many members it has.
     """
+
+    federation: str
 
     @property
     def id(self) -> str: ...
@@ -64,6 +67,7 @@ class ObjectCache(Mapping[str, T]):
 
     def __init__(self) -> None:
         self._all = WeakValueDictionary[str, T]()
+        self._by_federation = defaultdict[str, WeakSet[T]](WeakSet)
         self._open = dict[str, T]()
         self._recent = Recent[str, T](RECENT)
 
@@ -81,9 +85,14 @@ class ObjectCache(Mapping[str, T]):
     def put(self, found: T) -> None:
         """Cache one that was loaded, or for which there is something to do again."""
         self._all[found.id] = found
+        self._by_federation[found.federation].add(found)
         if not found.at_rest:
             self._open[found.id] = found
         self._recent.put(found.id, found, found.size + _EACH)
+
+    def of(self, federation: str) -> list[T]:
+        """Return a federation's."""
+        return list(self._by_federation.get(federation, ()))
 
     def open(self) -> list[T]:
         """Return those for which there is something to do, and stop holding the others."""

@@ -99,7 +99,7 @@ class RoundHistories:
             for row in rows:
                 found = RoundHistory(row.number, found.uploaded)
                 with self._database.quarantine.skipping(f"round {row.id}"):
-                    view = RoundView.model_validate_json(row.final)
+                    view = journal.read_view(row.id, row.final)
                     found = found.after(row.number, view, row.opened_s)
             return found
 
@@ -203,9 +203,8 @@ class Catalogue:
     async def refresh(self, federation: str) -> None:
         """All of a federation's, as it stands."""
         await self._take_up(federation)
-        for cohort in list(self.cohorts.values()):
-            if cohort.federation == federation:
-                await self._refresh_cohort(cohort)
+        for cohort in self.cohorts.of(federation):
+            await self._refresh_cohort(cohort)
         for round_ in self.live(federation):
             await round_.refresh()
         await self._runs.look(federation)
@@ -318,8 +317,8 @@ class Catalogue:
             forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
             for name in await self._database.values(forming):
                 await self._cohort_named(name, not_before_s)
-            live = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_(None))
-            row = await self._database.row(live)
+            live = select(rounds.c.id, rounds.c.cohort).where(rounds.c.federation == federation)
+            row = await self._database.row(live.where(rounds.c.final.is_(None)))
             if row is None or row.id in self.rounds:
                 return
             if row.cohort in self.cohorts:
@@ -357,14 +356,27 @@ class Catalogue:
                 assert live is not None
                 with self._database.quarantine.reading(f"round {row.id}"):
                     round_ = await self._round(live, cohort, not_before_s)
-                self.rounds.put(round_)
-                cohort.opened(round_)
-                self.cohorts.put(cohort)  # again, for as long as the round is live
+                self._opened(round_, cohort)
             else:
                 with self._database.quarantine.reading(f"round {row.id}"):
-                    view = await asyncio.to_thread(RoundView.model_validate_json, row.final)
+                    view = await asyncio.to_thread(journal.read_view, row.id, row.final)
                 cohort.opened(Brief.of(view))
         self._wake()
+
+    async def begin(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
+        """Take up the round that was stored just now as the next of a cohort that is up to date."""
+        async with self._loading:
+            found = self.rounds.get(round_name(attempt.context))  # by what the database has told
+            if found is None:
+                found = await self._begun(attempt, cohort, opened_s)
+                self._opened(found, cohort)
+        self._wake()
+        return found
+
+    def _opened(self, round_: Round, cohort: Cohort) -> None:
+        self.rounds.put(round_)
+        cohort.opened(round_)
+        self.cohorts.put(cohort)  # again, for as long as the round is live
 
     async def _round(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> Round:
         """One that was live when its row was read."""
@@ -372,11 +384,14 @@ class Catalogue:
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(cohort.roster, cohort.enrolling.study, cohort.formed(), opening)
         check_named(row.id, round_name(attempt.context))
+        return await (await self._begun(attempt, cohort, row.opened_s)).resume(not_before_s)
+
+    async def _begun(self, attempt: Attempt, cohort: Cohort, opened_s: float) -> Round:
         noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         rests_on = earlier_context(attempt)
         earlier = () if rests_on == NO_CONTEXT else (SurvivorSet(await self.certified(rests_on)),)
-        phase = Collecting.begin(attempt, row.opened_s, earlier, FileShelf(self._folder))
-        return await self._made(attempt, row.opened_s, phase, noted).resume(not_before_s)
+        phase = Collecting.begin(attempt, opened_s, earlier, FileShelf(self._folder))
+        return self._made(attempt, opened_s, phase, noted)
 
     async def _as_it_ended(self, row: Row[Any]) -> Round:
         query = select(cohorts.c.roster_number, cohorts.c.study, cohorts.c.manifest)
@@ -388,7 +403,8 @@ class Catalogue:
         opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
         attempt = Attempt(roster, study, manifest, opening)
         check_named(row.id, round_name(attempt.context))
-        round_ = self._made(attempt, row.opened_s).restore(row, littered=not row.cleared)
+        end = await asyncio.to_thread(journal.RoundEnd.read, row)
+        round_ = self._made(attempt, row.opened_s).restore(end, littered=not row.cleared)
         self.rounds.put(round_)
         return round_
 

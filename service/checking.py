@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
+from service.journal import RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
 from service.storage.database import Database
@@ -26,14 +27,11 @@ from service.storage.tables import (
     tokens,
 )
 from veilsum.protocol.access import Scope
-from veilsum.protocol.attempt import Closing
 from veilsum.protocol.audit import AuditEntry, End, follow
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Study, parse
-from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import Problem, RoundView, round_name
+from veilsum.protocol.rest import Problem, round_name
 
 
 def _roster(row: Row[Any]) -> None:
@@ -59,17 +57,7 @@ def _card(row: Row[Any]) -> None:
 def _round(row: Row[Any]) -> None:
     check_named(row.cohort, Opening.from_bytes(row.opening).cohort.hex())
     if row.final is not None:
-        check_named(row.state, RoundView.model_validate_json(row.final).state)
-        _closing(row.closing)
-    if row.record is not None:
-        ResultRecord.model_validate_json(row.record)
-
-
-def _closing(body: bytes) -> Closing:
-    closing = parse(body)
-    if not isinstance(closing, Closing):
-        raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
-    return closing
+        check_named(row.state, RoundEnd.read(row).final.state)
 
 
 def _event(row: Row[Any]) -> None:
@@ -163,7 +151,7 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
     if row is None or stored is None:
         return False
     try:
-        link, closing = Link.decode_fields(Reader(stored.body)), _closing(row.closing)
+        link, closing = Link.decode_fields(Reader(stored.body)), read_closing(row.closing)
     except Exception:  # noqa: BLE001 - as above
         return False
     said = link.cohort.hex(), link.sequence, link.attempt, round_name(link.context)

@@ -129,6 +129,8 @@ def _part(record: CombinedRecord, part: str) -> str:
 
 def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> None:
     """Refuse sums that do not add up (terms-refused)."""
+    if len(rounds) < 2:
+        raise terms_refused("a combination takes at least two different rounds")
     first = rounds[-1]
     periods = Counter(record.period for record in records)
     if twice := [period for period, times in periods.items() if times > 1]:

@@ -222,7 +222,7 @@ class Coordinator:
                 attempt, now_s, before = await self._next_attempt(cohort, request)
                 if await begin_round(self.database, attempt, now_s, before):
                     self.runs.changed(cohort.federation)
-                    return await self.catalogue.round(round_name(attempt.context))
+                    return await self.catalogue.begin(attempt, cohort, now_s)
 
     async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
         """What `open_round` would open now; PeerFault as there."""
@@ -410,10 +410,16 @@ class Coordinator:
     async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
         """A version as soon as it is above `after`, or as it stands when the time is over or the process ends.
 
-        Where many are `waiting` for what they are asked, changes that ask nothing are told later (service/watch.py).
+        Where many are `waiting`, changes that are not urgent are told later (service/watch.py).
         """
-        wait_s = 0.0 if self.stopping else min(wait_s, self._max_wait_s)
-        return await watch.beyond(after, wait_s, calm_s(waiting))
+        return await watch.beyond(after, self._patience_s(wait_s), calm_s(waiting))
+
+    async def asks(self, watch: Watch, after: int, wait_s: float) -> int:
+        """A version as soon as members are asked something new since `after`; otherwise as `changed`."""
+        return await watch.urgently(after, self._patience_s(wait_s))
+
+    def _patience_s(self, wait_s: float) -> float:
+        return 0.0 if self.stopping else min(wait_s, self._max_wait_s)
 
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""

@@ -73,6 +73,9 @@ class Former:
         return Former(roster.number, dict(islice(gone.items(), over, None)), more=self.more or over > 0)
 
 
+UNKNOWN = "federation: compare the admin's key, which is its id, or publish its roster first"
+
+
 def _roster(federation: str, body: bytes) -> Roster:
     roster = Roster.from_bytes(body)
     roster.verify_admin(bytes.fromhex(federation))
@@ -148,7 +151,7 @@ class Federations:
                 select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
             )
         if number is None:
-            raise not_found("federation")
+            raise not_found(UNKNOWN)
         key = federation, number
         async with self._lock(*key):  # concurrent callers wait for the first
             found = self._parsed.get(key)
@@ -169,7 +172,7 @@ class Federations:
             query = query.where(rosters.c.number == number)
         body: bytes | None = await self._database.value(query.order_by(rosters.c.number.desc()).limit(1))
         if body is None:
-            raise not_found("federation")
+            raise not_found(UNKNOWN)
         return body
 
     async def former(self, federation: str) -> Former:
@@ -189,6 +192,22 @@ class Federations:
 
     def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
         return self._locks.setdefault((federation, what), asyncio.Lock())
+
+    async def version(self, federation: str) -> tuple[int, ...]:
+        """What changes with everything that is published of a federation; PeerFault(not-found)."""
+        counts = [
+            select(func.count()).select_from(table).where(table.c.federation == federation).scalar_subquery()
+            for table in (cohorts, rounds, links, studies)
+        ]
+        newest = select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
+        [version] = await self._database.rows(select(newest.scalar_subquery(), *counts))
+        if version[0] is None:
+            raise not_found(UNKNOWN)
+        return tuple(version)
+
+    async def ids(self) -> list[str]:
+        """Ids of all federations, in order."""
+        return sorted(await self._database.values(select(rosters.c.federation).distinct()))
 
     async def view(self, federation: str) -> FederationView:
         """The public view."""

@@ -20,8 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service import audit
 from service.storage.blobs import Blobs
 from service.storage.database import Database
+from service.storage.faults import check_named, sealed, unsealed
 from service.storage.tables import events, links, rounds, sums
-from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -215,18 +216,41 @@ class DamagedEventError(Exception):
 
 @dataclass(frozen=True)
 class RoundEnd:
-    """How a round ended, as its row keeps it.
-
-    Attributes:
-        link: of the federation's chain.
-        deed: for the audit log.
-    """
+    """How a round ended, as its row keeps it."""
 
     final: RoundView
-    closing: bytes
+    closing: Closing
     record: ResultRecord | None
-    link: bytes
-    deed: audit.Deed
+
+    @classmethod
+    def read(cls, row: Row[Any]) -> "RoundEnd":
+        """Read the row of an ended round; any error where it is damaged."""
+        record = ResultRecord.model_validate_json(unsealed(row.record)) if row.record else None
+        return cls(read_view(row.id, row.final), read_closing(row.closing), record)
+
+    def columns(self) -> dict[str, Any]:
+        """What `read` reads."""
+        return {
+            "final": sealed(self.final.model_dump_json()),
+            "closing": self.closing.to_bytes(),
+            "record": sealed(self.record.model_dump_json()) if self.record else None,
+            "state": self.final.state,
+        }
+
+
+def read_closing(body: bytes) -> Closing:
+    """Parse what closed an attempt; PeerFault where it is damaged."""
+    closing = parse(body)
+    if not isinstance(closing, Closing):
+        raise PeerFault(Cause.STORAGE_DAMAGED, "the row holds another message")
+    return closing
+
+
+def read_view(round_id: str, final: str) -> RoundView:
+    """Read an ended round's view; any error where it is damaged."""
+    view = RoundView.model_validate_json(unsealed(final))
+    check_named(round_id, view.round)
+    return view
 
 
 async def begin_round(database: Database, attempt: Attempt, now_s: float, before: int) -> bool:
@@ -312,8 +336,8 @@ class Journal:
             raise DamagedEventError(f"round {self._round} has lost the announcement {body.hex()}")
         return Event(at_s, "message", message)
 
-    async def unseen(self) -> tuple[Row[Any] | None, list[Event]]:
-        """The round's row if it has ended, else None and the next `AT_ONCE` events that the round has not taken up, or fewer.
+    async def unseen(self) -> tuple[RoundEnd | None, list[Event]]:
+        """How the round has ended, else None and the next `AT_ONCE` events that the round has not taken up, or fewer.
 
         Raises:
             DamagedEventError: storage has lost an announcement.
@@ -328,7 +352,7 @@ class Journal:
             stored = (await connection.execute(following)).all()
             row = (await connection.execute(self._row)).one()
         if row.final is not None:
-            return row, []
+            return RoundEnd.read(row), []
         try:
             return None, await asyncio.to_thread(lambda: [self._event(*each) for each in stored])
         except DamagedEventError:
@@ -336,7 +360,9 @@ class Journal:
                 row = (await connection.execute(self._row)).one()
             if row.final is None:
                 raise
-            return row, []  # another process has ended it meanwhile, and deleted what it was made of
+            return RoundEnd.read(
+                row
+            ), []  # another process has ended it meanwhile, and deleted what it was made of
 
     def forget(self) -> None:
         """Delete the announcements of a round that has ended."""
@@ -351,42 +377,38 @@ class Journal:
         [(live, more)] = await self._database.rows(query)
         return not live or bool(more)
 
-    async def end(self, end: RoundEnd, keep: Callable[[], None]) -> tuple[Row[Any], bool] | None:
+    async def end(
+        self, end: RoundEnd, link: bytes, deed: audit.Deed, keep: Callable[[], None]
+    ) -> RoundEnd | None:
         """End the round by the events seen so far, and delete them; None where there are more by now.
 
         Args:
             end: what its row is to hold.
+            link: of the federation's chain.
+            deed: for the audit log.
             keep: stores the transcript and the documents, while no other process can end the round.
 
         Returns:
-            The row, and whether it was ended now: it stays as it is where it has ended before.
+            `end`; or how the round has ended before.
         """
         async with self._database.transaction(KEEP_S) as connection:
             row = (await connection.execute(self._row.with_for_update())).one()
             if row.final is not None:
-                return row, False
+                return RoundEnd.read(row)
             count = select(func.count()).select_from(events).where(events.c.round == self._round)
             if (await connection.execute(count)).scalar_one() != self.seen:
                 return None
             await asyncio.to_thread(keep)
             await audit.begin(self._database, connection)
-            await connection.execute(
-                update(rounds)
-                .where(rounds.c.id == self._round)
-                .values(
-                    final=end.final.model_dump_json(),
-                    closing=end.closing,
-                    record=end.record.model_dump_json() if end.record else None,
-                    state=end.final.state,
-                )
-            )
-            await self._link(connection, row.federation, end.link)
+            own = update(rounds).where(rounds.c.id == self._round)
+            await connection.execute(own.values(end.columns()))
+            await self._link(connection, row.federation, link)
             for table in (events, sums):
                 await connection.execute(delete(table).where(table.c.round == self._round))
-            await audit.write(self._database, connection, [end.deed])
+            await audit.write(self._database, connection, [deed])
             await self._database.announce(connection, self._round)
             await self._database.announce(connection, row.federation)
-            return (await connection.execute(self._row)).one(), True
+        return end
 
     async def is_cleared(self) -> bool:
         """Whether `clear` was called since the round ended."""

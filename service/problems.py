@@ -1,4 +1,4 @@
-"""Every refusal as problem details (RFC 9457), from the one enum of causes."""
+"""Errors as problem details (RFC 9457): each has a cause of the one enum, and that cause's status."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ _SCHEMES = {
     Cause.REQUEST_FORGED: "Signature",
     Cause.CLOCK_SKEW: "Signature",
 }
-"""How an unauthenticated caller may authenticate."""
+"""The authentication scheme that a 401 names, by cause."""
 _HTTP = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
 MAX_DETAIL = 1000
 DECODING = (
@@ -70,16 +70,16 @@ DECODING = (
     Cause.MALFORMED,
     Cause.DUPLICATE,
 )
-"""What any route that takes a message may find wrong with its bytes."""
+"""Causes that any route with a message as its body can answer."""
 
 
 def status_of(cause: Cause) -> int:
-    """The HTTP status of a cause; 422 where the message was understood and breaks a rule."""
+    """Return the HTTP status of a cause: 422 for a valid message that breaks a rule."""
     return _STATUS.get(cause, 422)
 
 
 def problem_of(fault: PeerFault) -> Problem:
-    """A fault in the form in which it leaves."""
+    """Convert a fault to problem details."""
     return Problem(
         type=PROBLEM_BASE + fault.cause.value,
         title=fault.cause.summary,
@@ -91,28 +91,28 @@ def problem_of(fault: PeerFault) -> Problem:
 
 
 def wrong_phase(detail: str) -> PeerFault:
-    """Refuse what comes too early or too late."""
+    """Make a fault for a message that comes too early or too late."""
     return PeerFault(Cause.WRONG_PHASE, detail)
 
 
 def terms_refused(detail: str) -> PeerFault:
-    """Refuse what no member would take part in."""
+    """Make a fault for a round that members would refuse."""
     return PeerFault(Cause.TERMS_REFUSED, detail)
 
 
 def named(names: Sequence[str]) -> str:
-    """Names in a sentence: the first ones of a long list."""
+    """Join names for a sentence, and cut a long list."""
     more = len(names) - NAMED
     return (", ".join(names[:NAMED]) or "no member") + (f" and {more} more" if more > 0 else "")
 
 
 def not_found(what: str) -> PeerFault:
-    """Refuse an unknown name."""
+    """Make a fault for an unknown name."""
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")
 
 
 def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
-    """A route's `responses`: which statuses it answers for these causes, beside those that any may answer."""
+    """Return a route's `responses` for the API document: these causes and those that every route can answer."""
     always = (
         Cause.MALFORMED_REQUEST,
         Cause.BODY_INCOMPLETE,
@@ -127,7 +127,7 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     body = {"content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
         **{status: {"description": ", ".join(names), **body} for status, names in sorted(by_status.items())},
-        # Also keeps FastAPI from declaring a 422 of its own, which is never answered.
+        # Also keeps FastAPI from declaring a 422 of its own, which no route answers.
         "default": {"description": "any other refusal", **body},
     }
 
@@ -137,7 +137,7 @@ Page = Callable[[Request, Problem], Response | None]
 
 
 def install(app: FastAPI, page: Page) -> None:
-    """Answer every error of the app as a problem."""
+    """Answer every error of the app as problem details."""
     handlers = {
         PeerFault: _peer_fault,
         RequestValidationError: _invalid,
@@ -151,14 +151,14 @@ def install(app: FastAPI, page: Page) -> None:
 
 
 Refusal = tuple[PeerFault, int | None, Mapping[str, str]]
-"""How an error is answered: a fault, a status other than its cause's, and headers."""
+"""An error's answer: the fault, a status that overrides its cause's, and headers."""
 
 
 async def _handle(
     refusal: Callable[[Exception], Refusal], page: Page, request: Request, error: Exception
 ) -> Response:
     if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
-        try:  # no route's guard has seen it: the path is none, or takes another method
+        try:  # no route's guard has charged it: the path is unknown, or takes another method
             request.app.state.limits.charge(STRANGER, request)
         except TooMany as many:
             refusal, error = _peer_fault, many
@@ -179,9 +179,9 @@ async def _handle(
 
 
 def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] | None = None) -> Problem:
-    """A refusal, counted and logged, in the form in which it leaves."""
+    """Count and log a refusal, and convert it to problem details."""
     problem = problem_of(fault)
-    # A request may quote what is no text: half a surrogate pair, or a key of a megabyte.
+    # The detail may quote the request: half a surrogate pair, or a key of a megabyte.
     detail = problem.detail[:MAX_DETAIL].encode(errors="replace").decode()
     REFUSALS.labels(problem.cause).inc()
     problem = problem.model_copy(update={"status": status or problem.status, "detail": detail})
@@ -190,7 +190,7 @@ def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] 
 
 
 def answer_of(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """A problem as it is sent."""
+    """Make the JSON answer of a problem."""
     return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
 
 
@@ -202,13 +202,13 @@ def _peer_fault(error: Exception) -> Refusal:
     if isinstance(error, TooMany):
         headers["retry-after"] = str(error.after_s)
     if error.cause is Cause.BODY_INCOMPLETE:
-        headers["connection"] = "close"  # what is left of it is not waited for
+        headers["connection"] = "close"  # do not wait for the rest of the body
     return error, None, headers
 
 
 def _invalid(error: Exception) -> Refusal:
     assert isinstance(error, RequestValidationError)
-    # Where and why, never what: the value itself may be anything.
+    # Name the place and the rule, never the value.
     places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
     return PeerFault(Cause.MALFORMED_REQUEST, places), None, {}
 
@@ -222,10 +222,14 @@ def _http(error: Exception) -> Refusal:
 
 def _storage(error: Exception) -> Refusal:
     log.error("storage failed", **where(error))
-    fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again")
+    fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot read or write its storage now: try again")
     return fault, None, {"retry-after": "5"}
 
 
 def _unforeseen(error: Exception) -> Refusal:
     log.error("request failed", **where(error))
-    return PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500, {}
+    return (
+        PeerFault(Cause.UNAVAILABLE, "internal error: the operator finds the place in the coordinator's log"),
+        500,
+        {},
+    )

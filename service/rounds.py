@@ -8,7 +8,7 @@ left is its outcome and the signed transcript; its uploads, boxes, shares and se
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -16,7 +16,6 @@ from typing import Self
 
 import structlog
 from fastapi.sse import format_sse_event
-from sqlalchemy import Row
 
 from service import audit
 from service.documents import NOTHING, Documents, Publication
@@ -54,12 +53,11 @@ from veilsum.protocol.coordinator import (
     VoidedByErasure,
     Voiding,
 )
-from veilsum.protocol.coordinator.base import cancelled, chunk_fault
+from veilsum.protocol.coordinator.base import Delivering, cancelled, chunk_fault
 from veilsum.protocol.cost import plan_of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Message, Upload, parse
-from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Deliveries, Delivery, Message, Upload
 from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView, UploadView, round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.shelf import Announced
@@ -68,6 +66,8 @@ from veilsum.study.promise import promise
 
 log = structlog.get_logger(LOGGER)
 
+PIECE_BYTES = 1 << 17
+"""From which size on a piece of a long message is sent."""
 SETTLED = (Voided, VoidedByErasure, Failed, ClosedByAdmin)
 """Ends with no sum to compute."""
 _ON_THE_WAY: dict[type[CoordinatorPhase], str] = {
@@ -168,13 +168,9 @@ class Round:
         await self._catch_up()
         return self
 
-    def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
+    def restore(self, end: RoundEnd, *, littered: bool) -> Self:
         """Take up how the round ended."""
-        self.final = RoundView.model_validate_json(row.final)
-        closing = parse(row.closing)
-        assert isinstance(closing, Closing)
-        self.closing = closing
-        self.documents.record = ResultRecord.model_validate_json(row.record) if row.record else None
+        self.final, self.closing, self.documents.record = end.final, end.closing, end.record
         self.phase, self.version, self.littered = None, self.final.version, littered
         self.asked, self.noted = self.version, None
         return self
@@ -221,6 +217,13 @@ class Round:
             return None
         return max(phase.deadline_s, self.not_before_s)
 
+    @property
+    def state(self) -> str:
+        """Its phase, or how it ended."""
+        if self.final is not None:
+            return self.final.state
+        return _ON_THE_WAY.get(type(phase := self.live), phase.name)
+
     def view(self) -> RoundView:
         """The round as it stands."""
         return self.shown.view
@@ -256,7 +259,7 @@ class Round:
                 "members": attempt.members,
                 "survivors_min": attempt.survivors_min,
                 "threshold": attempt.quorum.threshold,
-                "state": end or _ON_THE_WAY.get(type(phase), phase.name),
+                "state": end or self.state,
                 "ended": end is not None,
                 "version": self.version + (end is not None),
                 "deadline_s": None if end else self.deadline_s,
@@ -453,9 +456,12 @@ class Round:
         if member not in self.attempt.members:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
 
-    def request_for(self, member: str) -> bytes | None:
-        """The message that this member has to answer now; every member is shown a certificate."""
+    def request_for(self, member: str) -> bytes | Iterator[bytes] | None:
+        """The message that this member has to answer now, a long one in pieces; every member is shown a certificate."""
         phase = self.phase  # once: this runs in a thread, and the round may end meanwhile
+        deliveries = phase.deliveries_for(member) if isinstance(phase, Delivering) else None
+        if isinstance(phase, Delivering) and deliveries is not None:
+            return _pieces(self.attempt.context, len(phase.uploads.keys() - {member}), deliveries)
         message = self.closing if phase is None else phase.request_for(member)
         return message.to_bytes() if message is not None else None
 
@@ -533,20 +539,17 @@ class Round:
         # While the events stand from which a crash would have all of it made again.
         keep = partial(self.documents.put, signed, outcome)
         deed = self._deed(now_s, "round ended", state)
-        end = RoundEnd(
-            final, closing.to_bytes(), outcome.record, self.attempt.link(closing).encode_fields(), deed
-        )
+        end, link = RoundEnd(final, closing, outcome.record), self.attempt.link(closing).encode_fields()
         # Until storage has said that it holds the end, and nothing before it.
         self._behind = self._ending = True
-        ended = await self._journal.end(end, keep)
+        ended = await self._journal.end(end, link, deed, keep)
         if ended is None:
             return False
-        row, now = ended
-        if now:
+        if ended is end:
             ROUNDS_ENDED.labels(state).inc()
             cause = fault.cause if fault else None
             log.info("round ended", round=self.id, state=state, cause=cause, of=len(final.survivors))
-        self.restore(row, littered=True)
+        self.restore(ended, littered=True)
         self._behind = False
         self._changed()
         self._told(self.federation)
@@ -567,6 +570,17 @@ class Round:
     def _changed(self) -> None:
         self.watch.notify()
         self._wake()
+
+
+def _pieces(context: bytes, many: int, deliveries: Iterator[Delivery]) -> Iterator[bytes]:
+    """A Deliveries message that is never whole in memory: of 200 members it has 2 MB, and all decryptors fetch theirs at once."""
+    piece = bytearray(Deliveries(context, ()).to_bytes()[:-4] + many.to_bytes(4, "little"))
+    for delivery in deliveries:
+        piece += delivery.encode_fields()
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:

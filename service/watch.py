@@ -38,6 +38,11 @@ class Watch:
         self._any.stop()
         self._urgent.stop()
 
+    async def urgently(self, after: int, wait_s: float) -> int:
+        """The version as soon as an urgent change is above `after`, or as it stands when `wait_s` seconds are over."""
+        await self._urgent.beyond(after, wait_s)
+        return self._any.version()
+
     async def beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
         """The version as soon as it is above `after`, or as it stands when `wait_s` seconds are over.
 
@@ -58,13 +63,13 @@ class Watch:
 
 class _Bell:
     def __init__(self, version: Callable[[], int]) -> None:
-        self._version, self._rung_for = version, -1
+        self.version, self._rung_for = version, -1
         self._changed = asyncio.Event()
         self._stopped = False
 
     def ring(self) -> None:
         """Wake the waiters, unless they were already woken for this version."""
-        if self._stopped or self._rung_for != (version := self._version()):
+        if self._stopped or self._rung_for != (version := self.version()):
             self._rung_for = -1 if self._stopped else version
             self._changed.set()
             self._changed = asyncio.Event()
@@ -76,8 +81,8 @@ class _Bell:
     async def beyond(self, after: int, wait_s: float) -> int:
         try:
             async with asyncio.timeout(wait_s):
-                while self._version() <= after and not self._stopped:
+                while self.version() <= after and not self._stopped:
                     await self._changed.wait()
         except TimeoutError:
             pass
-        return self._version()
+        return self.version()

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
+from training.imports import is_import_path
 from training.models import ExtractorConfig
 
 _BYTE_ORDER = 1 if sys.byteorder == "little" else -1
@@ -62,8 +63,12 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
     return digest
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
     """Read what `save_checkpoint` wrote: the same function of x, bit for bit.
+
+    Args:
+        path: the file.
+        own_code: import the architecture if the file names it by an import path. Only for files that you trust.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -76,9 +81,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         preprocessing, stated = header["preprocessing"], header["digest"]
         # Without storage or random draws: the file's tensors become the weights.
         with torch.device("meta"):
-            classifier = _build(header)
+            classifier = _build(header, own_code=own_code)
         classifier.load_state_dict(tensors, assign=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, CheckpointError):
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} holds no veilsum classifier: {error}") from error
@@ -88,8 +93,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(classifier.eval(), preprocessing, digest)
 
 
-def _build(header: dict[str, Any]) -> Classifier:
+def _build(header: dict[str, Any], *, own_code: bool) -> Classifier:
     config = header["extractor"]
+    if is_import_path(config["architecture"]) and not own_code:
+        raise CheckpointError(
+            f"the checkpoint needs the code {config['architecture']}: pass own_code=True if you trust the file and the code"
+        )
     moments = (tuple(config.get(name, ())) for name in ("mean", "std"))
     extractor = ExtractorConfig(
         config["architecture"], tuple(config["shape"]), config["options"], *moments

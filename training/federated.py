@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from training.hardware import CPU, Hardware
 from training.heads import Classifier
 from training.local import Task
 from training.partition import Partition
+from training.ranges import positive
 from training.recipe import Recipe
-from training.resume import RoundRecord, Snapshot
+from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 from training.seeding import Stream, generator
-from training.workers import from_first, is_first, local_training
+from training.workers import from_first, is_first, is_own, local_training, of_first, of_owner
 
 
 class DivergedError(ArithmeticError):
@@ -62,9 +63,12 @@ def train(
     partition: Partition,
     *,
     progress: Callable[[RoundRecord], None] | None = None,
+    within: Callable[[int, int, int], None] | None = None,
     workers: int = 1,
     hardware: Hardware = CPU,
     snapshot: Path | None = None,
+    snapshot_every: int = 1,
+    evaluate_every: int = 1,
 ) -> Trained:
     """Run a recipe's rounds over the members of a partition.
 
@@ -77,37 +81,48 @@ def train(
         data: training records, and test records for the history.
         partition: which training records each member holds.
         progress: called with each round's record.
+        within: called when a member's update arrives, with the round, the updates so far and the participants.
         workers: processes that train members; 1 trains them in this process.
         hardware: where members train.
-        snapshot: a file that keeps the run between rounds, and from which it resumes if the file exists. In a group the first
-            process reads and writes it.
+        snapshot: a folder that keeps the run between rounds, and from which it resumes, also for more rounds than it was begun
+            for. In a group the first process reads and writes it.
+        snapshot_every: rounds between snapshots; the last round always ends in one.
+        evaluate_every: rounds between evaluations on the test records; the last round always ends in one.
 
     Raises:
-        ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot cannot be described.
-        ResumeError: if the snapshot is another experiment's, or of other arithmetic.
+        ValueError: if a member holds no records, a number of workers or rounds is below 1, or a recipe with a snapshot cannot be
+            described.
+        ResumeError: if the snapshot is another experiment's, of other arithmetic, or of other learning rates.
         DivergedError: if a loss or a weight is not finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
+    positive(snapshot_every=snapshot_every, evaluate_every=evaluate_every)
     model = recipe.build(data.train.classes)
     test = hardware.records(data.test)
-    identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
-    run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
+    snapshots = Snapshots(snapshot, _identity(recipe, data, partition, hardware)) if snapshot else None
+    run = _begun(recipe, model, len(partition), snapshots)
     model.to(hardware.device)  # `run`, the server's state, stays on the CPU, and so do updates
     records = int(partition.sizes.sum())
+    changed: set[int] = set()  # members that took part since the last snapshot
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
             round_ = TrainingRound(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
-            run, local_loss, sent = _members_round(recipe, run, round_, train_locally)
+            chosen = _participants(recipe, round_)
+            run, local_loss, sent = _members_round(recipe, run, round_, chosen, train_locally, within)
+            changed.update(chosen)
             model.load_state_dict(run.model, strict=False)
             if recipe.calibrates_after(index):
                 head, more = recalibrated(MemberFeatures.of(model, hardware.records(data.train), partition))
                 run, sent = replace(run, head={"head.weight": head}), sent + more
                 model.load_state_dict(run.model, strict=False)
-            test_loss, accuracy = evaluate(model, test, recipe.loss)
-            if not isfinite(test_loss):  # after the last local step, or the server's
-                raise DivergedError(index + 1, round_.lr)
+            test_loss = accuracy = nan
+            last = index + 1 == recipe.rounds
+            if last or (index + 1) % evaluate_every == 0:
+                test_loss, accuracy = evaluate(model, test, recipe.loss)
+                if not isfinite(test_loss):  # after the last local step, or the server's
+                    raise DivergedError(index + 1, round_.lr)
             record = RoundRecord(
                 round=index + 1,
                 rounds=recipe.rounds,
@@ -119,25 +134,61 @@ def train(
                 upload_bytes=sent,
             )
             run = replace(run, history=(*run.history, record))
-            if snapshot is not None and is_first():
-                run.save(snapshot, identity)
+            if snapshots is not None and (last or (index + 1) % snapshot_every == 0):
+                _save(snapshots, run, changed)
+                changed.clear()
             if progress is not None:
                 progress(record)
     model.load_state_dict(run.model, strict=False)
-    return Trained(model.cpu().eval(), run.history, recipe, run.memory)
+    memory = tuple(of_owner(member, kept) for member, kept in enumerate(run.memory))
+    return Trained(model.cpu().eval(), run.history, recipe, memory)
 
 
-def _begun(
-    recipe: Recipe, model: Classifier, members: int, snapshot: Path | None, identity: dict[str, Any]
-) -> Snapshot:
-    if snapshot is not None and snapshot.exists():
-        return Snapshot.load(snapshot, identity)
-    return _start(recipe, model, members)
+def _begun(recipe: Recipe, model: Classifier, members: int, snapshots: Snapshots | None) -> RunState:
+    """Return the last snapshot's state, with the memory of this process's own members; or that before the first round."""
+    if snapshots is None:
+        return _start(recipe, model, members)
+    run = from_first(lambda: _loaded(recipe, snapshots, members))
+    if run is None:
+        return _start(recipe, model, members)
+    memory = []
+    for k, nothing in enumerate(run.memory):
+        kept = of_first(snapshots.member(k, len(nothing)) if is_first() else nothing)
+        memory.append(kept if is_own(k) else nothing)
+    return replace(run, memory=tuple(memory))
 
 
-def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
+def _loaded(recipe: Recipe, snapshots: Snapshots, members: int) -> RunState | None:
+    """Load a snapshot whose rounds are the recipe's first ones. Raises ResumeError if they are not."""
+    run = snapshots.load(members)
+    if run is None:
+        return None
+    if len(run.history) > recipe.rounds:
+        raise ResumeError(
+            f"the snapshot holds {len(run.history)} rounds, and {recipe.rounds} are wanted: choose another folder"
+        )
+    for record in run.history:
+        if record.lr != recipe.lr_at(record.round - 1):
+            raise ResumeError(
+                f"round {record.round} was trained at the rate {record.lr:g}, and a run of {recipe.rounds} rounds takes "
+                f"{recipe.lr_at(record.round - 1):g} there: only the schedules constant and multi-step can go on for more rounds; "
+                "choose another folder to start anew"
+            )
+    return replace(run, history=tuple(replace(record, rounds=recipe.rounds) for record in run.history))
+
+
+def _save(snapshots: Snapshots, run: RunState, changed: Iterable[int]) -> None:
+    for k in sorted(changed):
+        memory = of_owner(k, run.memory[k])
+        if is_first():
+            snapshots.put(k, memory, len(run.history))
+    if is_first():
+        snapshots.commit(run)
+
+
+def _start(recipe: Recipe, model: Classifier, members: int) -> RunState:
     nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
-    return Snapshot(
+    return RunState(
         weights={name: tensor.clone() for name, tensor in model.shared_weights().items()},
         server=recipe.algorithm.aggregation.start(model),
         broadcasts=tuple(term.start(model) for term in recipe.algorithm.terms),
@@ -148,18 +199,23 @@ def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
 
 def _members_round(
     recipe: Recipe,
-    run: Snapshot,
+    run: RunState,
     round_: TrainingRound,
+    chosen: Sequence[int],
     train_locally: Callable[[Iterable[Task]], Iterable[Update]],
-) -> tuple[Snapshot, float, int]:
+    within: Callable[[int, int, int], None] | None,
+) -> tuple[RunState, float, int]:
     """Train and aggregate; return the new state, the mean local loss by records, and the most bytes that a participant sent.
 
     Raises:
         DivergedError: if the loss or a weight is not finite.
     """
-    chosen = _participants(recipe, round_)
     tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
-    updates = list(train_locally(tasks))
+    updates = []
+    for update in train_locally(tasks):
+        updates.append(update)
+        if within is not None:
+            within(round_.index + 1, len(updates), len(chosen))
     local_loss = float(np.average([u.loss for u in updates], weights=[u.records for u in updates]))
     run = _aggregated(recipe, run, round_, chosen, updates)
     if not (isfinite(local_loss) and all(bool(each.isfinite().all()) for each in run.weights.values())):
@@ -168,8 +224,8 @@ def _members_round(
 
 
 def _aggregated(
-    recipe: Recipe, run: Snapshot, round_: TrainingRound, chosen: Sequence[int], updates: Sequence[Update]
-) -> Snapshot:
+    recipe: Recipe, run: RunState, round_: TrainingRound, chosen: Sequence[int], updates: Sequence[Update]
+) -> RunState:
     aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
     weights, server = aggregation.combine(run.weights, updates, run.server, round_)
     broadcasts = tuple(
@@ -197,8 +253,10 @@ def _participants(recipe: Recipe, round_: TrainingRound) -> list[int]:
 
 
 def _identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
+    described = recipe.describe()
+    del described["rounds"]  # a run may go on for more
     return {
-        **recipe.describe(),
+        **described,
         **hardware.describe(),
         "partition": partition.digest,
         "training records": _digest(data.train),

@@ -89,9 +89,9 @@ class Hardware:
 
         return replayed
 
-    def sgd(self, parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.SGD:
-        """Make SGD; on a GPU one kernel updates all weights."""
-        return torch.optim.SGD(parameters, fused=True if self._cuda else None, **options)
+    def sgd(self, groups: Iterable[dict[str, Any]], **options: Any) -> torch.optim.SGD:
+        """Make SGD that updates all weights of a parameter group at once."""
+        return torch.optim.SGD(groups, fused=True, **options)
 
     def images(self, x: Tensor) -> Tensor:
         """Move inputs to the device."""

@@ -1,12 +1,14 @@
 """A member's side of a round: train the received weights on its own records."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from training.algorithms import Batch, Site, State, Term, TrainingRound, Update
-from training.data import Dataset, batches, crop_and_flip
+from training.data import Dataset, batches, crop_and_flip, draw_moves
 from training.hardware import CPU, Hardware
 from training.heads import Classifier
 from training.partition import Partition
@@ -73,24 +75,22 @@ class LocalTrainer:
             origin = received | _changed(model, received)
             sites = [replace(site, origin=origin) for site in sites]
         model.train()
-        optimiser = place.sgd(
-            self._trainable.values(),
-            lr=task.round.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-        )
+        decays, slopes = self._quadratics(sites)
+        optimiser = place.sgd(decays, lr=task.round.lr, momentum=recipe.momentum)
         steps, total = 0, torch.zeros((), device=place.device)
         with torch_seeded(recipe.seed, Stream.LOCAL_TRAINING, task.round.index, task.member):
             for epoch in range(recipe.local_epochs):
                 self._choose(epoch)
+                moves = draw_moves(len(own), place.device) if recipe.augment else None
                 for indices in batches(len(own), recipe.batch_size, place.device):
                     x = own.x[indices]
-                    rows = None if recipe.augment else indices
-                    loss, objective = self._objective(
-                        crop_and_flip(x) if recipe.augment else x, own.y[indices], rows, sites
-                    )
+                    rows: Tensor | None = indices
+                    if moves is not None:
+                        x, rows = crop_and_flip(x, moves[indices]), None
+                    loss, objective = self._objective(x, own.y[indices], rows, sites)
                     optimiser.zero_grad()
                     objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                    _add_slopes(slopes)
                     optimiser.step()
                     total += loss.detach()
                     steps += 1
@@ -113,6 +113,24 @@ class LocalTrainer:
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
 
+    def _quadratics(self, sites: list[Site]) -> tuple[list[dict[str, Any]], list[tuple[Parameter, Tensor]]]:
+        """Return the terms' quadratic penalties as SGD's parameter groups, and each weight's constant slope.
+
+        Σ ½κ‖θ − θ^t‖² + ⟨s, θ⟩ has the gradient κθ + (s − κθ^t): weight decay and a slope that stays the same all round.
+        """
+        decays: dict[float, list[Parameter]] = {}
+        slopes = []
+        for name, p in self._trainable.items():
+            decay, slope = self._recipe.weight_decay, torch.zeros_like(p, requires_grad=False)
+            for term, site in zip(self._recipe.algorithm.terms, sites, strict=True):
+                curvature, linear = term.quadratic(name, site)
+                decay += curvature
+                slope.add_(linear).sub_(site.origin[name], alpha=curvature)
+            decays.setdefault(decay, []).append(p)
+            if slope.any():
+                slopes.append((p, slope))
+        return [{"params": own, "weight_decay": decay} for decay, own in decays.items()], slopes
+
     def _objective(
         self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]
     ) -> tuple[Tensor, Tensor]:
@@ -132,6 +150,12 @@ class LocalTrainer:
             for term, site in terms:
                 objective = objective + term.penalty(batch, site)
         return loss, objective
+
+
+def _add_slopes(slopes: list[tuple[Parameter, Tensor]]) -> None:
+    trained = [(p.grad, slope) for p, slope in slopes if p.grad is not None]
+    if trained:
+        torch._foreach_add_(*map(list, zip(*trained, strict=True)))
 
 
 def _changed(model: Classifier, received: State) -> State:

@@ -171,6 +171,8 @@ class Recipe:
         with torch_seeded(self.seed, Stream.INITIALISATION):
             extractor = self.model.build()
             classifier = Classifier(extractor, self.head(extractor.dim, classes), normalise=self.normalise)
+        if self.augment and len(self.model.shape) != 3:
+            raise ValueError(f"augment crops and mirrors images, not inputs of shape {self.model.shape}")
         if self.calibrate_every is not None and not classifier.calibrates:
             raise ValueError(
                 "calibrate_every puts FFC's solution in the place of a fixed head without a bias, on features of norm one: "
@@ -216,7 +218,7 @@ def spherefed(model: ExtractorConfig, **choices: Any) -> Recipe:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         plain = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-        return {"kind": type(value).__name__, **plain}
+        return {"kind": _qualified(type(value)), **plain}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -231,4 +233,10 @@ def _name(choice: Any) -> str:
             f"a recipe is told from others by its choices' names, and {choice!r} has none that says what it does: take a function "
             "of a module, or a frozen dataclass that can be called"
         )
-    return str(name)
+    return _qualified(choice)
+
+
+def _qualified(choice: Any) -> str:
+    """Return a name, with its module if that is not one of ours."""
+    ours = choice.__module__.startswith("training.")
+    return str(choice.__name__ if ours else f"{choice.__module__}:{choice.__qualname__}")

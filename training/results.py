@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
@@ -52,7 +53,7 @@ class Data(Part):
         classes: C.
         train_records: distinct records that members trained on.
         test_records: records held out.
-        shape: (channels, height, width).
+        shape: (channels, height, width), or (length,) of vectors.
         stands_in_for: the paper's data set if it differs from this one.
         note: other differences from the publisher's files, such as "JPEG, not bit-exact" or "10,000 of 60,000".
         available: records to deal; shards may leave some out and members may keep some back. None in
@@ -63,7 +64,7 @@ class Data(Part):
     classes: int
     train_records: int
     test_records: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     stands_in_for: str | None = None
     note: str = ""
     available: int | None = None
@@ -78,13 +79,12 @@ class Data(Part):
         cls, split: Split, partition: Partition, *, stands_in_for: str | None = None, note: str = ""
     ) -> Self:
         """Describe a split of which members train on what `partition` deals."""
-        channels, height, width = split.train.x.shape[1:]
         return cls(
             name=split.train.name,
             classes=split.train.classes,
             train_records=len(np.unique(np.concatenate(partition.members))),
             test_records=len(split.test),
-            shape=(channels, height, width),
+            shape=split.train.shape,
             stands_in_for=stands_in_for,
             note=note,
             available=len(split.train),
@@ -121,13 +121,13 @@ class Deal(Part):
 
 
 class Line(Part):
-    """One round: a `RoundRecord` without the number of rounds."""
+    """One round: a `RoundRecord` without the number of rounds. Rounds without an evaluation have no accuracy."""
 
     round: int
     lr: float
     local_loss: Finite
     test_loss: Finite
-    accuracy: Fraction
+    accuracy: Annotated[Fraction | None, BeforeValidator(_finite)]
     seconds: float
 
 
@@ -206,6 +206,7 @@ class RunResult(Part):
         history: one line per round.
         accuracy: of the trained classifier, on the test records.
         per_class: the same by class.
+        validation: of the trained classifier, on the validation split; None without one.
         calibrations: heads fitted afterwards.
         personal: by method, each member's accuracy on its own held-out records.
         cost: time and traffic.
@@ -224,6 +225,7 @@ class RunResult(Part):
     history: tuple[Line, ...]
     accuracy: Fraction
     per_class: PerClass = ()
+    validation: Fraction | None = None
     calibrations: tuple[Calibration, ...] = ()
     personal: dict[str, tuple[Fraction, ...]] = Field(default_factory=dict)
     cost: RunCost
@@ -234,6 +236,26 @@ class RunResult(Part):
         if kind == "none":
             return self.accuracy
         return next((each.accuracy for each in self.calibrations if each.kind == kind), None)
+
+    def by_member(self, kind: str = "none") -> tuple[float, ...]:
+        """Return each member's accuracy under a head: the test accuracies by class, in the shares of the member's own records.
+
+        Classes without test records do not count. Empty without accuracies by class; NaN for a member without such a class.
+        """
+        found = (
+            [self.per_class] if kind == "none" else [c.per_class for c in self.calibrations if c.kind == kind]
+        )
+        if not found or not found[0]:
+            return ()
+        accuracies = np.array(found[0], dtype=np.float64)
+        counts = np.array(self.deal.label_counts)[:, : len(accuracies)] * np.isfinite(accuracies)
+        with np.errstate(invalid="ignore"):
+            means: list[float] = (counts @ np.nan_to_num(accuracies) / counts.sum(axis=1)).tolist()
+        return tuple(means)
+
+    def worst_decile(self, kind: str = "none") -> float | None:
+        """Return the mean of `by_member` over the tenth of the members, at least one, with the lowest; None if it is unknown."""
+        return worst_decile(self.by_member(kind))
 
 
 class Diverged(Part):
@@ -257,6 +279,12 @@ class Diverged(Part):
     round: int
     lr: float
     environment: Environment
+
+
+def worst_decile(accuracies: Iterable[float]) -> float | None:
+    """Return the mean of the lowest tenth of members' accuracies, at least one; None without any."""
+    known = sorted(value for value in accuracies if not math.isnan(value))
+    return fmean(known[: math.ceil(len(known) / 10)]) if known else None
 
 
 def lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:

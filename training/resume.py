@@ -1,19 +1,22 @@
 """Snapshots of a run between two rounds, from which it resumes bit for bit.
 
 Every random draw comes from a stream named by seed, round and member (`training.seeding`), so tensors and the round
-number are the whole state. The file holds no code.
+number are the whole state. Its files hold no code.
 """
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load_file, save_file
 
+from client_sdk.files import sync_folder
 from training.algorithms import State
+from training.states import joined, part, parts
 
 _KEY = "veilsum-run"
 
@@ -31,8 +34,8 @@ class RoundRecord:
         rounds: rounds of the whole run.
         lr: its learning rate.
         local_loss: the participants' mean loss over their steps, weighted by records, without penalties.
-        test_loss: the new global model's loss on the test records.
-        accuracy: the new global model's accuracy on the test records, in 0..1.
+        test_loss: the new global model's loss on the test records; NaN if it was not evaluated in this round.
+        accuracy: the new global model's accuracy on the test records, in 0..1, or NaN.
         seconds: wall-clock time.
         upload_bytes: the most bytes that a participant sent.
     """
@@ -48,14 +51,14 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class RunState:
     """The state of a run between two rounds.
 
     Attributes:
         weights: the global weights that members train.
         server: the aggregation's state.
         broadcasts: per term, what its server half sends next.
-        memory: per member and term, what the member keeps.
+        memory: per member and term, what the member keeps; empty for members that another process trains.
         history: of the rounds so far; its length is the next round's index.
         head: a calibrated head that replaced the fixed one; empty before.
     """
@@ -72,86 +75,99 @@ class Snapshot:
         """The global classifier's state, as far as the recipe does not determine it."""
         return self.weights | self.head
 
-    def save(self, path: Path, experiment: dict[str, Any]) -> None:
-        """Write atomically: after a power cut the file is the last snapshot or this one.
 
-        Args:
-            path: the file.
-            experiment: what a run that resumes from it must share, as JSON-ready data.
-        """
+class Snapshots:
+    """A folder that holds a run's last snapshot: the server's file, and one file for each member that keeps something.
+
+    A snapshot writes only the members that took part since the last one, one member at a time. The server's file lists the
+    members' files and gets its name last, so after a kill the folder holds the last snapshot or this one. Files that are not
+    listed are removed afterwards.
+
+    Args:
+        folder: made when needed. Nothing else may be kept there.
+        experiment: what a run that resumes must share, as JSON-ready data.
+    """
+
+    def __init__(self, folder: Path, experiment: dict[str, Any]) -> None:
+        self._folder = folder
+        self._experiment = experiment
+        self._members: dict[str, str] = {}
+
+    def put(self, member: int, memory: Sequence[State], rounds: int) -> None:
+        """Write what a member keeps after so many rounds; `commit` makes it part of the snapshot."""
+        if not any(memory):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"member-{member}-{rounds}.safetensors"
+        self._write(name, joined({"memory": memory}))
+        self._members[str(member)] = name
+
+    def commit(self, run: RunState) -> None:
+        """Write the server's state, and with it the snapshot of these rounds."""
         header = {
-            "experiment": experiment,
-            "history": [asdict(record) for record in self.history],
-            "terms": len(self.broadcasts),
-            "members": len(self.memory),
+            "experiment": self._experiment,
+            "history": [asdict(record) for record in run.history],
+            "terms": len(run.broadcasts),
+            "members": self._members,
         }
-        beside = path.with_name(path.name + ".part")
-        # Not by save_file, which leaves its temporary file behind if it is killed.
-        with beside.open("wb") as file:
-            file.write(save(_apart(self._named()), metadata={_KEY: json.dumps(header, sort_keys=True)}))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        tensors = joined(
+            {"weights": run.weights, "head": run.head, "server": run.server, "broadcast": run.broadcasts}
+        )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        server = f"server-{len(run.history)}.safetensors"
+        self._write(server, tensors, {_KEY: json.dumps(header, sort_keys=True)})
+        for pattern in ("server-*", "member-*", ".tmp*"):  # the last are safetensors' own, after a kill
+            for each in self._folder.glob(pattern):
+                if each.name not in {server, *self._members.values()}:
+                    each.unlink()
 
-    @classmethod
-    def load(cls, path: Path, experiment: dict[str, Any]) -> Self:
-        """Read what `save` wrote.
+    def load(self, members: int) -> RunState | None:
+        """Read the last snapshot without what members keep; None if there is none.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ResumeError: it is no snapshot, or another experiment's.
+            ResumeError: it is damaged, or another experiment's.
         """
+        found = sorted(
+            self._folder.glob("server-*.safetensors"), key=lambda path: int(path.stem.split("-")[1])
+        )
+        if not found:
+            return None
         try:
-            with safe_open(path, "pt") as file:
+            with safe_open(found[-1], "pt") as file:
                 header = json.loads(file.metadata()[_KEY])
-                stated, history = header["experiment"], header["history"]
-                terms, members = range(header["terms"]), range(header["members"])
+                stated, history, terms = header["experiment"], header["history"], header["terms"]
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
-        except FileNotFoundError:
-            raise
+                self._members = dict(header["members"])
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ResumeError(f"{path} holds no run to go on from: {error}") from error
+            raise ResumeError(f"{found[-1]} holds no run to go on from: {error}") from error
         differing = [
-            f"{name} is {experiment.get(name)!r} here and {stated.get(name)!r} there"
-            for name in sorted({*experiment, *stated})
-            if experiment.get(name) != stated.get(name)
+            f"{name} is {self._experiment.get(name)!r} here and {stated.get(name)!r} there"
+            for name in sorted({*self._experiment, *stated})
+            if self._experiment.get(name) != stated.get(name)
         ]
         if differing:
             raise ResumeError(
-                f"{path} is another experiment's: {differing[0]}; choose another folder, or remove it to start anew"
+                f"{self._folder} is another experiment's: {differing[0]}; choose another folder, or remove it to start anew"
             )
-
-        def part(prefix: str) -> State:
-            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-        return cls(
-            weights=part("weights|"),
-            head=part("head|"),
-            server=part("server|"),
-            broadcasts=tuple(part(f"broadcast|{i}|") for i in terms),
-            memory=tuple(tuple(part(f"memory|{k}|{i}|") for i in terms) for k in members),
+        return RunState(
+            weights=part(tensors, "weights"),
+            head=part(tensors, "head"),
+            server=part(tensors, "server"),
+            broadcasts=parts(tensors, "broadcast", terms),
+            memory=(({},) * terms,) * members,
             history=tuple(RoundRecord(**record) for record in history),
         )
 
-    def _named(self) -> State:
-        named = {f"weights|{n}": t for n, t in self.weights.items()}
-        named |= {f"head|{n}": t for n, t in self.head.items()}
-        named |= {f"server|{n}": t for n, t in self.server.items()}
-        for i, broadcast in enumerate(self.broadcasts):
-            named |= {f"broadcast|{i}|{n}": t for n, t in broadcast.items()}
-        for k, states in enumerate(self.memory):
-            for i, state in enumerate(states):
-                named |= {f"memory|{k}|{i}|{n}": t for n, t in state.items()}
-        return named
+    def member(self, member: int, terms: int) -> tuple[State, ...]:
+        """Read what a member keeps in the loaded snapshot."""
+        name = self._members.get(str(member))
+        return parts(load_file(self._folder / name) if name else {}, "memory", terms)
 
-
-def _apart(named: State) -> State:
-    """Copy tensors that share memory or have gaps, which the file format does not support."""
-    seen: set[int] = set()
-    apart = {}
-    for name, tensor in named.items():
-        whole = tensor.detach().contiguous()
-        place = whole.untyped_storage().data_ptr()
-        apart[name] = whole.clone() if place in seen else whole
-        seen.add(place)
-    return apart
+    def _write(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
+        """Write durably; tensors go from memory to the disk without a copy."""
+        partial = self._folder / f"{name}.part"
+        save_file(tensors, partial, metadata)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(self._folder / name)
+        sync_folder(self._folder)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,14 +30,15 @@ class Tracker(Protocol):
 
 
 def measures(record: RoundRecord) -> dict[str, float]:
-    """Return a round's numbers by their names in charts."""
-    return {
+    """Return a round's numbers by their names in charts; those of the test records only if they were evaluated."""
+    found = {
         "accuracy": record.accuracy,
         "loss/local": record.local_loss,
         "loss/test": record.test_loss,
         "learning rate": record.lr,
         "seconds a round": record.seconds,
     }
+    return {name: value for name, value in found.items() if not isnan(value)}
 
 
 def outcomes(result: RunResult) -> dict[str, float]:

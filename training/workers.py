@@ -6,20 +6,22 @@ the last bits, would depend on the machine.
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import ClassVar, TypeVar, cast
 
 import torch
+from safetensors.torch import load, save
 from torch import distributed
 
-from training.algorithms import Update
+from training.algorithms import State, Update
 from training.data import Dataset
 from training.hardware import CPU, Hardware
 from training.local import LocalTrainer, Task
 from training.partition import Partition
 from training.recipe import Recipe
+from training.states import joined, part, parts
 
 T = TypeVar("T")
 
@@ -31,8 +33,8 @@ def local_training(
     """Provide a function that maps tasks to their updates, in the tasks' order.
 
     With `workers` > 1, that many spawned processes each hold a copy of the data and a resident model. In an
-    initialised `torch.distributed` group, every process trains its share of the tasks and receives all updates, so
-    that all processes take the same next step.
+    initialised `torch.distributed` group, every process trains its own members (`is_own`) and receives all updates without
+    the others' memory, so that all processes take the same next step.
 
     Raises:
         ValueError: if `workers` < 1, or > 1 in a process of a group.
@@ -69,6 +71,11 @@ def is_first() -> bool:
     return _processes() == 1 or distributed.get_rank() == 0
 
 
+def is_own(member: int) -> bool:
+    """Return whether this process trains the member, and so holds its memory."""
+    return _processes() == 1 or distributed.get_rank() == _owner(member)
+
+
 def from_first(make: Callable[[], T]) -> T:
     """Call `make` in the group's first process, and return its result, or raise its error, in each process."""
     if _processes() == 1:
@@ -94,18 +101,60 @@ def of_all(value: T) -> list[T]:
     return gathered
 
 
+def of_first(memory: tuple[State, ...]) -> tuple[State, ...]:
+    """Return in each process what the first one holds; the others give as many states."""
+    return parts(_sent(0, {"memory": memory}), "memory", len(memory))
+
+
+def of_owner(member: int, memory: tuple[State, ...]) -> tuple[State, ...]:
+    """Return in each process what the member's own process holds of it."""
+    return parts(_sent(_owner(member), {"memory": memory}), "memory", len(memory))
+
+
 def _processes() -> int:
     grouped = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if grouped else 1
 
 
+def _owner(member: int) -> int:
+    return member % _processes()
+
+
 def _shared(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
-    """Train every n-th task in each process of the group, and share all updates."""
-    processes = _processes()
-    own = [trainer(task) for task in tasks[distributed.get_rank() :: processes]]
-    gathered = of_all(own)
+    """Train this process's members, and share all updates, member by member."""
+    own = {task.member: trainer(task) for task in tasks if is_own(task.member)}
     # Not an all-reduce, whose order of additions, and so the last bits, depends on the number of processes.
-    return (gathered[i % processes][i // processes] for i in range(len(tasks)))
+    for task in tasks:
+        yield _shared_update(task, own.get(task.member))
+
+
+def _shared_update(task: Task, own: Update | None) -> Update:
+    """Send an update from its member's process to the others, which do not receive the memory."""
+    sent: dict[str, State | tuple[State, ...]] = {}
+    if own is not None:
+        counts = torch.tensor([own.records, own.steps, own.loss], dtype=torch.float64)
+        sent = {"weights": own.weights, "messages": own.messages, "numbers": {"counts": counts}}
+    received = _sent(_owner(task.member), sent)
+    if own is not None:
+        return own
+    records, steps, loss = received["numbers|counts"].tolist()
+    messages = parts(received, "messages", len(task.broadcasts))
+    return Update(part(received, "weights"), int(records), int(steps), loss, messages, task.memory)
+
+
+def _sent(source: int, states: Mapping[str, State | Sequence[State]]) -> State:
+    """Broadcast the source's states as one tensor of safetensors' bytes."""
+    own = joined(states)
+    if _processes() == 1:
+        return own
+    data = bytearray(save(own)) if distributed.get_rank() == source else bytearray()
+    length = torch.tensor(len(data))
+    distributed.broadcast(length, source)
+    message = (
+        torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(int(length), dtype=torch.uint8)
+    )
+    distributed.broadcast(message, source)
+    return load(message.numpy().tobytes())
 
 
 class _Resident:

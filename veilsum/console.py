@@ -153,7 +153,7 @@ def lacks(*modules: str) -> bool:
 
 
 _HINTS = {
-    "unauthorised": "Set VEILSUM_OPERATOR_TOKEN, or name the token's file by `veilsum --token-file`",
+    "unauthorised": "Set VEILSUM_OPERATOR_TOKEN to a valid one, or name its file by `veilsum --token-file`",
     "already-summed": "Run the study for a later --period, with new records",
 }
 """What the user of a command can do about a fault, by its cause."""

@@ -141,19 +141,23 @@ def show_preflight(view: PreflightView, *, as_json: bool) -> None:
 def summary(record: ResultRecord) -> dict[str, Any]:
     """A signed result as names and values for people."""
     solution = record.solution
-    return {
-        "study": f"{record.name}, version {record.version}, period {record.period}",
-        "step": record.step,
-        "round": record.round,
+    ridge = None if solution.ridge is None else f"{solution.ridge:.6g}, chosen by {solution.chosen_by}"
+    known = {
         "survivors": [survivor.member for survivor in record.survivors],
         "evicted": record.evicted,
         "dropped": record.dropped,
         "rows": record.rows,
         "withheld_classes": record.withheld,
         "classes_without_rows": solution.empty_classes,
-        "ridge": solution.ridge,
-        "chosen_by": solution.chosen_by,
+        "ridge": ridge,
+        "solved_by": solution.chosen_by if ridge is None else None,
         "documents": [view.name for view in record.documents],
+    }
+    return {
+        "study": f"{record.name}, version {record.version}, period {record.period}",
+        "step": record.step,
+        "round": record.round,
+        **{name: value for name, value in known.items() if value},
         **noise(record.noise),
     }
 

@@ -124,7 +124,7 @@ class Following:
     """What ended without a result since the last step that had one, in words."""
 
     def run(self, federation: str, study: StudyView, period: str) -> RoundView:
-        """Enrol, open each step in turn, and follow it to the result. What ends without one is tried again, or repeated.
+        """Enrol, open each step in turn, and follow it to the result. An attempt without a result is tried again or repeated.
 
         Returns:
             The last round: done, or how it ended.

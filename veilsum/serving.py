@@ -17,6 +17,7 @@ from service.access.connections import Connection
 from service.app import create_app
 from service.keys import key_of
 from service.settings import Settings
+from service.storage.faults import worded
 from service.storage.folder import DataFolderLock
 from service.storage.stores import prepare
 from service.telemetry import logs
@@ -58,10 +59,11 @@ def run(
         )
     _check_tls(certificate, key, client_ca)
     # The app does the same at its start, but a server shows its errors as tracebacks.
-    prepare(settings)
-    if settings.database_url is None:
-        DataFolderLock(settings.data_dir).release()
-    public = key_of(settings).public
+    with worded():
+        prepare(settings)
+        if settings.database_url is None:
+            DataFolderLock(settings.data_dir).release()
+        public = key_of(settings).public
     tls = {
         "ssl_certfile": certificate,
         "ssl_keyfile": key,

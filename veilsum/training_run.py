@@ -1,10 +1,13 @@
 """The work behind `veilsum train`: experiments under seeds, and their output folders."""
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import product
+from math import isnan
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -22,14 +25,26 @@ from training import (
     extract_features,
     save_checkpoint,
 )
-from training.experiments import Experiment, FinishedRun, diverged, load_experiment, merged, parse_change, run
+from training.experiments import (
+    ConfigError,
+    Experiment,
+    FinishedRun,
+    diverged,
+    load_experiment,
+    merged,
+    parse_change,
+    run,
+)
 from training.hardware import Hardware, Precision
-from training.results import RunResult, write_result
+from training.results import RunResult, worst_decile, write_result
 from training.tracking import Tracker, trackers
 from training.workers import is_first
 from veilsum.protocol.errors import Misuse
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
+VALIDATION = 0.15
+"""The share of training records by which a sweep chooses, as in the papers."""
+_SILENCE_S = 10
 _WAIT = timedelta(days=7)  # processes wait for one another's rounds, some longer than torch's 30 minutes
 
 
@@ -49,6 +64,9 @@ class Choices:
         compiled: compile steps first.
         features: write every member's features, as `veilsum member join` reads them.
         track: `tensorboard`, `mlflow`.
+        sweep: `key=value,value,…`: settings to choose by accuracy on a validation split before the run.
+        snapshot_every: rounds between snapshots.
+        evaluate_every: rounds between evaluations on the test records.
     """
 
     experiment: str
@@ -62,6 +80,9 @@ class Choices:
     compiled: bool = False
     features: bool = False
     track: tuple[str, ...] = ()
+    sweep: tuple[str, ...] = ()
+    snapshot_every: int = 5
+    evaluate_every: int = 1
     loaded: Experiment = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,8 +97,8 @@ class Choices:
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     """Run every seed, and summarise the runs.
 
-    Each seed has a folder `seed-N` in the output: `run.safetensors`, from which an interrupted run resumes,
-    `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
+    With `sweep`, every combination runs first, in folders of `sweep`, and the best one on the validation split is chosen.
+    Each seed has a folder `seed-N` in the output: `run`, from which an interrupted run resumes, `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
 
     Raises:
         Misuse: the device is unusable, or some of several seeds diverged; the other seeds' folders are complete.
@@ -96,12 +117,10 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
                 raise Misuse("--workers: torchrun started this group's processes already; leave it out")
             distributed.init_process_group("gloo", timeout=_WAIT)
             stack.callback(distributed.destroy_process_group)
-        results, left = [], {}
-        for seed in choices.seeds:
-            try:
-                results.append(_one(choices, seed, output / f"seed-{seed}", hardware, tell))
-            except DivergedError as error:
-                left[seed] = error
+        swept: dict[str, Any] = {}
+        if choices.sweep:
+            choices, swept = _selected(choices, output / "sweep", hardware, tell)
+        results, left = _seeds(choices, output, hardware, tell)
     if left:
         seed, first = next(iter(left.items()))
         if len(choices.seeds) == 1:
@@ -109,7 +128,58 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         raise Misuse(
             f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
         )
-    return _summary(choices.loaded, results, output)
+    return _summary(choices.loaded, results, output) | swept
+
+
+def _seeds(
+    choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
+) -> tuple[list[RunResult], dict[int, DivergedError]]:
+    """Run every seed, and return the results and the seeds that diverged."""
+    results, left = [], {}
+    for seed in choices.seeds:
+        try:
+            results.append(_one(choices, seed, output / f"seed-{seed}", hardware, tell))
+        except DivergedError as error:
+            left[seed] = error
+    return results, left
+
+
+def _selected(
+    choices: Choices, output: Path, hardware: Hardware, tell: Callable[[str], None]
+) -> tuple[Choices, dict[str, Any]]:
+    """Run every combination of the sweep, and return the choices with the best one, and each one's validation accuracy.
+
+    A combination of which a seed diverged is not chosen. The final run trains on the validation split too, unless the
+    experiment has one itself.
+
+    Raises:
+        Misuse: every combination diverged.
+    """
+    held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION}",)
+    found: dict[tuple[str, ...], float] = {}
+    for settings in product(*map(_settings, choices.sweep)):
+        changes = (*choices.changes, *settings)
+        tried = replace(choices, changes=(*changes, *held_out), features=False, sweep=())
+        results, left = _seeds(tried, output / "_".join(settings), hardware, tell)
+        if not left:
+            found[settings] = mean(result.validation or 0.0 for result in results)
+    if not found:
+        raise Misuse("--sweep: training diverged with every combination; try lower learning rates")
+    best = max(found, key=lambda settings: found[settings])
+    summary = {
+        "validation accuracy": {", ".join(settings): accuracy for settings, accuracy in found.items()},
+        "chosen": ", ".join(best),
+    }
+    return replace(choices, changes=(*choices.changes, *best), sweep=()), summary
+
+
+def _settings(sweep: str) -> list[str]:
+    """Split `lr=0.01,0.1` into one setting for each value; a key without a table is one of `training`."""
+    key, equals, values = sweep.partition("=")
+    if not key or not equals or not all(values.split(",")):
+        raise ConfigError(f"--sweep: got {sweep!r}, expected a key and values such as lr=0.01,0.1")
+    table = "" if "." in key else "training."
+    return [f"{table}{key}={value}" for value in values.split(",")]
 
 
 def _device(name: str) -> str:
@@ -121,19 +191,23 @@ def _device(name: str) -> str:
 def _one(
     choices: Choices, seed: int, folder: Path, hardware: Hardware, tell: Callable[[str], None]
 ) -> RunResult:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
     with trackers(choices.track if is_first() else (), folder, title) as tracked:
+        progress = _Progress(title, tell if is_first() else lambda _: None, tracked)
         try:
             finished = run(
                 experiment,
                 seed,
                 folder=choices.data,
-                snapshot=folder / "run.safetensors",
+                snapshot=folder / "run",
+                snapshot_every=choices.snapshot_every,
+                evaluate_every=choices.evaluate_every,
                 workers=choices.workers,
                 hardware=hardware,
-                progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
+                progress=progress,
+                within=progress.within,
             )
         except DivergedError as error:
             if is_first():
@@ -157,15 +231,33 @@ class _Progress:
     title: str
     tell: Callable[[str], None]
     trackers: Sequence[Tracker]
+    began_s: float = field(default_factory=time.monotonic)
+    told_s: float = field(default_factory=time.monotonic)
 
     def __call__(self, record: RoundRecord) -> None:
         left = record.seconds * (record.rounds - record.round)
+        accuracy = "" if isnan(record.accuracy) else f"accuracy {record.accuracy:.3f}, "
         self.tell(
-            f"{self.title}: round {record.round} of {record.rounds}: accuracy {record.accuracy:.3f}, "
-            f"loss {record.local_loss:.3f}, about {left:.0f} s left"
+            f"{self.title}: round {record.round} of {record.rounds}: {accuracy}loss {record.local_loss:.3f}, about {_time(left)} left"
         )
         for tracker in self.trackers:
             tracker.round(record)
+        self.began_s = self.told_s = time.monotonic()
+
+    def within(self, round_: int, done: int, members: int) -> None:
+        """Report a round in progress, if nothing was reported for a while."""
+        now_s = time.monotonic()
+        if now_s - self.told_s < _SILENCE_S or done == members:
+            return
+        self.told_s = now_s
+        left = (now_s - self.began_s) / done * (members - done)
+        self.tell(
+            f"{self.title}: {done} of {members} members of round {round_}, about {_time(left)} left in it"
+        )
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds))) if seconds >= 100 else f"{seconds:.0f} s"
 
 
 def _leave_features(finished: FinishedRun, folder: Path) -> None:
@@ -188,11 +280,16 @@ def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path)
         "seeds": [result.seed for result in results],
         **_spread("accuracy", [result.accuracy for result in results]),
     }
+    worst = [value for result in results if (value := result.worst_decile()) is not None]
+    if worst:
+        summary |= _spread("accuracy of the worst tenth of members", worst)
     for kind in experiment.calibrate:
         found = [next(each for each in result.calibrations if each.kind == kind) for result in results]
         summary |= _spread(f"after {kind}", [each.accuracy for each in found])
     for method in results[0].personal:
-        summary |= _spread(f"own records, {method}", [mean(result.personal[method]) for result in results])
+        own = [result.personal[method] for result in results]
+        summary |= _spread(f"own records, {method}", [mean(each) for each in own])
+        summary |= _spread(f"own records, {method}, worst tenth", [worst_decile(each) or 0.0 for each in own])
     if experiment.scale:
         summary["smaller than the paper's"] = experiment.scale
     if experiment.data.stands_in_for:

@@ -31,8 +31,8 @@ from schemathesis.checks import (
 from schemathesis.core.result import Ok
 
 from service.telemetry import logs
-from tests.service.driver import Party
-from tests.service.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running
 from veilsum.protocol import rest
 
 CHECKS = [

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from assurance.vectors.rounds import played
 from assurance.vectors.stage import ENROLMENT, clock, coordinator_at, log_of, member_at, message_of, position
-from tests.protocol.forging import again
+from tests.support.forging import again
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Struct
 from veilsum.protocol.errors import PeerFault

@@ -8,7 +8,7 @@ import numpy as np
 import rfc8785
 
 from assurance.attacks.base import Attack, Played
-from tests.protocol.forging import again
+from tests.support.forging import again
 from tests.support.simulator import After, Federation, Outcome
 from veilsum.protocol.attempt import check_manifest, check_study
 from veilsum.protocol.causes import Cause

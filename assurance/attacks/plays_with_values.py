@@ -8,7 +8,7 @@ import numpy as np
 
 from assurance.attacks.base import Attack, Played
 from assurance.attacks.plays import freezing, raised, refused, tell
-from tests.protocol.forging import Edit, again, other_secrets, redeal, resign
+from tests.support.forging import Edit, again, other_secrets, redeal, resign
 from tests.support.simulator import After, Federation, SeededRandom
 from veilsum.protocol import round_spec
 from veilsum.protocol.attempt import Attempt, check_manifest

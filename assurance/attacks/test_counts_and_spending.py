@@ -12,7 +12,7 @@ from client_sdk.errors import Declined, PeerFault, StateError
 from client_sdk.records import Records
 from client_sdk.reservations import Reservations, State
 from client_sdk.result import Result
-from tests.client_sdk.federation import DIM, NOISY, Federation
+from tests.support.federation import DIM, NOISY, Federation
 from veilsum.protocol.causes import Cause
 
 if TYPE_CHECKING:

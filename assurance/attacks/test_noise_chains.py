@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from assurance.attacks.ledgered import Ledgered, rows_of
 from assurance.attacks.test_study_attacks import NOISE, noiseless, outcomes, read, whole
 from client_sdk.reservations import State
 from tests.support.simulator import After, untampered
-from veilsum.calibration.head import log_softmax
-from veilsum.calibration.rows import directions, row_sums
+from veilsum.calibration.rows import directions
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import ClosedByAdmin, Freezing, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.messages import Upload
@@ -96,7 +94,9 @@ def test_an_exact_runs_records_are_in_no_noisy_sum(tmp_path: Path) -> None:
     federation._tell_ending()
     (context,) = federation.sets
     federation.use(
-        federation.study_of(extractor="ab" * 32, noise={**QUIET, "recipe": "mean+gradients"}, ring_bits=48)
+        federation.study_of(
+            extractor="ab" * 32, noise={**QUIET, "recipe": "mean+sum+gradients"}, ring_bits=48
+        )
     )
     federation.enrol("p0", context)
     federation.enrol("p0")
@@ -177,17 +177,15 @@ def test_a_retry_draws_its_noise_afresh(tmp_path: Path) -> None:
 # What one record moves
 
 
-@pytest.mark.parametrize("recipe", ["mean+sum+refinement", "mean+gradients"])
 @pytest.mark.parametrize("statistic", KINDS[:2], ids=lambda each: each["kind"])
 def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
-    statistic: Json, recipe: str, monkeypatch: pytest.MonkeyPatch
+    statistic: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The centre is one of the rows, and another row's opposite; the head is huge, blank, or of one class."""
+    """The centre is one of the rows, and another row's opposite; whitening and weights are huge, tiny or zeros."""
     noiseless(monkeypatch)
     records = {"least": 1, "most": 6, "least_per_class": 1, "rows_per_id": 2}
-    content = read(
-        whole(dim=3, statistics=[statistic], records=records, noise={**NOISE, "recipe": recipe}, ring_bits=48)
-    )
+    noise = {**NOISE, "recipe": "mean+sum+gradients"}
+    content = read(whole(dim=3, statistics=[statistic], records=records, noise=noise, ring_bits=48))
     rng = np.random.default_rng(3)
     rows, labels = (
         rng.standard_normal((24, 3)) * 10.0 ** rng.integers(-200, 200, (24, 1)),
@@ -195,9 +193,7 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
     )
     rows[1], rows[3:20:2] = -rows[0], rows[2]
     units, ids = directions(rows), np.arange(24) // 2
-    for step in ("mean", "sum", "refinement-4", "gradient-30"):
-        if step not in content.question.steps:
-            continue
+    for step in ("mean", "sum", "gradient-30"):
         spec = spec_of(content, step)
         mechanism = mechanism_of(spec)
         weights = mechanism.release.weights(mechanism.lattice)
@@ -213,28 +209,6 @@ def test_no_material_lets_an_id_move_a_step_by_more_than_delta(
                 for each in set(ids.tolist()):
                     moved = full - vector(spec, rows[ids != each], labels[ids != each], material)
                     assert np.linalg.norm(moved * weights) <= mechanism.sensitivity * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("length", [1, 2, 7, 64, 8192, 8193, 10_000, 65_536])
-def test_no_row_knows_of_another_however_long_it_is(length: int) -> None:
-    """numpy cuts a row of more than 8,192 numbers elsewhere if it is alone: its direction was another one then."""
-    rows = (
-        np.random.default_rng(length).standard_normal((6, length)) * 10.0 ** np.arange(-200, 220, 70)[:, None]
-    )
-    centred = directions(rows, directions(rows)[0], total=True)
-    logs = log_softmax(rows / np.abs(rows).max())
-    for kept in ([0], [5], [0, 5], [2, 3], [0, 1, 2, 3, 4]):
-        assert np.array_equal(directions(rows[kept], directions(rows)[0], total=True), centred[kept])
-        assert np.array_equal(log_softmax(rows[kept] / np.abs(rows).max()), logs[kept])
-
-
-def test_sums_of_rows_are_those_of_their_numbers() -> None:
-    rng = np.random.default_rng(0)
-    for shape in ((0, 3), (5, 1), (4, 2), (3, 7), (2, 3, 8193)):
-        terms = rng.standard_normal(shape)
-        given = terms.copy()
-        np.testing.assert_allclose(row_sums(terms), terms.sum(axis=-1), rtol=0, atol=1e-11)
-        assert np.array_equal(terms, given)
 
 
 @pytest.mark.parametrize("statistic", KINDS, ids=lambda each: each["kind"])
@@ -266,14 +240,6 @@ def test_the_fewest_honest_shares_carry_the_noise_of_the_step() -> None:
                 mechanism = mechanism_of(spec)
                 assert mechanism.honest == spec.survivors_min - content.question.a
                 assert mechanism.mu_round <= mechanism.mu * (1 + 1e-12)
-
-
-def test_noise_is_drawn_for_the_cohorts_own_quorum() -> None:
-    """Fewer survivors than the study's smallest cohort have can't be claimed: each then draws more."""
-    content = read(whole(noise=NOISE, ring_bits=48))
-    spec = spec_of(content, "sum")
-    fewer = replace(spec, survivors_min=spec.survivors_min - 1)
-    assert mechanism_of(fewer).largest > mechanism_of(spec).largest
 
 
 def test_no_run_repeats_a_noisy_one(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from assurance.attacks.base import ENROLMENT, Attack, Chapter, patched
 from assurance.vectors.cases import LOW_ORDER
-from tests.protocol.forging import resign
+from tests.support.forging import resign
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import (
     Deliveries,

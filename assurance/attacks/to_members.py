@@ -5,7 +5,7 @@ from typing import Any
 
 from assurance.attacks.base import ENROLMENT, Attack, Chapter, Forger, patched
 from assurance.vectors.cases import LOW_ORDER
-from tests.protocol.forging import unsigned
+from tests.support.forging import unsigned
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.messages import (

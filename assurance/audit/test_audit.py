@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from assurance.audit.canaries import Canaries
-from assurance.audit.pipeline import BUGS, DIM, MEMBERS, Pipeline, V, silent, unchanged, variances
+from assurance.audit.pipeline import BUGS, DIM, MEMBERS, Pipeline, silent, unchanged
 from assurance.audit.run import audited
 
-RELEASES = 1_600
+RELEASES = 1_000
 
 
 def test_the_mechanism_keeps_its_promise() -> None:
@@ -23,13 +23,6 @@ def test_every_bug_is_flagged(name: str) -> None:
     fault = audited(pipeline, RELEASES, seed=1).fault(pipeline.mechanism.mu_round)
     assert fault is not None
     assert fault.startswith("too little noise")
-
-
-def test_noise_that_is_wasted_is_flagged_too() -> None:
-    pipeline = Pipeline(variances(V, 4))
-    fault = audited(pipeline, RELEASES // 3, seed=1).fault(pipeline.mechanism.mu_round)
-    assert fault is not None
-    assert fault.startswith("too much noise")
 
 
 def test_each_block_has_its_variance_after_a_masked_round_of_exactly_the_fewest_survivors() -> None:

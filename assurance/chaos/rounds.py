@@ -20,10 +20,10 @@ from client_sdk import AsyncMember, Identity, Policy, Records, Result
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver
-from tests.service.serving import TOKEN
-from tests.support.simulator import simulated_content, simulated_question
+from tests.support.serving import TOKEN
+from tests.support.simulator import simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.messages import Study
 from veilsum.protocol.study import DAY_S
 from veilsum.study.vectors import vector
 
@@ -104,18 +104,8 @@ class Federation:
             return await asyncio.to_thread(self._check, opened.round, results, restarted, gone)
 
     def _cohort(self, changes: dict[str, Any]) -> str:
-        roster = Roster.make(
-            self.admin,
-            number=1,
-            name="chaos",
-            federation=self.admin.public,
-            coordinator=bytes.fromhex(self.operator.coordinator().public_key),
-            study_key=self.admin.public,
-            members=tuple(Entry(member, key) for member, key in zip(self.ids, self.keys, strict=True)),
-            decryptors=(),
-            readers=(),
-            revoked=(),
-        )
+        coordinator = bytes.fromhex(self.operator.coordinator().public_key)
+        roster = simulated_roster(self.admin, coordinator, dict(zip(self.ids, self.keys, strict=True)))
         self.operator.publish_roster(roster)
         question = {
             **simulated_question(len(self.ids)),

@@ -12,7 +12,7 @@ from typing import Any
 
 from assurance.chaos.proxy import Fault, Proxy
 from assurance.chaos.rounds import Federation, Played
-from tests.service.process import Process
+from tests.support.serving import Process
 
 MEMBERS, ABREAST = 6, 8
 """Of a round; and rounds at a time, each of a federation and a proxy of its own, all of one coordinator."""

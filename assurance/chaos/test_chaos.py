@@ -7,7 +7,7 @@ import pytest
 
 from assurance.chaos.proxy import Fault
 from assurance.chaos.run import play
-from tests.service.process import Process
+from tests.support.serving import Process
 
 SEEDS, MEMBERS = (5, 6, 7), 4
 

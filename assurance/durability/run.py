@@ -22,9 +22,8 @@ from typing import Any
 
 from assurance.durability.trace import Answer, Replay, command
 from service.telemetry import logs
-from tests.service.driver import Party
-from tests.service.process import Process
-from tests.service.serving import running
+from tests.support.party import Party
+from tests.support.serving import Process, running
 
 ACKNOWLEDGED = re.compile(
     r"/v1/(?:federations/[0-9a-f]+/(?:roster|studies/[0-9a-f]+)|cohorts/[0-9a-f]+/cards/[^/]+"

@@ -9,7 +9,7 @@ import pytest
 
 from assurance.durability.disk import Disk, File, Folder, sync
 from assurance.durability.run import cuts, early, lost, record
-from tests.service.servers import lacking
+from tests.support.servers import lacking
 
 SENDING = re.compile(r"/(?:[0-9a-f]{64}|m-\d|\d)$")
 """What a path ends in, after the name of what is sent."""

@@ -23,8 +23,8 @@ from assurance.kill.games import GAMES, Rotten, outcome
 from assurance.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
 from service.settings import Settings
 from service.storage.stores import blobs_of
-from tests.service.servers import CREDENTIALS, Servers, bucket_served
-from tests.service.serving import TOKEN
+from tests.support.servers import CREDENTIALS, Servers, bucket_served
+from tests.support.serving import TOKEN
 from veilsum.protocol import rest, round_spec
 from veilsum.protocol.audit import START, AuditPage, follow
 

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from assurance.kill.harness import WHO, Fleet, Members
-from tests.service.driver import Party
-from tests.service.serving import Clock, Server
+from tests.support.party import Party
+from tests.support.serving import Clock, Server
 from veilsum.protocol.identity import SigningKey
 
 WITHIN_S = 300.0

@@ -9,9 +9,9 @@ from typing import Any
 
 from assurance.kill.coordinator import ROTTEN
 from assurance.kill.game import WITHIN_S, Game, Patient
-from tests.protocol.forging import again
-from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
-from tests.service.serving import OCTETS, Clock, Server
+from tests.support.forging import again
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import OCTETS, Clock, Server
 from tests.support.simulator import After, SeededRandom
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Message, Refusal, Upload, Vote

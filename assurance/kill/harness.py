@@ -18,8 +18,8 @@ import httpx
 
 from assurance.kill import coordinator
 from assurance.kill.coordinator import Fate
-from tests.service.serving import TOKEN, Clock
-from tests.service.signing import Everybody, Signing
+from tests.support.clients import Everybody, Signing
+from tests.support.serving import TOKEN, Clock
 from veilsum.protocol import rest
 
 CONTEXT = multiprocessing.get_context("forkserver")

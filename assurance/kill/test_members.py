@@ -9,8 +9,7 @@ from assurance.kill.members import Death, killed, records_of
 from benchmarks.founding import found
 from client_sdk import AsyncMember, Identity
 from client_sdk.operator import Operator
-from tests.service.process import Process
-from tests.service.serving import TOKEN
+from tests.support.serving import TOKEN, Process
 from tests.support.simulator import simulated_question
 
 IDS = tuple(f"m-{index}" for index in range(4))

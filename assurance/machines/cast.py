@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from tests.protocol.forging import again
+from tests.support.forging import again
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from tests.protocol.forging import again, other_secrets, redeal, reupload
+from tests.support.forging import again, other_secrets, redeal, reupload
 from tests.support.simulator import Federation
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erased, Message, Receipt, Refusal, Reveal, Upload, Vote, void_hash

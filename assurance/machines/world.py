@@ -11,7 +11,7 @@ from assurance.machines.cast import CLASSES, Cohort, Mutable, Place, Shape, cast
 from assurance.machines.disk import Disk, ready_of
 from assurance.machines.ghost import Ghost
 from assurance.machines.records import Records
-from tests.protocol.forging import other_secrets, redeal, resign
+from tests.support.forging import other_secrets, redeal, resign
 from tests.support.simulator import SeededRandom
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from tests.protocol.forging import erased
+from tests.support.forging import erased
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import (
     CoordinatorPhase,
@@ -24,6 +24,7 @@ from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, 
 from veilsum.protocol.quorum import Quorum
 
 SIZES = range(2, 10)
+SLOW = pytest.mark.slow
 
 
 def committees() -> Iterator[tuple[int, int, int, int]]:
@@ -147,34 +148,33 @@ def received(phase: CoordinatorPhase, reports: list[Erased]) -> CoordinatorPhase
     return phase
 
 
-def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must() -> None:
-    played = 0
-    for members, colluders in allowed():
-        at = stage(members, colluders)
-        quorum = at.certified.attempt.quorum
-        assert (quorum.decryptors, quorum.decryptor_colluders) == (members, colluders)
-        honest, needed = members - colluders, quorum.erasures_min
-        for revealed, told, silent, lying in splits(members, colluders):
-            # Honest ones first: those that revealed, then the others. Colluders revealed; the rest of them say so or stay away.
-            quiet = list(at.silent[revealed : revealed + silent]) + list(at.silent[honest : honest + lying])
-            for owning in (0, colluders - lying):
-                loud = list(at.told[:told]) + list(at.told[honest + lying : honest + lying + owning])
-                for reports in (quiet + loud, loud + quiet):
-                    end = received(at.certified, reports)
-                    if len(quiet) >= needed:
-                        assert isinstance(end, VoidedByErasure)
-                        assert revealed + colluders < quorum.threshold  # nobody can have the sum
-                        end.attempt.check_erasure(end.closing)
-                    elif members - len(loud) < needed:
-                        assert isinstance(end, Failed)  # a repeat may follow, and no admin is needed
-                    else:
-                        assert isinstance(end, Erasing)
-                        assert end.waiting_for()  # whoever is away can still end it
-                    played += 1
-            if revealed == 0:
-                end = received(at.bare, quiet)
-                assert isinstance(end, VoidedByErasure if len(quiet) >= needed else Erasing)
-    assert played > 10_000
+@pytest.mark.parametrize(
+    ("members", "colluders"), [pytest.param(*each, marks=[SLOW] if each[0] > 6 else []) for each in allowed()]
+)
+def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int, colluders: int) -> None:
+    at = stage(members, colluders)
+    quorum = at.certified.attempt.quorum
+    assert (quorum.decryptors, quorum.decryptor_colluders) == (members, colluders)
+    honest, needed = members - colluders, quorum.erasures_min
+    for revealed, told, silent, lying in splits(members, colluders):
+        # Honest ones first: those that revealed, then the others. Colluders revealed; the rest of them say so or stay away.
+        quiet = list(at.silent[revealed : revealed + silent]) + list(at.silent[honest : honest + lying])
+        for owning in (0, colluders - lying):
+            loud = list(at.told[:told]) + list(at.told[honest + lying : honest + lying + owning])
+            for reports in (quiet + loud, loud + quiet):
+                end = received(at.certified, reports)
+                if len(quiet) >= needed:
+                    assert isinstance(end, VoidedByErasure)
+                    assert revealed + colluders < quorum.threshold  # nobody can have the sum
+                    end.attempt.check_erasure(end.closing)
+                elif members - len(loud) < needed:
+                    assert isinstance(end, Failed)  # a repeat may follow, and no admin is needed
+                else:
+                    assert isinstance(end, Erasing)
+                    assert end.waiting_for()  # whoever is away can still end it
+        if revealed == 0:
+            end = received(at.bare, quiet)
+            assert isinstance(end, VoidedByErasure if len(quiet) >= needed else Erasing)
 
 
 @pytest.mark.parametrize(("members", "colluders"), list(allowed()))

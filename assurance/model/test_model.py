@@ -20,12 +20,14 @@ def tools() -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools")
 def test_the_smallest_search_holds() -> None:
     found = check.check(check.SMALLEST, None)
     assert found.states > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("rule", ["VOTE_ONCE", "PROOF_MISSES"])
 def test_a_removed_rule_is_noticed(rule: str) -> None:

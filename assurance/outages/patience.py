@@ -10,10 +10,9 @@ import httpx
 import numpy as np
 from safetensors.numpy import load
 
-from tests.service.driver import Party
-from tests.service.process import Process
-from tests.service.serving import TOKEN
-from tests.service.signing import Everybody
+from tests.support.clients import Everybody
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Process
 
 TRIES = 300
 

@@ -18,7 +18,7 @@ from service.settings import Settings
 from service.storage import dialects
 from service.storage.objects import ObjectBlobs
 from service.summing import Summing
-from tests.service.serving import Clock
+from tests.support.serving import Clock
 from veilsum.protocol import round_spec
 
 LEASE_S = 1.5

@@ -9,10 +9,9 @@ import pytest
 
 from assurance.outages.patience import check_sum
 from service.access import nonces
-from tests.service.declared import client_of
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, Clock, running
-from tests.service.signing import Everybody
+from tests.support.clients import Everybody, client_of
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Clock, running
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 

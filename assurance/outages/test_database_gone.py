@@ -9,8 +9,8 @@ import pytest
 
 from assurance.outages.cable import Cable
 from assurance.outages.patience import endure
-from tests.service.process import Process
-from tests.service.servers import Servers, execute
+from tests.support.servers import Servers, execute
+from tests.support.serving import Process
 
 GONE_S = 0.6
 

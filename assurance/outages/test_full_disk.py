@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from assurance.outages.patience import endure
-from tests.service.process import Process
-from tests.service.servers import lacking
+from tests.support.servers import lacking
+from tests.support.serving import Process
 
 FULL_S = 0.6
 

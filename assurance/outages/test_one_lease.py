@@ -27,10 +27,10 @@ from assurance.outages.patience import check_sum
 from service.settings import Settings
 from service.storage.blobs import Blobs
 from service.storage.stores import blobs_of
-from tests.service.driver import Party
-from tests.service.servers import CREDENTIALS, Servers
-from tests.service.serving import TOKEN, Clock
-from tests.service.signing import Everybody
+from tests.support.clients import Everybody
+from tests.support.party import Party
+from tests.support.servers import CREDENTIALS, Servers
+from tests.support.serving import TOKEN, Clock
 from tests.support.simulator import After
 from veilsum.protocol import rest, round_spec
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from assurance.outages.cable import Cable
 from service.storage import dialects
 from service.storage.dialects import Postgres
-from tests.service.servers import Servers
+from tests.support.servers import Servers
 
 
 async def answered(database: Postgres, *, writing: bool) -> int:

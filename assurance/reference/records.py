@@ -56,10 +56,26 @@ def integers(x: Sequence[float], room: int = 4**12) -> list[int]:
 
 
 def noiseless(study: Study, step: str, rows: Any, labels: Sequence[int], material: Mapping[str, Any]) -> list[int]:
-    """A noisy step's vector before its noise, for the unit `record` (§9)."""
+    """A noisy step's vector before its noise (§9)."""
     used = [(direction(row, material.get("centre")), label) for row, label in zip(rows, labels, strict=True)]
-    most = study.most * 4**12
-    return [max(-most, min(most, value)) for value in sums(study, step, used, material)]
+    most, values = study.most * 4**12, [*sums(study, step, used, material)]
+    if study.unit == "member":
+        values = shortened(study, step, values)
+    return [max(-most, min(most, value)) for value in values]
+
+
+def shortened(study: Study, step: str, values: list[int]) -> list[int]:
+    """A member's vector, no longer than Δ in weighted length."""
+    parts = study.blocks(step)
+    diagonal = [2.0 - (i == j) for i in range(study.widths[0]) for j in range(i, study.widths[0])]
+    squares = [
+        (weight / 2.0 ** (12 * degree)) ** 2 * twice
+        for weight, degree, count, triangle in parts
+        for twice in (diagonal * (count // len(diagonal)) if triangle else [1.0] * count)
+    ]
+    length = math.sqrt(math.fsum(square * value * value for square, value in zip(squares, values, strict=True)))
+    bound = study.most * study.moved(step)
+    return values if length <= bound else [math.trunc(value * (bound / length)) for value in values]
 
 
 def direction(row: Any, centre: Any) -> list[float]:
@@ -72,10 +88,13 @@ def direction(row: Any, centre: Any) -> list[float]:
 
 def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Iterator[int]:
     statistic, classes = study.statistics[0], range(len(study.classes))
-    constant = step == "mean" or bool(statistic.get("bias"))
+    gradient, bias = step not in {"mean", "sum"}, bool(statistic.get("bias"))
+    constant = step == "mean" or (bias and not gradient)
     if statistic["kind"] == "random-features" and step != "mean":
         omega = study.directions(statistic["size"] // 2, statistic["bandwidth"])
         used = [(waves(omega, z), label) for z, label in used]
+    if gradient:
+        used = [(whitened([HALF * v for v in z] + [HALF] if bias else z, material), label) for z, label in used]
     room = 4**12 - CONSTANT**2 * constant
     scaled = [([value * HALF for value in z] if constant else z, label) for z, label in used]
     whole = [(integers(x, room) + [CONSTANT] * constant, label) for x, label in scaled]
@@ -83,7 +102,7 @@ def sums(study: Study, step: str, used: Any, material: Mapping[str, Any]) -> Ite
     pairs = [(i, j) for i in range(width) for j in range(i, width)]
     if step == "mean":
         yield from (sum(q[i] for q, _ in whole) for i in range(width))
-    elif step != "sum":
+    elif gradient:
         turned = [(q, residual(z, label, material)) for (q, _), (z, label) in zip(whole, used, strict=True)]
         yield from (sum(q[i] * r[c] for q, r in turned) for i in range(width) for c in classes)
     elif statistic["kind"] == "ccvr":
@@ -101,10 +120,15 @@ def waves(omega: Any, z: Sequence[float]) -> list[float]:
     return [wave(turn) / math.sqrt(len(omega)) for turn in turns for wave in (math.cos, math.sin)]
 
 
+def whitened(s: Sequence[float], material: Mapping[str, Any]) -> list[float]:
+    """A gradient's row (§9)."""
+    x = [math.fsum(map(mul, line, s)) for line in material["whitening"]]
+    return unit(x) if any(x) else [1.0, *[0.0] * (len(x) - 1)]
+
+
 def residual(z: Sequence[float], label: int, material: Mapping[str, Any]) -> list[int]:
     columns = [*zip(*material["weights"], strict=True)]
     scores = [math.fsum(map(mul, column, z)) for column in columns]
-    scores = [score + shift for score, shift in zip(scores, material.get("bias", [0.0] * len(scores)), strict=True)]
     powers = [math.exp(score - max(scores)) for score in scores]
     r = [power / math.fsum(powers) - (c == label) for c, power in enumerate(powers)]
-    return integers([value / max(1.0, math.hypot(*r)) for value in r])
+    return integers([value / max(0.25, math.hypot(*r)) for value in r])

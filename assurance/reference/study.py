@@ -23,8 +23,7 @@ ROOT_HALF = Fraction(math.isqrt(2**255), 2**128)  # 1/√2
 RECIPES = {
     "sum": {"sum": 1.0},
     "mean+sum": {"mean": 0.1, "sum": 0.9},
-    "mean+sum+refinement": {"mean": 0.1, "sum": 0.45, **{f"refinement-{k}": 0.1125 for k in range(1, 5)}},
-    "mean+gradients": {"mean": 0.1, **{f"gradient-{k}": 0.03 for k in range(1, 31)}},
+    "mean+sum+gradients": {"mean": 0.05, "sum": 0.05, **{f"gradient-{k}": 0.03 for k in range(1, 31)}},
 }
 
 
@@ -341,19 +340,31 @@ class Study:
             low, high = (middle, high) if spends <= self.delta else (low, middle)
         return low * 2.0**-30
 
+    def blocks(self, step: str) -> list[tuple[float, int, int, bool]]:
+        """The weight, degree and length of each block of a noisy step's vector; whether it is a row of triangles."""
+        count, width = len(self.classes), self.widths[0]
+        w, triangle = 1.0 if count <= 20 else 2.0, width * (width + 1) // 2
+        if step == "mean":
+            return [(1.0, 1, self.dim + 1, False)]
+        if step != "sum":
+            return [(1.0, 2, width * count, False)]
+        if self.kinds == ["ccvr"]:
+            return [(0.5, 2, count, False), (w, 1, count * width, False), (1.0, 2, count * triangle, True)]
+        return [(1.0, 2, triangle, True), (w, 1, width * count, False)]
+
+    def moved(self, step: str) -> float:
+        """Δ₁."""
+        return math.sqrt(sum(weight**2 for weight, *_ in self.blocks(step)))
+
     def variances(self, step: str, n_min: int) -> set[int]:
         """Those of the noise that a member adds to the elements of a step's blocks."""
-        w = 1.0 if len(self.classes) <= 20 else 2.0
-        blocks = [(1.0, 2)]  # weights and degrees
-        if step == "mean":
-            blocks = [(1.0, 1)]
-        elif step == "sum":
-            blocks = [(1.0, 2), (w, 1), *([(0.5, 2)] if self.kinds == ["ccvr"] else [])]
-        moved = math.sqrt(sum(weight**2 for weight, _ in blocks))
-        delta = moved * (self.per_id if self.unit == "record" else self.most)
+        delta = self.moved(step) * (self.per_id if self.unit == "record" else self.most)
         sigma = delta / (self.mu * math.sqrt(RECIPES[self.recipe][step]))
-        steps = [sigma * 2.0 ** (12 * degree) / weight for weight, degree in blocks]
-        steps += [steps[0] / math.sqrt(2)] if step == "sum" else []  # off a triangle's diagonal
+        steps = [
+            sigma * 2.0 ** (12 * degree) / weight / math.sqrt(over)
+            for weight, degree, _, triangle in self.blocks(step)
+            for over in (1, 2)[: 1 + triangle]
+        ]
         return {math.ceil((each**2 + 4) / (n_min - self.a)) for each in steps}
 
     def noise_fits(self, n: int, n_min: int) -> bool:

@@ -29,7 +29,7 @@ from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Terms
 
-ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "120"))
+ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
 """In all; a federation lives for `EACH` of them."""
 EACH, BATCHES = 5, 2
 
@@ -90,7 +90,7 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
         few = fields["records"]["least_per_class"] * (fields["members_min"] - a - margin) < 2 * dim
         fields |= {"withhold": {"margin": margin}, "thin_classes": rng.random() < 0.5 or few}
     elif kind < 0.6:
-        recipe = rng.choice(["sum", "mean+sum", "mean+sum+refinement", "mean+gradients"])
+        recipe = rng.choice(["sum", "mean+sum", "mean+sum+gradients"])
         unit = rng.choice(["record", "member"]) if recipe in {"sum", "mean+sum"} else "record"
         noise = {"epsilon": 10.0, "delta": 1e-6, "unit": unit, "recipe": recipe}
         fields |= {"noise": noise, "ring_bits": 48, "statistics": kinds[:1]}
@@ -230,7 +230,7 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int,
     assert counts["late"] > 0
 
 
-@pytest.mark.parametrize("seed", range(max(3, ROUNDS // 100)))
+@pytest.mark.parametrize("seed", range(max(2, ROUNDS // 100)))
 @pytest.mark.usefixtures("fake_ring")
 def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str]) -> None:
     federation = on_a_ring(seed)
@@ -282,17 +282,6 @@ def test_a_run_is_repeated_with_another_extractor_by_the_same_members() -> None:
     assert outcome.total is not None
     assert len(outcome.survivors) == 7
     assert federation.twin.earlier == (M.SurvivorSet(federation.known[""].certified[first.context][1]),)
-
-
-@pytest.mark.parametrize("wrong", [-1, 8, 1 << 20])
-def test_what_is_no_count_is_refused_alike(wrong: int) -> None:
-    federation = Lockstep(7, margin=0)
-    vectors = {member: np.zeros(4, np.int64) for member in federation.ids}
-    vectors["member-3"][1] = wrong
-    federation.run_round(vectors)
-    federation.disclose()
-    assert [fault.cause for _, fault in federation.faults] == [Cause.DISCLOSURE_INVALID] * 7
-    assert not any(known.counted for known in federation.known.values())
 
 
 @pytest.mark.parametrize("seed", range(4))

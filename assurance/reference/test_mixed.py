@@ -110,7 +110,7 @@ class Hall:
     """A reference coordinator, and members of both kinds in turn."""
 
     def __init__(self, seed: int, size: int) -> None:
-        noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+refinement"}
+        noise = {"epsilon": 1.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum+gradients"}
         question = {"dim": 3, "noise": noise, "ring_bits": 48, "thin_classes": False}
         self.federation, self.draw = Federation(size, seed=seed, question=question), SeededRandom(100 + seed)
         roster, study, self.keys = self.federation.roster, self.federation.study, self.federation.keys

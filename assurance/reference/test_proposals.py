@@ -13,7 +13,7 @@ from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, V
 from veilsum.protocol.messages import Receipt, deliveries_hash
 from veilsum.protocol.shelf import Announced
 
-EACH, ONES = 40, np.ones(4, np.int64)
+EACH, ONES = 30, np.ones(4, np.int64)
 
 
 def checking(n: int, rng: random.Random) -> tuple[Lockstep, Checking]:
@@ -52,7 +52,7 @@ def receipt(
     )
 
 
-@pytest.mark.parametrize("n", range(4, 15))
+@pytest.mark.parametrize("n", [4, 5, 8, 11, 14])
 def test_both_propose_the_same_survivors(n: int) -> None:
     rng = random.Random(n)
     federation, phase = checking(n, rng)

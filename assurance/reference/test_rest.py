@@ -9,26 +9,23 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import SecretStr
 from safetensors.numpy import load
 
 from assurance.reference import reference, wire
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
 from client_sdk.records import Records
-from service.app import create_app
-from service.settings import Settings
-from tests.support.simulator import simulated_content, simulated_question
+from tests.support.consortium import coordinator
+from tests.support.serving import TOKEN
+from tests.support.simulator import simulated_content, simulated_question, simulated_roster
 from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Roster, Study
+from veilsum.protocol.messages import Study
 
 DIM, CLASSES, IDS = 3, 2, ("ada", "bo", "cy", "di", "eve")
 OCTETS = {"content-type": rest.OCTETS}
@@ -36,15 +33,8 @@ OCTETS = {"content-type": rest.OCTETS}
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("the operator's own token"))
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
+    with coordinator(tmp_path / "service") as stage:
+        yield stage.url
 
 
 class Signature(httpx.Auth):
@@ -86,10 +76,10 @@ class Stranger:
     def __init__(self, http: httpx.Client, member: reference.Member) -> None:
         self.http, self.member = http, member
 
-    def send(self, method: str, path: str, body: bytes) -> Any:
+    def send(self, method: str, path: str, body: bytes) -> httpx.Response:
         answer = self.http.request(method, path, content=body, headers=OCTETS)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        assert answer.is_success, answer.text
+        return answer
 
     def enrol(self, cohort: str) -> None:
         card = self.member.enrol(self.member.study.expires, os.urandom)
@@ -118,7 +108,7 @@ class Stranger:
         below_p = random.SystemRandom().randrange
         announced, chunks = self.member.upload(vector, os.urandom, lambda: below_p(wire.P))
         place = {"round_id": round_id, "member": self.member.name}
-        missing = self.send("PUT", rest.UPLOAD.format(**place), announced)["missing"]
+        missing = self.send("PUT", rest.UPLOAD.format(**place), announced).json()["missing"]
         for index in missing:
             self.send("PUT", rest.CHUNK.format(**place, index=index), chunks[index])
 
@@ -139,21 +129,12 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
     study = Study.make(admin, federation=admin.public, content=content.to_bytes())
     policy, known = Policy(admin_key=admin.public, approved={content.approval}), reference.Known()
     with (
-        Operator(address, "the operator's own token") as operator,
+        Operator(address, TOKEN) as operator,
         ThreadPoolExecutor(5) as pool,
         httpx.Client(base_url=address, auth=Signature("cy", me)) as http,
     ):
-        roster = Roster.make(
-            admin,
-            number=1,
-            name="five",
-            federation=admin.public,
-            coordinator=bytes.fromhex(operator.coordinator().public_key),
-            study_key=admin.public,
-            members=tuple(Entry(name, keys[name]) for name in IDS),
-            decryptors=(),
-            readers=(),
-            revoked=(),
+        roster = simulated_roster(
+            admin, bytes.fromhex(operator.coordinator().public_key), {name: keys[name] for name in IDS}
         )
         federation = operator.publish_roster(roster).federation
         operator.publish_study(study)

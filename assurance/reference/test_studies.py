@@ -14,87 +14,27 @@ import rfc8785
 from assurance.reference.study import Study, canonical, number
 from assurance.reference.wire import Refused
 from tests.veilsum.study.specs import content_of, spec_of, whole
-from veilsum.calibration import RandomFeatures
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import Content
 from veilsum.study import vectors
 from veilsum.study.promise import check_noise, study_mu
 
+# fmt: off
 FIELDS: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        7,
-        8,
-        11,
-        12,
-        13,
-        16,
-        32,
-        48,
-        50,
-        64,
-        100,
-        127,
-        128,
-        255,
-        256,
-        9_999,
-        10_000,
-    ),
-    *(
-        10_001,
-        20_000,
-        65_536,
-        65_537,
-        2**22,
-        2**31,
-        2**32 - 1,
-        2**32,
-        2**53 - 9,
-        -1,
-        0.1,
-        0.5,
-        1.0,
-        1.5,
-        1e-5,
-        1e-7,
-        10.0,
-    ),
-    *(
-        11.0,
-        1e3,
-        1e300,
-        "",
-        "a",
-        "gcv",
-        "sum",
-        "mean+gradients",
-        "record",
-        "member",
-        "members",
-        "anyone",
-        "lda",
-        "ä",
-        "a b",
-    ),
+    None, True, False, 0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 32, 48, 50, 64, 100, 127, 128, 255, 256, 9_999, 10_000, 10_001,
+    20_000, 65_536, 65_537, 2**22, 2**31, 2**32 - 1, 2**32, 2**53 - 9, -1, 0.1, 0.5, 1.0, 1.5, 1e-5, 1e-7, 10.0, 11.0, 1e3, 1e300,
+    "", "a", "gcv", "sum", "mean+sum+gradients", "record", "member", "members", "anyone", "lda", "ä", "a b",
     *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
     {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
-    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+refinement"},
+    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+gradients"},
     {"samples_per_class": 10, "power": 0.5},
     [{"kind": "ccvr"}],
     [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
     [{"kind": "random-features", "size": 64, "bandwidth": 0.1}],
     [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}],
 ]
+# fmt: on
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -130,7 +70,7 @@ def changed(rng: random.Random) -> Any:
 
 def test_both_read_the_same_studies() -> None:
     rng, accepted = random.Random(0), 0
-    for _ in range(6_000):
+    for _ in range(2_000):
         content = rfc8785.dumps(changed(rng))
         try:
             ours: Content | None = Content.from_bytes(content)
@@ -146,7 +86,7 @@ def test_both_read_the_same_studies() -> None:
             assert (ours.question.digest, ours.approval) == (theirs.digest, theirs.approval)
             assert (ours.question.elements, ours.question.width) == (theirs.elements, max(theirs.widths))
             assert ours.question.noise is not None or ours.question.scale == theirs.scale
-    assert accepted > 400
+    assert accepted > 130
 
 
 @pytest.mark.parametrize("place", [b'"dim":16', b'"ring_bits":48', b'"least":50'])
@@ -184,14 +124,6 @@ def test_both_refuse_what_is_not_canonical_or_hides_something(field: str, text: 
         Study(content)
 
 
-@pytest.mark.parametrize("text", [b"9007199254740992", b"18446744073709552000", b"1e+21"])
-def test_both_read_large_numbers_as_doubles(text: bytes) -> None:
-    values = whole()
-    values["after"]["ridge"] = "@@"
-    content = rfc8785.dumps(values).replace(b'"@@"', text)
-    assert Content.from_bytes(content).approval == Study(content).approval
-
-
 def test_the_reference_writes_numbers_and_text_as_rfc_8785_has_them() -> None:
     rng = random.Random(1)
     drawn = [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(3_000)]
@@ -202,13 +134,6 @@ def test_the_reference_writes_numbers_and_text_as_rfc_8785_has_them() -> None:
     text: Any = {"\u20ac": 'é\u2028"\\/\n\x1f', "\U0001f600": [], "\ufb33": {"b": 1, "a": None}}
     assert canonical(text) == rfc8785.dumps(text)
     assert json.loads(canonical(text)) == text
-
-
-def test_both_draw_the_same_random_features() -> None:
-    values = whole(dim=3, statistics=[{"kind": "random-features", "size": 10, "bandwidth": 0.7}])
-    study = Study(rfc8785.dumps(values))
-    phi = RandomFeatures(3, 10, 0.7, study.digest)
-    np.testing.assert_allclose(phi.directions, study.directions(5, 0.7), rtol=1e-12)
 
 
 STATISTICS: list[list[Any]] = [
@@ -244,24 +169,13 @@ def test_both_compute_the_same_vectors(statistics: list[Any], bits: int) -> None
         assert study.indicator(labels.tolist()) == counts.tolist()
 
 
-def test_both_know_the_same_steps() -> None:
-    noise = {"epsilon": 1.0, "delta": 1e-7, "unit": "record"}
-    for recipe in ("", "sum", "mean+sum", "mean+sum+refinement", "mean+gradients"):
-        values = whole(noise={**noise, "recipe": recipe}, withhold=None) if recipe else whole()
-        study, question = Study(rfc8785.dumps(values)), content_of(values).question
-        assert tuple(study.steps) == question.steps
-        for step in question.steps:
-            assert study.elements_of(step) == question.elements_of(step)
-            assert study.takes_material(step) == question.takes_material(step)
-
-
 @pytest.mark.parametrize("unit", ["record", "member"])
 @pytest.mark.parametrize("statistic", [STATISTICS[0], STATISTICS[1], STATISTICS[3]], ids=lambda each: each[0]["kind"])
 def test_both_make_noise_of_the_same_size(unit: str, statistic: list[Any]) -> None:
     rng, fitting = random.Random(3), 0
     for _ in range(40):
         noise = {"epsilon": 10 ** rng.uniform(-4, 1), "delta": 1e-7, "unit": unit}
-        noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+gradients"] * (statistic[0]["kind"] == "ffc"))
+        noise["recipe"] = rng.choice(["sum", "mean+sum"] + ["mean+sum+gradients"] * (statistic[0]["kind"] == "ffc"))
         records = {"least": 1, "most": 2 ** rng.randint(0, 18), "least_per_class": 1, "rows_per_id": 1}
         classes = [f"c{number}" for number in range(rng.choice([2, 20, 21]))]
         values = whole(noise=noise, withhold=None, statistics=statistic, records=records, classes=classes)

@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from assurance.reference import study, wire
+from assurance.reference import records, study, wire
 from assurance.reference.reference import Party
 from assurance.reference.study import Study
 from assurance.reference.wire import H, M, Refused, decode, demand, encode, outcome, raw, sign, u
@@ -49,6 +49,14 @@ def cohort(case: Case) -> Case:
 
 def vector(case: Case) -> Case:
     return {"elements": read(case).vector(case["rows"], case["labels"], case["withheld"])}
+
+
+def noisy_vector(case: Case) -> Case:
+    content, step = read(case), case["step"]
+    return {
+        "elements": records.noiseless(content, step, case["rows"], case["labels"], case["material"]),
+        "variances": sorted(float(f"{each:.12g}") for each in content.variances(step, case["n_min"])),
+    }
 
 
 def indicator(case: Case) -> Case:
@@ -117,6 +125,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "signed-study": signed_study,
     "cohort": cohort,
     "vector": vector,
+    "noisy-vector": noisy_vector,
     "indicator": indicator,
     "rare": rare,
     "sizes": sizes,

@@ -429,7 +429,7 @@ def studies() -> Iterator[Case]:
                 thin_classes=False,
                 noise=NOISE | {"recipe": recipe},
             )
-            for recipe in ("sum", "mean+sum", "mean+sum+refinement", "mean+gradients")
+            for recipe in ("sum", "mean+sum", "mean+sum+gradients")
         },
         "noisy CCVR": content(**MANY, ring_bits=48, statistics=[CCVR], noise=NOISE | {"unit": "member"}),
     }
@@ -451,8 +451,8 @@ def studies() -> Iterator[Case]:
         "too many noisy rows": content(
             **MANY | {"records": rows | {"most": 2**22 // 12 + 1}}, ring_bits=48, noise=NOISE
         ),
-        "CCVR with refinements": content(
-            **MANY, ring_bits=48, statistics=[CCVR], noise=NOISE | {"recipe": "mean+gradients"}
+        "CCVR with gradients": content(
+            **MANY, ring_bits=48, statistics=[CCVR], noise=NOISE | {"recipe": "mean+sum+gradients"}
         ),
         "a scale below 8": content(records=rows | {"most": 3_000_000}),
         "a margin that may not be missing": content(**MANY, ring_bits=48, withhold={"margin": 4}),
@@ -533,6 +533,102 @@ def vectors() -> Iterator[Case]:
     yield case("no rows", "vector", **shared | {"rows": [], "labels": []}, withheld=[])
     large = {"rows": [[1e200, -1e200], [3e-300, 4e-300]], "labels": [0, 1]}
     yield case("whose squares no double holds", "vector", **shared | large, withheld=[])
+
+
+def noisy_vectors() -> Iterator[Case]:
+    """Vectors of noisy steps before noise (§9). No number lies so near the middle between two integers that binary64 could tell otherwise."""
+    limits = {"least": 1, "most": 4000, "least_per_class": 1, "rows_per_id": 2}
+    shared: Case = {**MANY, "records": limits, "ring_bits": 48, "thin_classes": False}
+
+    def noisy(statistic: Case, recipe: str, unit: str = "record", most: int = 4000) -> str:
+        values = content(
+            **shared | {"records": limits | {"most": most}},
+            statistics=[statistic],
+            noise=NOISE | {"recipe": recipe, "unit": unit},
+        )
+        return text(values)
+
+    example: Case = {"rows": [[3.0, 4.0], [0.0, 2.0]], "labels": [0, 1]}
+    random = Random(10)
+    many: Case = {
+        "rows": [[random.gauss(0, 1) for _ in range(2)] for _ in range(12)],
+        "labels": [random.randrange(2) for _ in range(12)],
+    }
+    centre: Case = {"centre": [0.25, -0.125]}
+    rate: Case = {"rate": [0.03125]}
+    plain: Case = rate | {"weights": [[0.5, -0.25], [0.125, 1.0]], "whitening": [[1.5, 0.25], [0.25, 0.75]]}
+    biased: Case = rate | {"weights": [*plain["weights"], [0.25, 0.0]], "whitening": _whitening(3)}
+    waves: Case = rate | {"weights": [[0.5, -0.25]] * 4, "whitening": _whitening(4)}
+    blank: Case = {"whitening": [[0.0, 0.0]] * 2}
+    for name, statistic, recipe, step, given, material in (
+        ("the page's example", FFC, "sum", "sum", example, {}),
+        ("no rows", FFC, "sum", "sum", {"rows": [], "labels": []}, {}),
+        ("a mean", FFC, "mean+sum", "mean", many, {}),
+        ("centred", FFC, "mean+sum", "sum", many, centre),
+        ("a row that is the centre", FFC, "mean+sum", "sum", example, {"centre": [0.0, 1.0]}),
+        ("with bias", BIASED, "sum", "sum", many, {}),
+        ("centred, with bias", BIASED, "mean+sum", "sum", many, centre),
+        ("random features", FEATURES, "sum", "sum", many, {}),
+        ("random features, centred", FEATURES, "mean+sum", "sum", many, centre),
+        ("ccvr", CCVR, "sum", "sum", many, {}),
+        ("ccvr, centred", CCVR, "mean+sum", "sum", many, centre),
+        ("a gradient", FFC, "mean+sum+gradients", "gradient-7", many, centre | plain),
+        (
+            "a gradient, whitened to zeros",
+            FFC,
+            "mean+sum+gradients",
+            "gradient-2",
+            many,
+            centre | plain | blank,
+        ),
+        ("a gradient, with bias", BIASED, "mean+sum+gradients", "gradient-1", many, centre | biased),
+        (
+            "a gradient of random features",
+            FEATURES,
+            "mean+sum+gradients",
+            "gradient-30",
+            many,
+            centre | waves,
+        ),
+    ):
+        values = noisy(statistic, recipe)
+        yield case(name, "noisy-vector", content=values, step=step, material=material, **given, **COHORT)
+    for name, statistic in (("ffc", FFC), ("ccvr", CCVR)):
+        for most in (4, 12):
+            values = noisy(statistic, "sum", "member", most)
+            yield case(
+                f"{name}, a member of at most {most} rows",
+                "noisy-vector",
+                content=values,
+                step="sum",
+                material={},
+                **many,
+                **COHORT,
+            )
+    for name, recipe, step, n, n_min in (
+        ("fewer members: more noise each", "sum", "sum", 11, 8),
+        ("a gradient's share", "mean+sum+gradients", "gradient-1", 12, 8),
+    ):
+        values = noisy(FFC, recipe)
+        material = centre | plain if step != "sum" else {}
+        yield case(
+            name,
+            "noisy-vector",
+            content=values,
+            step=step,
+            material=material,
+            **example,
+            members=n,
+            n_min=n_min,
+        )
+
+
+def _whitening(width: int) -> list[list[float]]:
+    """Symmetric, with a diagonal that differs."""
+    return [[1.0 + i if i == j else 0.125 for j in range(width)] for i in range(width)]
+
+
+COHORT: Case = {"members": 12, "n_min": 9}
 
 
 def indicators() -> Iterator[Case]:

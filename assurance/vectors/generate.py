@@ -53,6 +53,7 @@ def documents() -> dict[str, Json]:
                 for each in solved(made())
             ],
         },
+        "noisy": {"clauses": "§9", "cases": solved(cases.noisy_vectors())},
         "contexts": {
             "clauses": "§4.1–4.3",
             "cases": contexts + solved(cases.context_preimages(contexts)),

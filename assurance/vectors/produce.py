@@ -49,7 +49,8 @@ from veilsum.protocol.sealing import commitment_tree, seal, unseal
 from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
 from veilsum.protocol.study import Content, read_content
 from veilsum.protocol.tags import Tag, hash_fields
-from veilsum.study import vectors
+from veilsum.study import materials, vectors
+from veilsum.study.promise import mechanism_of
 
 Case = Mapping[str, Any]
 EXAMPLE = simulated_content(simulated_question(12), 10**6)
@@ -298,6 +299,23 @@ def statistic(case: Case) -> Case:
     return {"elements": made.tolist()}
 
 
+def noisy(case: Case) -> Case:
+    """A noisy step's vector before its noise, and the variances of a member's noise (§9)."""
+    content = read_content(case["content"].encode())
+    spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
+    rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
+    material = {name: np.array(values, np.float64) for name, values in case["material"].items()}
+    assert {name: array.shape for name, array in material.items()} == materials.shapes(spec)
+    matrix = rows.reshape(len(labels), spec.question.dim)
+    shares = mechanism_of(spec).shares
+    return {
+        "elements": vectors.noiseless(spec, matrix, labels, material).tolist(),
+        "variances": sorted(
+            {float(f"{v:.12g}") for share in shares for v in (share.variance, share.diagonal)}
+        ),
+    }
+
+
 def indicated(case: Case) -> Case:
     """An indicator's vector (§8.2)."""
     labels = np.array(case["labels"], np.int64)
@@ -432,6 +450,7 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "signed-study": signed_study,
     "cohort": cohort,
     "vector": statistic,
+    "noisy-vector": noisy,
     "indicator": indicated,
     "rare": rare,
     "directions": directed,

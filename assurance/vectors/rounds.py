@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.protocol.forging import other_secrets, redeal
+from tests.support.forging import other_secrets, redeal
 from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.keys import PairKey

@@ -26,7 +26,7 @@ from veilsum.protocol.messages import (
     parse,
 )
 from veilsum.protocol.replay import replay
-from veilsum.protocol.tags import Tag, hash_fields
+from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 from veilsum.protocol.transcript import Transcript
 from veilsum.protocol.unmasking import Unmasking
 
@@ -147,6 +147,7 @@ def test_a_rounds_values_follow_from_its_inputs_by_integers_and_hashes(name: str
     cards = parse(bytes.fromhex(document["cards"]))
     assert isinstance(cards, Cards)
     shared = {"cohort": cards.manifest.cohort.hex(), "manifest_hash": cards.manifest.hash.hex()}
+    boxes = 0
     for attempt in document["attempts"]:
         opening = parse(bytes.fromhex(attempt["opening"]))
         assert isinstance(opening, Opening)
@@ -167,9 +168,10 @@ def test_a_rounds_values_follow_from_its_inputs_by_integers_and_hashes(name: str
                 assert plain.box_key({"key": given["box_keys"][peer], **inputs})["key"] == key
             check_upload(bits_of(document, opening), member, given)
             if (name, member) not in CHEATS:
-                check_boxes(document["messages"], member, given, ends)
+                boxes += check_boxes(document["messages"], member, given, ends)
         if "sum" in attempt:
             check_sum(bits_of(document, opening), attempt)
+    assert boxes > 0
 
 
 def bits_of(document: dict[str, Any], opening: Opening) -> int:
@@ -186,14 +188,19 @@ def ratcheted(pair: dict[str, Any], opening: Opening) -> str:
     return key
 
 
-def check_boxes(messages: list[str], member: str, given: dict[str, Any], ends: dict[str, str]) -> None:
-    """Each box is in the member's upload, if that was not lost on its way."""
+def check_boxes(messages: list[str], member: str, given: dict[str, Any], ends: dict[str, str]) -> int:
+    """Each box is in the member's upload, if that was not lost on its way; the number of boxes."""
     begins = (
-        bytes([2, Upload.kind]).hex() + ends["context"] + bytes([len(member)]).hex() + member.encode().hex()
+        bytes([PROTOCOL_VERSION, Upload.kind]).hex()
+        + ends["context"]
+        + f"{len(member):02x}"
+        + member.encode().hex()
     )
-    for upload in (text for text in messages if text.startswith(begins)):
+    uploads = [text for text in messages if text.startswith(begins)]
+    for upload in uploads:
         for peer, key in given["sealing_keys"].items():
             assert plain.box({"key": key, "shares": given["shares"][peer], **ends})["box"] in upload
+    return len(uploads) * len(given["sealing_keys"])
 
 
 def check_upload(bits: int, member: str, given: dict[str, Any]) -> None:

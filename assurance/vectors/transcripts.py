@@ -6,8 +6,8 @@ from typing import Any
 
 from assurance.vectors.rounds import Recorder, played
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED
-from tests.protocol.forging import again
 from tests.protocol.transcripts import Entries, find
+from tests.support.forging import again
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     BadRun,

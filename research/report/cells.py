@@ -95,9 +95,17 @@ class Cell:
         values = []
         for run in self.runs:
             last = run.history[-average_last:] if head == "none" and average_last > 1 else ()
-            value = mean(line.accuracy for line in last) if last else run.after(head)
+            evaluated = [line.accuracy for line in last if line.accuracy is not None]
+            value = mean(evaluated) if evaluated else run.after(head)
             assert value is not None
             values.append(100 * value)
+        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def worst_decile(self, head: str) -> Measured | None:
+        """Return the accuracy of the worst tenth of members under a head; None if a run lacks accuracies by class."""
+        values = [100 * value for run in self.runs if (value := run.worst_decile(head)) is not None]
+        if len(values) < len(self.runs):
+            return None
         return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def gain(self, head: str) -> Measured:

@@ -170,6 +170,12 @@ def _group(group: Group) -> Iterator[str]:
     if fits:
         bold = "Bold: the best of its column. " if best else ""
         yield f"{bold}In brackets: the gain. A fit took {'; '.join(fits)}.\n"
+    worst = [[str(cell.worst_decile(head) or "–") for head in group.heads] for cell in group.cells]
+    if any(value != "–" for row in worst for value in row):
+        yield "The tenth of the members with the lowest accuracy: the classes' test accuracies, in the shares of each member's own records.\n"
+        header = ["method", *(HEADS.get(head, head) for head in group.heads)]
+        rows = [[cell.first.method, *own] for cell, own in zip(group.cells, worst, strict=True)]
+        yield from (table(header, rows), "")
     if group.personal:
         yield "On members' own held-out records, the mean over members, by how each fits the model to itself:\n"
         own = (

@@ -191,12 +191,21 @@ def _runs(own: Sequence[Group]) -> Iterator[str]:
         ]
         if fits:
             yield f'<p class="why">To fit, and what a member sends for it: {escape("; ".join(fits))}.</p>'
+        if any(cell.worst_decile("none") for cell in group.cells):
+            yield _table(
+                f"The worst tenth of members, {group.where}",
+                "Accuracy in percent of the tenth of the members with the lowest: the classes' test accuracies, in the shares of each"
+                " member's own records.",
+                ["method", *heads],
+                "".join(_by_method([(cell, map(cell.worst_decile, group.heads)) for cell in group.cells])),
+                numbers=tuple(range(1, len(heads) + 1)),
+            )
         if group.personal:
             yield _table(
                 f"Members' own records, {group.where}",
                 "Accuracy in percent on members' own held-out records, the mean over members, by how each fits the model to itself.",
                 ["method", *group.personal],
-                "".join(_own_records(group)),
+                "".join(_by_method([(cell, map(cell.own_records, group.personal)) for cell in group.cells])),
                 numbers=tuple(range(1, len(group.personal) + 1)),
             )
         for picture in pictures(group.cells):
@@ -233,11 +242,9 @@ def _methods(group: Group) -> Iterator[str]:
         )
 
 
-def _own_records(group: Group) -> Iterator[str]:
-    for cell in group.cells:
-        values = "".join(
-            f'<td class="number">{cell.own_records(each) or "–"}</td>' for each in group.personal
-        )
+def _by_method(rows: Iterable[tuple[Cell, Iterable[Measured | None]]]) -> Iterator[str]:
+    for cell, measured in rows:
+        values = "".join(f'<td class="number">{each or "–"}</td>' for each in measured)
         yield f'<tr><th scope="row">{escape(cell.first.method)}</th>{values}</tr>'
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from research.report.cells import Cell
-    from training.results import PerClass
+    from training.results import PerClass, RunResult
 
 _MOST_CLASSES = 30
 _MOST_LINES = 18
@@ -61,15 +61,21 @@ def _by_head(found: Sequence[Cell]) -> Iterator[Picture]:
 
 def _rounds(found: Sequence[Cell]) -> Picture:
     shown = found[:_MOST_LINES]
-    runs = {
-        _name(cell, found): [[line.accuracy for line in run.history] for run in cell.runs] for cell in shown
-    }
+    runs = {_name(cell, found): [_curve(run) for run in cell.runs] for cell in shown}
     return Picture(
         plots.accuracy_bands(runs),
         "Test accuracy after each round, by method; the table above holds the final values.",
         "Lines are means over seeds, bands reach from the lowest seed to the highest."
         + (f" The first {_MOST_LINES} methods are drawn." if len(found) > _MOST_LINES else ""),
     )
+
+
+def _curve(run: RunResult) -> list[float]:
+    """Return the accuracy after each round, interpolated where it was not evaluated."""
+    evaluated = {line.round: line.accuracy for line in run.history if line.accuracy is not None}
+    rounds = [line.round for line in run.history]
+    curve: list[float] = np.interp(rounds, list(evaluated), list(evaluated.values())).tolist()
+    return curve
 
 
 def _classes(found: Sequence[Cell]) -> Iterator[Picture]:

@@ -35,6 +35,7 @@ class Issuer:
 
     Args:
         trust: the trusted issuer, and for what.
+        now: Unix time in seconds, by which tokens begin and end.
         skew_s: how far its clock may be off.
         clock: monotonic seconds.
         again_s: pause between two fetches that only a caller's token asks for.
@@ -43,6 +44,7 @@ class Issuer:
     def __init__(
         self,
         trust: OpenIDConnect,
+        now: Callable[[], float],
         skew_s: float,
         clock: Callable[[], float] = time.monotonic,
         again_s: float = AGAIN_S,
@@ -50,7 +52,7 @@ class Issuer:
         self.name = trust.issuer
         self.terms = trust.model_dump_json()
         """When these change, sessions that rest on them end."""
-        self._trust, self._skew_s = trust, skew_s
+        self._trust, self._now, self._skew_s = trust, now, skew_s
         self._keys, self._one = _Keys(trust, clock, again_s), asyncio.Lock()
 
     async def caller(self, token: str) -> tuple[Caller, float]:
@@ -79,10 +81,28 @@ class Issuer:
             algorithms=ALGORITHMS,
             audience=self._trust.audience,
             issuer=self._trust.issuer,
-            leeway=self._skew_s,
-            options={"require": list(REQUIRED)},
+            options={
+                "require": list(REQUIRED),
+                # By the machine's clock: `_check_times` goes by the database's.
+                "verify_exp": False,
+                "verify_iat": False,
+                "verify_nbf": False,
+            },
         )
+        self._check_times(claims)
         return claims
+
+    def _check_times(self, claims: dict[str, Any]) -> None:
+        """Refuse (unauthorised) a token that has ended or not begun."""
+        try:
+            begins_s, ends_s = max(int(claims["iat"]), int(claims.get("nbf", 0))), int(claims["exp"])
+        except (ValueError, TypeError, OverflowError):
+            raise self._refused("its times are not numbers") from None
+        now_s = self._now()
+        if ends_s <= now_s - self._skew_s:
+            raise self._refused("it has expired")
+        if begins_s > now_s + self._skew_s:
+            raise self._refused("it is not valid yet")
 
     async def _key(self, kid: str) -> jwt.PyJWK:
         try:

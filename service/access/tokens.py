@@ -152,7 +152,7 @@ def configured(token: SecretStr | None) -> str | None:
 
 def unauthorised() -> PeerFault:
     return PeerFault(
-        Cause.UNAUTHORISED, "this takes an operator's token: send 'Authorization: Bearer <token>'"
+        Cause.UNAUTHORISED, "no valid operator's token: send one as 'Authorization: Bearer <token>'"
     )
 
 

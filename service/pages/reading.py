@@ -9,7 +9,8 @@ from service.access.metering import in_thread
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.federations import Former, names_of
-from service.storage.tables import cohorts, rosters, rounds
+from service.journal import read_view
+from service.storage.tables import cohorts, rounds
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import Content
@@ -80,7 +81,7 @@ async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) 
     def read() -> None:
         for row in found:
             with here.database.quarantine.skipping(f"round {row.id}"):
-                views.append((RoundView.model_validate_json(row.final), row.opened_s))
+                views.append((read_view(row.id, row.final), row.opened_s))
 
     await in_thread(read)
     return RoundsPage(views, total, sum(view.state != "erasing" for view, _ in running), some)
@@ -164,7 +165,7 @@ class FederationPage:
 async def federation_names(here: Coordinator) -> dict[str, str]:
     """Return every federation's name, by its id; without one whose roster is damaged."""
     names = dict[str, str]()
-    for each in sorted(await here.database.values(select(rosters.c.federation).distinct())):
+    for each in await here.federations.ids():
         with here.database.quarantine.skipping(f"federation {each}"):
             names[each] = (await here.federations.roster(each)).name
     return names

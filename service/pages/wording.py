@@ -1,4 +1,4 @@
-"""What each state of a round means, in words, and what people have to do next."""
+"""The states of a round in words: what each means, and what people do next."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,8 +12,8 @@ class Words:
 
     Attributes:
         title: its name.
-        tone: its colour; the title says the same without.
-        meaning: what is or was going on.
+        tone: its colour, which the title does not need.
+        meaning: what happens in it.
         following: what people have to do; empty if nothing.
     """
 
@@ -32,13 +32,13 @@ STATES: dict[str, Words] = {
     "checking": Words(
         "checking boxes",
         "live",
-        "Decryptors open the share boxes that members dealt to them, and sign receipts. A member that dealt falsely is left out before "
+        "Decryptors open the share boxes that members dealt to them, and sign receipts. Members that dealt false boxes are left out before "
         "a set is signed.",
     ),
     "freezing": Words(
         "freezing the set",
         "live",
-        "Decryptors sign, once, which members the sum is over. No second set can be signed after that.",
+        "Decryptors sign the set of members in the sum. They sign one set only.",
     ),
     "revealing": Words(
         "revealing",
@@ -65,14 +65,14 @@ STATES: dict[str, Words] = {
     "voided": Words(
         "VOID",
         "quiet",
-        "The attempt ended without a sum. Enough decryptors have signed VOID: nothing was opened, nor can it be.",
+        "The attempt ended without a sum. Enough decryptors have signed VOID: nothing was opened or can be.",
         "Open the next attempt.",
     ),
     "erasing": Words(
         "erasing",
         "bad",
         "The latest end has passed without a sum. Decryptors erase what they hold and report what they revealed. Enough reports "
-        "of nothing end the attempt VOID, however late they come.",
+        "that nothing was revealed end the attempt as VOID, however late they come.",
         "Members start veilsum member join. Only if too few can come back: cancel a certified round and repeat it; the admin closes "
         "any other by veilsum admin close.",
     ),
@@ -80,7 +80,7 @@ STATES: dict[str, Words] = {
         "VOID",
         "quiet",
         "The attempt ended without a sum. Enough decryptors have erased what they held and revealed nothing: nothing was opened, "
-        "nor can it be.",
+        "or can be.",
         "Open the next round.",
     ),
     "lost": Words(

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from service.access.bodies import ENDING
 from service.access.callers import Caller, Limits
-from service.access.guards import Guard, GuardedRoute, coordinator_of
+from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
 from service.coordinator import Coordinator
 from service.problems import declared
 from service.rounds import Round
@@ -75,6 +75,13 @@ class Routes:
             openapi_extra=extra or None,
             **options,
         )
+
+    def published(
+        self, path: str, *causes: Cause, guard: Guard = EVERYONE, **options: Any
+    ) -> Callable[[Endpoint], Endpoint]:
+        """Serve a document that `published` answers with."""
+        answers: dict[int | str, dict[str, Any]] = {304: {"description": "If-None-Match names this version"}}
+        return self("GET", path, guard, *causes, answers=answers, **options)
 
 
 def _bytes(what: str = "") -> dict[str, str]:

@@ -1,11 +1,10 @@
 """Federations, studies and cohorts: rosters, runs, cards, manifests, combined periods."""
 
-from fastapi import Response
+from fastapi import Request, Response
 
 from service import combining
 from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
 from service.access.metering import in_thread
-from service.coordinator import Coordinator
 from service.problems import DECODING
 from service.routes.common import (
     After,
@@ -19,6 +18,7 @@ from service.routes.common import (
     Wait,
     in_pieces,
 )
+from service.routes.published import published
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -33,8 +33,11 @@ MAX_ROSTER_BYTES, MAX_STUDY_BYTES, MAX_CARD_BYTES = 16 << 20, MAX_CONTENT + 4096
 
 @serve("GET", rest.COORDINATOR, EVERYONE)
 async def coordinator(here: Here) -> rest.CoordinatorView:
-    """The coordinator's public key, which a roster must name."""
-    return rest.CoordinatorView(public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION)
+    """The coordinator's public key, which a roster must name, and its federations."""
+    ids = await here.federations.ids()
+    return rest.CoordinatorView(
+        public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION, federations=tuple(ids)
+    )
 
 
 @serve(
@@ -48,39 +51,36 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
     Cause.CONFLICT,
     takes="a Roster message",
     max_body_size=MAX_ROSTER_BYTES,
-    response_model=rest.FederationView,
     answers={201: {"description": "stored", "model": rest.FederationView}},
 )
-async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Response:
+async def put_roster(
+    federation: Hex32Path, body: Octets, here: Here, response: Response
+) -> rest.FederationView:
     """Create a federation by its first roster (operator), or replace the roster by one with a higher number (admin, operator)."""
     roster = await in_thread(Roster.from_bytes, body)
-    new = await here.federations.put_roster(federation, roster)
-    return await _shown(here, federation, 201 if new else 200)
+    response.status_code = 201 if await here.federations.put_roster(federation, roster) else 200
+    return await here.federations.view(federation)
 
 
-@serve("GET", rest.FEDERATION, EVERYONE, Cause.NOT_FOUND, response_model=rest.FederationView)
-async def federation(federation: Hex32Path, here: Here) -> Response:
+@serve.published(rest.FEDERATION, Cause.NOT_FOUND, response_model=rest.FederationView)
+async def federation(federation: Hex32Path, here: Here, request: Request) -> Response:
     """A federation's members, cohorts and rounds."""
-    return await _shown(here, federation)
+    version = await here.federations.version(federation)
+    return await published(request, version, lambda: here.federations.view(federation))
 
 
-async def _shown(here: Coordinator, federation: str, status: int = 200) -> Response:
-    view = await here.federations.view(federation)
-    body = await in_thread(view.model_dump_json)
-    return Response(body, status, media_type="application/json")
-
-
-@serve("GET", rest.ROSTER, EVERYONE, Cause.NOT_FOUND, gives="the newest Roster message")
-async def roster(federation: Hex32Path, here: Here) -> Response:
+@serve.published(rest.ROSTER, Cause.NOT_FOUND, gives="the newest Roster message")
+async def roster(federation: Hex32Path, here: Here, request: Request) -> Response:
     """The newest roster, as the admin signed it."""
-    return Response(await here.federations.roster_body(federation), media_type=rest.OCTETS)
+    version = await here.federations.version(federation)
+    return await published(request, version, lambda: here.federations.roster_body(federation), rest.OCTETS)
 
 
-@serve("GET", rest.CHAIN, EVERYONE, Cause.NOT_FOUND, gives="the Chain message")
-async def chain(federation: Hex32Path, here: Here) -> Response:
+@serve.published(rest.CHAIN, Cause.NOT_FOUND, gives="the Chain message")
+async def chain(federation: Hex32Path, here: Here, request: Request) -> Response:
     """How every attempt of the federation ended, oldest first."""
-    await here.federations.roster(federation)  # not-found for a stranger
-    return Response(await here.federations.chain(federation), media_type=rest.OCTETS)
+    version = await here.federations.version(federation)
+    return await published(request, version, lambda: here.federations.chain(federation), rest.OCTETS)
 
 
 @serve(
@@ -109,20 +109,23 @@ async def put_study(
     return next(view for view in await here.federations.studies(federation) if view.study == study)
 
 
-@serve("GET", rest.STUDY, EVERYONE, Cause.NOT_FOUND, gives="the Study message")
-async def study(federation: Hex32Path, study: Hex32Path, here: Here) -> Response:
+@serve.published(rest.STUDY, Cause.NOT_FOUND, gives="the Study message")
+async def study(federation: Hex32Path, study: Hex32Path, here: Here, request: Request) -> Response:
     """A study, as the study key signed it."""
-    return Response(await here.federations.study_body(federation, study), media_type=rest.OCTETS)
+    return await published(request, 0, lambda: here.federations.study_body(federation, study), rest.OCTETS)
 
 
-@serve("GET", rest.STUDIES, EVERYONE, Cause.NOT_FOUND)
-async def studies(federation: Hex32Path, here: Here) -> tuple[rest.StudyView, ...]:
+@serve.published(rest.STUDIES, Cause.NOT_FOUND, response_model=tuple[rest.StudyView, ...])
+async def studies(federation: Hex32Path, here: Here, request: Request) -> Response:
     """All versions of all studies, in the order of their publication."""
-    return await here.federations.studies(federation)
+    version = await here.federations.version(federation)
+    return await published(request, version, lambda: here.federations.studies(federation))
 
 
-@serve("GET", rest.RUNS, WAITING, Cause.NOT_FOUND)
-async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RunsView:
+@serve.published(rest.RUNS, Cause.NOT_FOUND, response_model=rest.RunsView, guard=WAITING)
+async def runs(
+    federation: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
+) -> Response:
     """The runs of studies that have not expired; with `after` and `wait_s`, as soon as they change.
 
     Here members wait for a run to join. One that signs is heard from.
@@ -131,7 +134,9 @@ async def runs(federation: Hex32Path, here: Here, after: After = -1, wait_s: Wai
     watch = here.runs.watch(federation)
     await here.runs.look(federation)
     await here.changed(watch, after, wait_s)
-    return await here.runs.view(federation, here.now())
+    view = await here.runs.view(federation, here.now())
+    # Time only takes runs away.
+    return await published(request, (view.revision, len(view.runs)), lambda: view)
 
 
 @serve(
@@ -156,8 +161,10 @@ async def open_cohort(
     return view
 
 
-@serve("GET", rest.COHORT, WAITING, Cause.NOT_FOUND)
-async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
+@serve.published(rest.COHORT, Cause.NOT_FOUND, response_model=rest.CohortView, guard=WAITING)
+async def cohort(
+    cohort: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
+) -> Response:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes.
 
     Here members wait for a round. One that signs is heard from, which the operator's preflight shows; a signature that does not hold
@@ -165,7 +172,8 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
     """
     found = await here.catalogue.cohort(cohort)
     await here.changed(found.watch, after, wait_s, len(found.roster.members))
-    return await here.cohort_view(found)
+    version = found.version, len(await here.federations.links(found.federation))
+    return await published(request, version, lambda: here.cohort_view(found))
 
 
 @serve(
@@ -201,10 +209,11 @@ async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     return await here.cohort_view(found)
 
 
-@serve("GET", rest.MANIFEST, EVERYONE, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
-async def manifest(cohort: Hex32Path, here: Here) -> Response:
+@serve.published(rest.MANIFEST, Cause.NOT_FOUND, Cause.WRONG_PHASE, gives="the Manifest message")
+async def manifest(cohort: Hex32Path, here: Here, request: Request) -> Response:
     """The cohort's members and numbers, once it is formed."""
-    return Response((await here.catalogue.cohort(cohort)).formed().to_bytes(), media_type=rest.OCTETS)
+    found = await here.catalogue.cohort(cohort)
+    return await published(request, 0, lambda: in_thread(found.formed().to_bytes), rest.OCTETS)
 
 
 @serve("GET", rest.CARDS, MEMBER, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message")
@@ -237,10 +246,10 @@ async def combined(federation: Hex32Path, here: Here) -> CombinationIds:
     return CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
 
 
-@combinations("GET", rest.COMBINATION, EVERYONE, Cause.NOT_FOUND)
-async def combination(combination: CombinationPath, here: Here) -> CombinedRecord:
+@combinations.published(rest.COMBINATION, Cause.NOT_FOUND, response_model=CombinedRecord)
+async def combination(combination: CombinationPath, here: Here, request: Request) -> Response:
     """The signed record of a combination."""
-    return await in_thread(combining.stored_record, combination, here.blobs)
+    return await published(request, 0, lambda: in_thread(combining.stored_record, combination, here.blobs))
 
 
 WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"

@@ -1,10 +1,12 @@
 """Rounds: opening, uploads, answers, results."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT
+from starlette.types import Receive, Scope, Send
 
 from service.access.gate import headers_signed
 from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
@@ -30,9 +32,11 @@ from service.routes.common import (
     one_stream,
 )
 from service.routes.federations import WEIGHTS
+from service.routes.published import published
 from service.telemetry.metrics import UPLOAD_BYTES
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Lost, Upload
 from veilsum.protocol.preflight import PreflightView
@@ -64,6 +68,38 @@ _REFUSED = (
 """Why a round is not opened."""
 ENDED = (Cause.NOT_FOUND, Cause.WRONG_PHASE)
 """Why an end is not shown."""
+NEXT = "the message that the member has to answer now"
+NOTHING_YET: Mapping[int | str, dict[str, Any]] = {
+    204: {"description": "nothing to answer yet; wait again with `after` from the veilsum-version header"}
+}
+
+
+class Asking(Response):
+    """What a member has to answer, sent as soon as it is asked anything new since `after`.
+
+    It waits where it is sent: by then the answer that came before is in the audit log, and its body out of memory.
+    """
+
+    def __init__(self, found: Round, member: str, here: Coordinator, after: int, wait_s: float) -> None:
+        super().__init__()
+        self._found, self._member, self._here = found, member, here
+        self._after, self._wait_s = after, wait_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found, here = self._found, self._here
+        version = await here.asks(found.watch, self._after, self._wait_s)
+        headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
+        if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
+            headers[rest.ROSTER_HEADER] = str((await here.federations.roster(found.federation)).number)
+        message = await in_thread(found.request_for, self._member)
+        response: Response
+        if message is None:
+            response = Response(status_code=204, headers=headers)
+        elif isinstance(message, bytes):
+            response = Response(message, headers=headers, media_type=rest.OCTETS)
+        else:
+            response = StreamingResponse(message, headers=headers, media_type=rest.OCTETS)
+        await response(scope, receive, send)
 
 
 @serve("POST", rest.ROUNDS, ROUNDS, *_REFUSED, status_code=201)
@@ -80,11 +116,14 @@ async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -
     return await here.preflight(cohort, request)
 
 
-@serve("GET", rest.ROUND, EVERYONE, Cause.NOT_FOUND, response_model=rest.RoundView)
-async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> Response:
+@serve.published(rest.ROUND, Cause.NOT_FOUND, response_model=rest.RoundView)
+async def round_view(
+    found: TheRound, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
+) -> Response:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
     await here.changed(found.watch, after, wait_s)
-    return Response(found.shown.json, media_type="application/json")
+    shown = found.shown
+    return await published(request, shown.version, lambda: shown.json)
 
 
 @serve(
@@ -117,10 +156,10 @@ async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
             return
 
 
-@serve("GET", rest.OPENING, EVERYONE, Cause.NOT_FOUND, gives="the signed Opening message")
-async def opening(found: TheRound) -> Response:
+@serve.published(rest.OPENING, Cause.NOT_FOUND, gives="the signed Opening message")
+async def opening(found: TheRound, request: Request) -> Response:
     """The round's opening, for members that come late."""
-    return Response(found.attempt.opening.to_bytes(), media_type=rest.OCTETS)
+    return await published(request, 0, lambda: in_thread(found.attempt.opening.to_bytes), rest.OCTETS)
 
 
 @serve(
@@ -128,22 +167,15 @@ async def opening(found: TheRound) -> Response:
     rest.REQUEST,
     MEMBER,
     Cause.UNKNOWN_MEMBER,
-    gives="the message that the member has to answer now",
-    answers={
-        204: {"description": "nothing to answer yet; wait again with `after` from the veilsum-version header"}
-    },
+    gives=NEXT,
+    answers=NOTHING_YET,
 )
 async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
     found.check_asker(member)
-    version = await here.changed(found.watch, after, wait_s, len(found.attempt.roster.members))
-    message = await in_thread(found.request_for, member)
-    headers = {rest.VERSION_HEADER: str(version)}
-    if message is None:
-        return Response(status_code=204, headers=headers)
-    return Response(message, headers=headers, media_type=rest.OCTETS)
+    return Asking(found, member, here, after, wait_s)
 
 
 @serve(
@@ -240,10 +272,14 @@ async def put_chunk(
     Cause.REVEAL_MISSHAPEN,
     Cause.SHARE_INVALID,
     takes="a Receipt, Vote, Refusal, Reveal or Erased message",
+    gives=NEXT,
+    answers=NOTHING_YET,
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
-async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -> rest.RoundView:
-    """A member's signed answer to what it was asked. The same again changes nothing."""
+async def answer(
+    found: TheRound, body: Octets, here: Here, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
+) -> Response:
+    """A member's signed answer to what it was asked, and what it is asked next, as `request_for`. The same again changes nothing."""
     message = await in_thread(read_message, body)
     if not isinstance(message, ANSWERS):
         raise PeerFault(
@@ -256,7 +292,7 @@ async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -
             [caller.name],
         )
     await found.receive(message, here.now())
-    return found.view()
+    return Asking(found, caller.name, here, after, wait_s)
 
 
 @serve("POST", rest.CANCEL, ROUNDS, *ENDED)
@@ -293,10 +329,11 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     return found.view()
 
 
-@serve("GET", rest.CLOSING, EVERYONE, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
-async def closing(context: Hex32Path, here: Here) -> Response:
+@serve.published(rest.CLOSING, *ENDED, gives="the Certificate, the Erasure, or the admin's Lost")
+async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
     """How the attempt of a context was closed, for members that have not heard of it."""
-    return Response((await here.catalogue.closed(context)).end().to_bytes(), media_type=rest.OCTETS)
+    found = await here.catalogue.closed(context)
+    return await published(request, 0, lambda: found.end().to_bytes(), rest.OCTETS)
 
 
 @serve(
@@ -314,12 +351,13 @@ async def transcript(found: TheRound) -> Response:
     return in_pieces(read, rest.TRANSCRIPT_JSON, headers)
 
 
-@serve("GET", rest.RESULT, EVERYONE, *ENDED)
-async def result(found: TheRound, response: Response) -> ResultRecord:
+@serve.published(rest.RESULT, *ENDED, response_model=ResultRecord)
+async def result(found: TheRound, request: Request) -> Response:
     """The signed record of a finished round; its `link` header leads to the transcript."""
+    answer = await published(request, 0, found.documents.result)
     where = rest.TRANSCRIPT.format(round_id=found.id)
-    response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
-    return found.documents.result()
+    answer.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
+    return answer
 
 
 @serve("GET", rest.WEIGHTS, HEADS, *ENDED, gives=WEIGHTS, kind=rest.SAFETENSORS)

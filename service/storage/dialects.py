@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from sqlite3 import SQLITE_FULL, SQLITE_IOERR_SHMSIZE
 from typing import Any
 
 import asyncpg
@@ -78,6 +79,8 @@ class Sqlite(Database):
             async with self.reading() as connection:
                 found = (await connection.exec_driver_sql("PRAGMA quick_check(10)")).scalars().all()
         except DatabaseError as error:
+            if getattr(error.orig, "sqlite_errorcode", 0) in {SQLITE_FULL, SQLITE_IOERR_SHMSIZE}:
+                raise
             return (str(error.orig),)
         return tuple(words for words in found if words != "ok")
 
@@ -146,6 +149,7 @@ class Postgres(Database):
         connecting = {
             "timeout": PATIENCE_S,
             "command_timeout": command_s,
+            "target_session_attrs": "read-write",  # of several hosts the primary
             # Whatever the server's defaults, committed rows are on its disk.
             "server_settings": {
                 "application_name": "veilsum",

@@ -1,5 +1,7 @@
 """Errors of a database in our own words: a driver's may quote a password or a message."""
 
+import errno
+import hashlib
 import sqlite3
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,9 +20,11 @@ from veilsum.protocol.errors import Misuse, PeerFault
 log = structlog.get_logger(LOGGER)
 
 _FULL = "finds its disk full: make room and start again"
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DAMAGED = "is damaged: `veilsum operator db check` says where; restore a backup"
 _CODES = {
     sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR_SHMSIZE: _FULL,  # of the index beside the write-ahead log
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
 }
@@ -32,6 +36,10 @@ _WHY: tuple[tuple[type[BaseException], str], ...] = (
         "can't be connected to as its URL asks: is the certificate of sslmode there?",
     ),
     (asyncpg.DiskFullError, _FULL),
+    (
+        asyncpg.exceptions.TargetServerAttributeNotMatched,
+        "takes no writes: name the primary, or promote this standby",
+    ),
     (SSLError, "can't be connected to by TLS: is its certificate of an authority that is known here?"),
     (gaierror, "is on a host with an unknown name"),
     (TimeoutError, "does not answer"),
@@ -47,13 +55,18 @@ _FAULTS = (
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """Raise Misuse for an error of a database that is being opened. It says what to look at and quotes nothing."""
+    """Raise Misuse for an error of a database that is being opened, or for a full disk. It says what to look at and quotes nothing."""
     try:
         yield
-    except _FAULTS as error:
+    except (*_FAULTS, OSError) as error:
+        if getattr(error, "errno", None) in _NO_ROOM:
+            raise Misuse("the disk of the data folder is full: make room and start again") from error
+        if not isinstance(error, _FAULTS):
+            raise
         causes = list(_chain(error))
         why = next((words for kind, words in _WHY if any(isinstance(each, kind) for each in causes)), None)
-        codes = {getattr(each, "sqlite_errorcode", 0) & 0xFF for each in causes}
+        found = [getattr(each, "sqlite_errorcode", 0) for each in causes]
+        codes = {*found, *(code & 0xFF for code in found)}  # as they are, and their classes
         why = next((words for code, words in _CODES.items() if code in codes), why)
         raise Misuse(
             f"the database {why or f'fails ({type(causes[-1]).__name__}): look at its log, or its file'}"
@@ -75,6 +88,19 @@ def check_named(stored: str, found: str) -> None:
     """Refuse a row (storage-damaged) whose content has another name than its key."""
     if stored != found:
         raise PeerFault(Cause.STORAGE_DAMAGED, f"the row of {stored} holds {found}")
+
+
+def sealed(text: str) -> str:
+    """Put a checksum before a text that nothing else verifies."""
+    return f"{hashlib.sha256(text.encode()).hexdigest()} {text}"
+
+
+def unsealed(stored: str) -> str:
+    """Return a text as it was sealed; PeerFault(storage-damaged) for any other."""
+    _, _, text = stored.partition(" ")
+    if sealed(text) != stored:
+        raise PeerFault(Cause.STORAGE_DAMAGED, "the row's checksum does not match its text")
+    return text
 
 
 class Quarantine:

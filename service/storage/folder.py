@@ -22,6 +22,8 @@ class DataFolderLock:
         self._descriptor = os.open(folder / "coordinator.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._descriptor)
@@ -29,8 +31,9 @@ class DataFolderLock:
                 f"another coordinator (process {holder}) runs on {folder.absolute()}: stop it, or give this one "
                 "another folder by VEILSUM_DATA_DIR; SQLite takes one worker, several need VEILSUM_DATABASE_URL"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            os.close(self._descriptor)
+            raise
 
     def release(self) -> None:
         os.close(self._descriptor)

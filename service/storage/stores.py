@@ -77,9 +77,10 @@ async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str
 async def connected(settings: Settings) -> AsyncIterator[Database]:
     """Yield the database as it is, and lock the data folder while the block runs if that is a file."""
     async with AsyncExitStack() as ending:
-        prepare(settings)
-        if settings.database_url is None:
-            ending.enter_context(DataFolderLock(settings.data_dir))
+        with worded():
+            prepare(settings)
+            if settings.database_url is None:
+                ending.enter_context(DataFolderLock(settings.data_dir))
         database = database_of(settings)
         ending.push_async_callback(database.stop)
         yield database

@@ -109,7 +109,7 @@ rounds = Table(
     Column("attempt", Integer, nullable=False),
     Column("opening", LargeBinary, nullable=False),
     Column("opened_s", Float, nullable=False),
-    # Filled when the round ends; its events and chunks are deleted in the same breath.
+    # Filled when the round ends; its events and chunks are deleted in the same breath. Texts have a checksum (`faults.sealed`).
     Column("final", Text),
     Column("closing", LargeBinary),
     Column("record", Text),

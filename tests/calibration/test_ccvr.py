@@ -124,7 +124,7 @@ def test_a_refused_batch_adds_nothing() -> None:
         ([[1.0, 1, 1], [2, 2, 2]], [0, 1], NormExceeded, "rows 1 have norm 3.4641"),
         ([[1.0, 1, 1], [1, np.nan, 2]], [0, 1], NonFinite, "rows 1"),
         ([[1.0, 1, 1], [1e300, 1e300, 2]], [0, 1], NormExceeded, "rows 1"),
-        (np.ones((2, 3)), [0, 2], LabelOutOfRange, "2 in row 1"),
+        (np.ones((2, 3)), [0, 2], LabelOutOfRange, "in rows 1 "),
     ):
         with pytest.raises(error, match=match):
             statistics.update(np.array(rows), labels)

@@ -5,14 +5,12 @@ from typing import Any
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.calibration.records import clouds, ffc, members_of, pooled, total_of
 from veilsum.calibration import (
     CalibrationError,
-    ConfigMismatch,
     FFCStatistics,
     LabelOutOfRange,
     LayoutMismatch,
@@ -79,17 +77,6 @@ def test_memory_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
         statistics.update(rows, np.zeros(20, np.int64))
     assert statistics.records == 0
     assert not statistics.V.any()
-
-
-@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, np.asfortranarray])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 1e-5), ("float16", 3e-2)])
-def test_any_width_container_and_order(make: Callable[[Any], Any], dtype: str, tolerance: float) -> None:
-    rows, labels = clouds(100, 32, 4)
-    statistics = ffc(make(rows.astype(dtype)), make(labels.astype(np.int32)), 4)
-    V, U = explicit(rows, labels, 4)
-    np.testing.assert_allclose(statistics.V, V, atol=tolerance)
-    np.testing.assert_allclose(statistics.U, U, atol=tolerance)
-    assert np.trace(statistics.V) == pytest.approx(100, abs=1e-11), "rows have length 1 whatever they came as"
 
 
 def test_views_strides_lengths_and_read_only_arrays() -> None:
@@ -161,39 +148,6 @@ def test_garbage_is_refused_or_summed_soundly(
         assert statistics.records == 0
     else:
         assert np.trace(statistics.V) == pytest.approx(3)
-
-
-def test_empty_batches_one_class_and_one_dimension() -> None:
-    statistics = FFCStatistics(1, 1)
-    nothing: list[Any] = [np.empty(0, np.int64), [], torch.empty(0)]
-    for none in nothing:
-        statistics.update(np.empty((0, 1)), none)
-    assert statistics.records == 0
-    statistics.update(np.array([[-1.0], [1.0]]), [0, 0])
-    assert (statistics.V.tolist(), statistics.U.tolist()) == ([[2.0]], [[0.0]])
-    assert repr(statistics) == "<FFCStatistics 2 records, dim 1, classes 1, bias False>"
-    for array in (statistics.V, statistics.U, statistics.counts):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
-
-
-@pytest.mark.parametrize(("setting", "value"), [("dim", 4), ("classes", 4), ("bias", True)])
-def test_only_like_statistics_merge(setting: str, value: Any) -> None:
-    different: dict[str, Any] = {"dim": 3, "classes": 3} | {setting: value}
-    with pytest.raises(ConfigMismatch, match=setting):
-        FFCStatistics(3, 3).merge(FFCStatistics(**different))
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_sizes_are_whole_numbers_from_one(*, bias: bool) -> None:
-    sizes: list[Any] = [(0, 1), (1, 0), (-1, 2), (2.0, 2), (2, True)]
-    for dim, classes in sizes:
-        with pytest.raises(LayoutMismatch):
-            FFCStatistics(dim, classes, bias=bias)
-    from_numpy: Any = (np.int64(3), np.uint8(2))
-    statistics = FFCStatistics(*from_numpy, bias=bias)
-    assert statistics.layout == ffc_layout(3, 2, bias=bias)
-    assert type(statistics.dim) is type(statistics.classes) is int
 
 
 def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:

@@ -15,7 +15,6 @@ from veilsum.calibration import (
     check_sums,
     ffc_layout,
 )
-from veilsum.calibration.layout import ffc_dimensions
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 BLOCKS = st.one_of(
@@ -55,19 +54,6 @@ def test_flatten_and_unflatten_are_inverse(layout: Layout, dtype: type[Any]) -> 
     assert (vector == np.arange(layout.elements)).all(), "unflatten must return copies"
 
 
-def test_names_are_unique_and_the_size_is_bounded() -> None:
-    for blocks in ((), (DenseBlock("V", (1,)), SymmetricBlock("V", 2)), (SymmetricBlock("V", 2**30),)):
-        with pytest.raises(LayoutMismatch):
-            Layout(blocks)
-    untyped: Any
-    for untyped in (7, "", "../x"):
-        with pytest.raises(LayoutMismatch, match="block name"):
-            DenseBlock(untyped, (1,))
-    for untyped in (True, 0, -1, 2.0):
-        with pytest.raises(LayoutMismatch, match="whole numbers"):
-            SymmetricBlock("V", untyped)
-
-
 @pytest.mark.parametrize(
     ("arrays", "match"),
     [
@@ -86,13 +72,6 @@ def test_arrays_and_vectors_that_do_not_fit_are_refused(arrays: dict[str, Any], 
     for vector in (np.ones(5), np.ones(7), np.ones((6, 1))):
         with pytest.raises(LayoutMismatch, match=r"needs \(6,\)"):
             layout.unflatten(vector)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_dimensions_are_read_back(*, bias: bool) -> None:
-    layout = ffc_layout(7, 3, bias=bias)
-    assert ffc_dimensions(layout, bias=bias) == (7, 3)
-    assert layout.blocks[0] == SymmetricBlock("V", 7 + bias)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from veilsum.calibration import (
     mean_squared_distance,
     solve_ffc,
     solve_random_features,
-    suggested_bandwidth,
 )
 
 
@@ -37,15 +36,6 @@ def test_a_seed_fixes_the_map_and_sizes_are_nested() -> None:
     draws = RandomFeatures(100, 2000, 1.0, b"normal").directions
     assert abs(draws.mean()) < 0.01
     assert abs(draws.std() - 1) < 0.01
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_mean_squared_distance_is_that_of_all_pairs(*, bias: bool) -> None:
-    rows, labels = clouds(60, 5, 3)
-    square = ((rows[:, None] - rows[None]) ** 2).sum(axis=2).mean()
-    statistics = ffc(rows, labels, 3, bias=bias)
-    assert mean_squared_distance(statistics) == pytest.approx(square)
-    assert suggested_bandwidth(statistics) == pytest.approx((square / 2) ** 0.5, rel=1e-3)
 
 
 def test_the_number_of_features_is_chosen_by_gcv_from_one_upload() -> None:

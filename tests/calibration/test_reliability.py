@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, log_loss
 
 from tests.calibration.records import digits, ffc
-from veilsum.calibration import Head, LabelOutOfRange, Reliability, solve_ffc, solve_lda
+from veilsum.calibration import Head, Reliability, solve_ffc, solve_lda
 from veilsum.calibration.reliability import BINS, LOSS_MAX, default_temperatures
 
 TRAIN, (TEST_ROWS, TEST_LABELS) = digits()
@@ -59,10 +59,3 @@ def test_a_class_that_is_never_answered_costs_no_more_than_the_least_likely_one(
         assert ours.losses.tolist() == [LOSS_MAX]
         assert ours.confusion[:, 0].tolist() == confused
     assert default_temperatures()[16] == 1
-
-
-def test_no_records_and_unknown_labels() -> None:
-    with pytest.raises(LabelOutOfRange):
-        judged((TEST_ROWS[:1], [10]))
-    none = judged((TEST_ROWS[:0], TEST_LABELS[:0]))
-    assert (none.records, none.accuracy, none.calibration_errors.max()) == (0, 0, 0)

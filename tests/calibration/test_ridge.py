@@ -1,5 +1,6 @@
 """Ridge heads: the pooled one, its posterior, and a member's personal one."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,16 @@ def test_eigenvalues_below_zero_are_rounding() -> None:
     V, U = np.diag([4.0, 2.0, -1e-3]), np.array([[1.0], [1.0], [1e-6]])
     clipped = solve_ffc(FFCStatistics.from_blocks(V, U, np.array([6]), bias=False), 1e-6)
     np.testing.assert_allclose(clipped.weights[:, 0], [1 / 4, 1 / 2, 1], rtol=1e-5)
+
+
+def test_vectors_that_are_orthogonal_to_fewer_digits_are_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a large V: the weights solve the equations nevertheless."""
+    statistics = ffc(*clouds(300, 40, 5), 5)
+    true = statistics.spectrum()
+    blur = 1e-8 * np.random.default_rng(0).standard_normal(true.vectors.shape)
+    blurred = replace(true, vectors=true.vectors + blur)
+    monkeypatch.setattr(FFCStatistics, "spectrum", lambda *_, **__: blurred)
+    assert solve_ffc(statistics, 1e-3).residual < 1e-12
 
 
 @pytest.mark.parametrize("ridge", [-1.0, np.nan, np.inf, [], [1.0, -1.0], [[1.0]], "gcv", [1.0, None], [1j]])

@@ -65,15 +65,6 @@ def test_restores_the_matrix_if_the_library_fails(monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(V, before)
 
 
-@pytest.mark.usefixtures("large")
-def test_works_in_the_memory_of_one_matrix_beside_it() -> None:
-    pytest.importorskip("scipy.linalg")
-    V = sums()
-    assert peak(lambda: eigh(V, in_place=True)) < 1.4 * V.nbytes
-    assert peak(lambda: eigh(V)) < 2.4 * V.nbytes
-    assert peak(lambda: is_definite(V)) < 0.1 * V.nbytes
-
-
 @pytest.mark.parametrize("with_scipy", [True, False])
 @pytest.mark.usefixtures("large")
 def test_tells_definite_from_indefinite(*, with_scipy: bool, monkeypatch: pytest.MonkeyPatch) -> None:

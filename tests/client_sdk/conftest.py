@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.reservations import Reservations
-from tests.client_sdk.federation import Federation
+from tests.support.federation import Federation
 from veilsum.protocol import round_spec
 
 

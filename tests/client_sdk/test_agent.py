@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from client_sdk.agent import LOOK_S, Agent
-from client_sdk.effects import Request, Response, Unreached
-from client_sdk.errors import Declined, NoResult, PeerFault, Unreachable
+from client_sdk.errors import Declined, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.result import Result
-from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
+from tests.support.federation import NOISY, WITHHOLDING, Federation
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 
@@ -92,13 +91,6 @@ def test_an_agent_takes_no_part_in_what_is_not_approved(federation: Federation) 
         stuck=federation.leading_on(next(iter(federation.coordinator.cohorts))),
     )
     assert {type(each) for each in results.values()} == {Result}, results
-
-
-def test_an_agent_of_one_period_leaves_others_alone(federation: Federation) -> None:
-    agents = federation.agents("p2", period="p2")
-    results = next_of(federation, agents, "p1", "p2")
-    assert {each.record.period for each in results.values()} == {"p2"}
-    assert [run.period for run in federation.open["member-0"].ledger()] == ["p2"]
 
 
 def test_once_raises_the_no(federation: Federation) -> None:
@@ -201,14 +193,6 @@ def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
     federation.close()
 
 
-def test_once_ends_where_a_noisy_run_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = Federation(tmp_path, question={**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}})
-    failing(federation, monkeypatch)
-    results = next_of(federation, federation.agents(), "p1")
-    assert {type(each) for each in results.values()} == {NoResult}, results
-    federation.close()
-
-
 def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,22 +209,6 @@ def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
     flows = {m: federation.open[m].joined(agent) for m, agent in federation.agents().items()}
     results = federation.together(flows, stuck=federation.leading_on(again))
     assert {type(each) for each in results.values()} == {Result}, results
-
-
-@pytest.mark.parametrize("once", [False, True])
-def test_only_once_ends_where_the_coordinator_is_out_of_reach(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, *, once: bool
-) -> None:
-    handle, back_s = federation.coordinator.handle, federation.clock.now_s + 3600
-
-    def answered(request: Request) -> Response | Unreached:
-        return handle(request) if federation.clock.now_s >= back_s else Unreached("refused", sent=False)
-
-    monkeypatch.setattr(federation.coordinator, "handle", answered)
-    results = next_of(federation, federation.agents(once=once), "p1")
-    assert {type(each) for each in results.values()} == {Unreachable if once else Result}, results
-    if not once:
-        assert any("out of reach" in event.detail for _, event in federation.events)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from client_sdk.api import CoordinatorApi
-from client_sdk.effects import Compute, Flow, Request, Response
+from client_sdk.api import Asked, CoordinatorApi
+from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault
-from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
 from client_sdk.surroundings import Surroundings
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.rest import VERSION_HEADER
+from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 
 API = CoordinatorApi(RetryingClient(0.0, Surroundings(), Reporter(None)))
 
@@ -27,8 +27,9 @@ def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:
 
 
 def test_nothing_to_answer() -> None:
-    request, outcome = answered(API.request("r", "m", 6), Response(204, {VERSION_HEADER: "7"}))
-    assert outcome == (None, 7)
+    headers = {VERSION_HEADER: "7", STATE_HEADER: "checking"}
+    request, outcome = answered(API.request("r", "m", 6), Response(204, headers))
+    assert outcome == Asked(None, 7, "checking", 0)
     assert (request.params, request.wait_s) == ({"after": "6", "wait_s": "30"}, 30.0)
 
 
@@ -54,21 +55,3 @@ def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> Non
 def test_a_message_that_does_not_parse(body: bytes) -> None:
     with pytest.raises(PeerFault):
         answered(API.request("r", "m"), Response(200, {VERSION_HEADER: "1"}, body))
-
-
-def test_effects_show_sizes_and_nothing_else() -> None:
-    secret = b"canary"
-    effects = [
-        Request("PUT", "/x", secret),
-        Response(200, {"a": "canary"}, secret),
-        Compute(lambda: secret),
-    ]
-    assert [repr(effect) for effect in effects] == ["<Request PUT /x 6 B>", "<Response 200 6 B>", "<Compute>"]
-
-
-def test_events_are_not_repeated() -> None:
-    events: list[Progress] = []
-    report = Reporter(events.append)
-    for event in (Progress(Step.WAITING), Progress(Step.WAITING), Progress(Step.DONE)):
-        report(event)
-    assert [event.step for event in events] == [Step.WAITING, Step.DONE]

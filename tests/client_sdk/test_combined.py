@@ -10,7 +10,7 @@ from safetensors.numpy import load
 from client_sdk.combined import Combined
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
-from tests.client_sdk.federation import DIM, Federation
+from tests.support.federation import DIM, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import CombinedRecord, PartView, SolutionView, sign_record
 from veilsum.study.answers import answer, pooled

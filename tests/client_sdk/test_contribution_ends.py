@@ -1,15 +1,18 @@
 """Attempts that end otherwise than in a result, and members that come late to an end."""
 
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from client_sdk import upload
 from client_sdk.effects import Unreached
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from client_sdk.session import ready_of
-from tests.client_sdk.federation import Federation
+from client_sdk.session import Session, ready_of
+from tests.support.federation import NOISY, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Ready
 
@@ -23,7 +26,23 @@ def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> No
         federation.alone(federation.contributions(second, ["member-0"])["member-0"])
 
 
-def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
+@pytest.mark.parametrize("question", [{}, NOISY], ids=["exact", "noisy"])
+def test_a_voided_attempt_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
+) -> None:
+    """An exact vector is the same, and a noisy one has fresh noise."""
+    federation, vectors, true = (
+        Federation(tmp_path, question=question),
+        defaultdict[str, list[Any]](list),
+        upload.own_vector,
+    )
+
+    def noting(session: Session, *arguments: Any) -> Any:
+        made = true(session, *arguments)
+        vectors[session.member].append(made.tolist())
+        return made
+
+    monkeypatch.setattr(upload, "own_vector", noting)
     cohort = federation.enrol()
     first = federation.coordinator.open_round(cohort)
     for flow in federation.contributions(first).values():
@@ -39,6 +58,9 @@ def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
     second = federation.coordinator.open_round(cohort)
     results = federation.together(federation.contributions(second))
     assert all(isinstance(result, Result) for result in results.values()), results
+    assert len(vectors) == len(federation.ids)
+    assert {voided == counted for voided, counted in vectors.values()} == {not question}
+    federation.close()
 
 
 def overdue(federation: Federation, cohort: str) -> str:
@@ -123,6 +145,7 @@ def test_a_member_that_comes_after_the_uploads_still_helps_to_decrypt(tmp_path: 
     assert {member: result.counted for member, result in results.items()} == {
         member: member != "member-4" for member in federation.ids
     }
+    assert "sent no upload" in results["member-4"].standing
     federation.close()
 
 

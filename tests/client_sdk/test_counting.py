@@ -16,7 +16,7 @@ from client_sdk import Result
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.progress import Step
 from client_sdk.store import Store
-from tests.client_sdk.federation import CLASSES, DIM, LEAST, WITHHOLDING, Federation
+from tests.support.federation import CLASSES, DIM, LEAST, WITHHOLDING, Federation
 from veilsum.calibration import FFCStatistics, ShapeMismatch, solve_ffc
 from veilsum.calibration.head_file import Calibrated
 from veilsum.protocol.causes import Cause

@@ -15,7 +15,7 @@ from client_sdk.ledger import DATABASE
 from client_sdk.records import Records
 from client_sdk.reservations import Reservations, State
 from client_sdk.result import Result
-from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation, Steps
+from tests.support.federation import NOISY, WITHHOLDING, Federation, Steps
 
 
 class Stopped(BaseException):
@@ -114,7 +114,7 @@ def drive(
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(
-    ("question", "stride"), [({}, 3), (WITHHOLDING, 7), (NOISY, 7)], ids=["exact", "withholding", "noisy"]
+    ("question", "stride"), [({}, 5), (WITHHOLDING, 11), (NOISY, 11)], ids=["exact", "withholding", "noisy"]
 )
 def test_the_same_bytes_leave_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any], stride: int, *, early: bool

@@ -9,7 +9,7 @@ import pytest
 from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.client_sdk.federation import Federation, Kill
+from tests.support.federation import NOISY, Federation, Kill
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
@@ -56,16 +56,6 @@ def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federati
     assert bytes(enrolled.phase.box_private) not in stored
     with pytest.raises(Misuse, match="no cohort yet"):
         ready_of(enrolled.phase)
-
-
-def test_enrolling_again_only_says_what_holds(federation: Federation) -> None:
-    cohort = federation.enrol()
-    federation.coordinator.requests.clear()
-    quorum = federation.alone(federation.member("member-0").enrol(cohort))
-    assert (quorum.members, quorum.threshold, quorum.survivors_min) == (3, 2, 3)
-    assert {request.method for request in federation.coordinator.requests} == {"GET"}
-    federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
-    assert federation.alone(federation.member("member-0").enrol(cohort)) == quorum
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -167,3 +157,16 @@ def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation)
             federation.member("member-0", roster=roster.to_bytes())
         assert caught.value.cause is cause
         federation.open.clear()
+
+
+def test_records_without_budget_for_a_second_study_are_skipped(tmp_path: Path) -> None:
+    """Nothing shows it: the member enrols, and sums no rows."""
+    federation = Federation(tmp_path, question=NOISY)
+    federation.policy = replace(federation.policy, mu_budget=2.0)
+    federation.enrol()
+    federation.coordinator.publish(federation.make_study({"name": "other"}, **{**NOISY, "loss": 90}))
+    federation.enrol()
+    first, second = federation.open["member-0"].ledger()
+    assert [first.mu, second.mu] == pytest.approx([1.5315, 1.5315], abs=1e-3)  # together 2.17
+    assert (first.rows, second.rows, second.taken) == (len(federation.data("member-0")[1]), 0, first.rows)
+    federation.close()

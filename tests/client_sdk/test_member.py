@@ -13,21 +13,17 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
-from pydantic import SecretStr
 
 import client_sdk
 from client_sdk import AsyncMember, Identity, Member, Records, Result
 from client_sdk.effects import Pause, Request
-from client_sdk.errors import IdentityError, Misuse, PeerFault
+from client_sdk.errors import IdentityError, Misuse
 from client_sdk.member import Conversations
 from client_sdk.operator import Operator
-from client_sdk.records import Marks
 from client_sdk.transport import AsyncDriver, BlockingDriver
-from service.app import create_app
-from service.settings import Settings
-from tests.client_sdk.federation import NOISY, WITHHOLDING, Federation
-from veilsum.protocol.causes import Cause
+from tests.support.consortium import coordinator
+from tests.support.federation import NOISY, WITHHOLDING, Federation
+from tests.support.serving import TOKEN
 
 URL = "https://sum.example.org"
 
@@ -203,30 +199,6 @@ def test_a_closed_member_makes_nothing(federation: Federation) -> None:
     assert sorted(federation.folder.rglob("*")) == before
 
 
-async def test_rows_are_selected_off_the_event_loop(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = set[int]()
-    true = Marks.rows
-
-    def seen(self: Marks, records: Records) -> Any:
-        threads.add(threading.get_ident())
-        return true(self, records)
-
-    now(federation)
-    monkeypatch.setattr(Marks, "rows", seen)
-    cohort = federation.coordinator.open_cohort()
-    driver = AsyncDriver(URL, transport=httpx.MockTransport(Wire(federation).on_a_loop))
-    identity = Identity.load(federation.folder / "member-0")
-    async with AsyncMember(URL, identity, federation.policy, driver=driver) as member:
-        task = asyncio.create_task(joined(member, cohort, federation.records("member-0")))
-        await asyncio.wait([task], timeout=0.5)  # it waits for the others' cards
-        task.cancel()
-        await asyncio.wait([task])
-    assert threads
-    assert threading.get_ident() not in threads
-
-
 async def joined(member: AsyncMember, cohort: str, records: Records) -> None:
     await member.enrol(cohort, records)
 
@@ -276,33 +248,6 @@ def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) ->
     Member(URL, identity, federation.policy).close()
 
 
-def test_a_failed_start_gives_the_folder_back(federation: Federation) -> None:
-    identity = Identity.load(federation.folder / "member-0")
-    Member(URL, identity, federation.policy, roster=federation.make_roster(2)).close()
-    with pytest.raises(PeerFault) as caught:
-        Member(URL, identity, federation.policy, roster=federation.roster)
-    assert caught.value.cause is Cause.ROSTER_ROLLBACK
-    Member(URL, identity, federation.policy).close()
-
-
-@pytest.mark.parametrize("cohort", ["", "xy", "ab" * 31, b"short"])
-def test_what_is_no_cohort(federation: Federation, cohort: Any) -> None:
-    with pytest.raises(Misuse, match="invalid cohort id"):
-        federation.member("member-0").enrol(cohort)
-
-
-@pytest.mark.parametrize("round_id", ["", "ab", "AB" * 8, "../../etc/passwd", "0" * 16 + "\n"])
-def test_what_is_no_round(federation: Federation, round_id: str) -> None:
-    with pytest.raises(Misuse, match="invalid round id"):
-        federation.member("member-0").contribute(round_id)
-
-
-@pytest.mark.parametrize("settings", [{"lanes": 0}, {"patience_s": -1.0}])
-def test_settings_that_mean_nothing(federation: Federation, settings: dict[str, Any]) -> None:
-    with pytest.raises(Misuse, match="at least"):
-        Member(URL, Identity.load(federation.folder / "member-0"), federation.policy, **settings)
-
-
 def test_the_package_shows_little_and_imports_late() -> None:
     shown_names = {"AsyncMember", "Declined", "Identity", "Member", "Policy", "Progress", "Records", "Result"}
     assert set(client_sdk.__all__) == shown_names
@@ -315,34 +260,20 @@ def test_the_package_shows_little_and_imports_late() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-def test_only_one_file_knows_httpx() -> None:
-    folder = Path(client_sdk.__file__).parent
-    assert [p.name for p in folder.glob("*.py") if "import httpx" in p.read_text()] == ["transport.py"]
-
-
 # The real coordinator
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("the operator's own token"))
-    config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
+    with coordinator(tmp_path / "service") as stage:
+        yield stage.url
 
 
 @pytest.mark.parametrize("question", [{}, WITHHOLDING, NOISY], ids=["exact", "withholding", "noisy"])
 def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question: dict[str, Any]) -> None:
     federation = Federation(tmp_path / "federation", readers=("member-0",), question=question)
     federation.clock.now_s = time.time()
-    with Operator(address, "the operator's own token") as operator:
+    with Operator(address, TOKEN) as operator:
         key = bytes.fromhex(operator.coordinator().public_key)
         roster = federation.make_roster(1, coordinator=key, readers=("member-0",))
         name = operator.publish_roster(roster).federation

@@ -9,7 +9,7 @@ from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
-from tests.client_sdk.federation import Clock
+from tests.support.federation import Clock
 from veilsum.protocol.access import Scope, TokenRequest
 
 URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
@@ -49,19 +49,3 @@ def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], 
     assert times == 1
     assert "may have been carried out" in said
     assert where in said
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda it: it.coordinator(),
-        lambda it: it.close_cohort(NAME),
-        lambda it: it.preflight(NAME),
-        lambda it: it.cancel(ROUND, "late"),
-        lambda it: it.extend(ROUND, 2e9),
-        lambda it: it.revoke_token(ROUND),
-        lambda it: it.combine(NAME, [ROUND, "cd" * 8]),
-    ],
-)
-def test_what_comes_to_the_same_is_asked_again(ask: Callable[[Operator], object]) -> None:
-    assert asked(ask)[0] > 2

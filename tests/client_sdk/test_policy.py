@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
-from tests.client_sdk.federation import NOISY, Federation
+from tests.support.federation import NOISY, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Manifest

@@ -146,17 +146,6 @@ def test_keeping_records_out_changes_no_answer() -> None:
     assert len(chosen(given, most=5).labels) == 5
 
 
-def test_rows_are_held_out_where_there_are_no_ids() -> None:
-    given = records(held_out=0.3)
-    found = chosen(given)
-    assert 0 < len(found.labels) < 40
-    features, _ = unsummed(given, "abcd", Marks(SECRET, FEDERATION), found.ranks)
-    assert len(features) == 40 - len(found.labels)
-    for share in (-0.1, 1.0, float("nan")):
-        with pytest.raises(Misuse, match="held_out"):
-            records(held_out=share)
-
-
 def test_a_mended_row_draws_no_other_rows_of_its_id() -> None:
     ids = ["p"] * 8
     whole = records(8, ids)
@@ -249,12 +238,6 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
         records().check_dim(10)
     assert repr(records()) == "<Records, 40 rows>"
     assert len(records()) == 40
-
-
-def test_lists_and_whole_numbers_are_records_too() -> None:
-    given = Records([[1, 2], [3, 4]], [0, 1])
-    assert given.features.dtype == np.float64
-    assert given.features.tolist() == [[1, 2], [3, 4]]
 
 
 def test_the_same_rows_are_found_under_another_extractor() -> None:

@@ -9,7 +9,7 @@ import pytest
 from client_sdk.errors import Declined, Misuse, PeerFault
 from client_sdk.records import Records
 from client_sdk.result import Result
-from tests.client_sdk.federation import DIM, WITHHOLDING, Federation
+from tests.support.federation import DIM, WITHHOLDING, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Study
 
@@ -114,6 +114,17 @@ def test_who_was_not_in_the_attempt_declines(tmp_path: Path) -> None:
     with pytest.raises(Declined, match="was not in the attempt"):
         federation.alone(federation.member("member-4").enrol(other, federation.records("member-4")))
     federation.close()
+
+
+def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(federation: Federation) -> None:
+    context = summed(federation)
+    other_study(federation)
+    again = federation.coordinator.open_cohort("p1", context)
+    federation.together({m: federation.member(m).enrol(again, federation.records(m)) for m in federation.ids})
+    plain = federation.coordinator.open_cohort("p1")
+    with pytest.raises(Declined, match="answered for the records of an earlier run"):
+        federation.alone(federation.member("member-0").enrol(plain, federation.records("member-0")))
+    assert "member-0" not in federation.coordinator.cohorts[plain].enrolling.cards
 
 
 def test_a_question_that_differs_in_more_than_the_extractor_is_refused(federation: Federation) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk import contribution
 from client_sdk.errors import PeerFault
 from client_sdk.evidence import read_header
 from client_sdk.identity import Identity
-from client_sdk.result import TRANSCRIPT, Result, replayed
-from tests.client_sdk.federation import Federation, asked
-from tests.protocol.forging import again
+from client_sdk.replaying import replayed
+from client_sdk.result import TRANSCRIPT, Result
+from tests.support.federation import Federation, asked
+from tests.support.forging import again
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse, void_hash
 from veilsum.protocol.record import sign_record
@@ -24,6 +24,7 @@ Edit = Callable[[list[bytes]], object]
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Result]:
     federation = Federation(tmp_path_factory.mktemp("federation"))
+    federation.transcripts = True
     round_id = federation.coordinator.open_round(federation.enrol())
     result = federation.together(federation.contributions(round_id))["member-0"]
     federation.close()
@@ -106,6 +107,7 @@ def test_a_member_that_broke_a_rule_is_told_of_beside_the_result(done: tuple[Fed
 def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_path: Path) -> None:
     _, result = done
     other = Federation(tmp_path)
+    other.transcripts = True
     round_id = other.coordinator.open_round(other.enrol("p2"))
     second = other.together(other.contributions(round_id))["member-0"]
     other.close()
@@ -153,10 +155,7 @@ def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -
     assert replayed(result.transcript_file, decryptor, result.record).kept
 
 
-def test_a_large_cohorts_is_fetched_where_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contribution, "FETCHED_UP_TO", 2)
+def test_it_is_fetched_where_it_is_asked_for(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     round_id = federation.coordinator.open_round(federation.enrol())
     flows = federation.contributions(round_id)
@@ -174,6 +173,7 @@ def test_a_large_cohorts_is_fetched_where_it_is_asked_for(
 
 def test_what_shows_that_the_coordinator_is_false_is_kept(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
+    federation.transcripts = True
     round_id = federation.coordinator.open_round(federation.enrol())
     coordinator, sign = federation.coordinator, federation.coordinator.sign
 

@@ -198,33 +198,10 @@ def test_a_held_record_is_free_for_no_other_exact_run(ledger: Reservations) -> N
     assert ledger.free([A, B, C], EXACT) == {C}
 
 
-def test_exact_or_noisy_for_life(ledger: Reservations) -> None:
-    noisy, other = study("noisy", mu=1.0), study("other", mu=1.0)
-    reserve(ledger, A)
-    reserve(ledger, B, period="p2", content=noisy)
-    assert ledger.free([A, B, C], EXACT) == {C}
-    assert ledger.free([A, B, C], other.question, 2.0) == {B, C}
-    assert ledger.free([A, B, C], noisy.question, 2.0) == {C}
-    with pytest.raises(Misuse, match="held by other runs"):
-        reserve(ledger, A, period="p3", content=noisy)
-    with pytest.raises(Misuse, match="held by other runs"):
-        reserve(ledger, B, period="p3")
-
-
 def test_what_one_holds_without_ids_may_be_any_record(ledger: Reservations) -> None:
     reserve(ledger, WHOLE)
     assert ledger.free([A], EXACT) == set()
     assert ledger.free([A], study("noisy", mu=1.0).question) == set()
-
-
-def test_noise_on_a_whole_member_leaves_it_no_other_run_of_the_question(ledger: Reservations) -> None:
-    content = study("noisy", mu=1.0)
-    assert content.question.noise is not None
-    noise = content.question.noise.model_copy(update={"unit": "member"})
-    question = content.question.model_copy(update={"noise": noise})
-    assert ledger.free([B], question) == {B}
-    reserve(ledger, A, content=content)
-    assert ledger.free([B], question) == set()
 
 
 def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reservations) -> None:
@@ -235,23 +212,6 @@ def test_who_was_left_out_stays_out_whatever_certificate_is_shown(ledger: Reserv
     other = replace(chain.history.settled[-1], survivors=bytes([8] * 32))
     chain.learn(replace(chain.history, settled=(other,)))
     assert [each.state for each in ledger.runs()] == [State.RESERVED]
-
-
-def test_a_records_budget_is_spent_over_all_studies(ledger: Reservations) -> None:
-    reserve(ledger, A, B, content=study("one", mu=1.5))
-    other = reserve(ledger, A, content=study("other", mu=1.0))
-
-    def free(mu: float, budget: float = 2.0) -> set[bytes]:
-        return ledger.free([A, B, C], study("third", mu=mu).question, budget)
-
-    assert free(0.8) == {A, B, C}
-    assert free(1.0) == {B, C}
-    assert free(1.4) == {C}
-    assert free(1.4, 1.3) == set()
-    with pytest.raises(Misuse, match="1 of the records"):
-        reserve(ledger, A, B, content=study("third", mu=1.0), mu_budget=2.0)
-    ledger.give_up(other)
-    assert free(1.0) == {A, B, C}
 
 
 @pytest.mark.parametrize("reason", ["none", "lost"])
@@ -306,14 +266,6 @@ def test_an_indicator_spends_and_is_no_sum(ledger: Reservations) -> None:
         chain.enter(context)
         chain.end(context, "none")
     assert ledger.runs()[0].summed == A
-
-
-def test_an_attempt_of_no_reservation_changes_nothing(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, b"q" * 32)
-    chain.enter(C)
-    chain.end(C, "none")
-    assert ledger.runs() == (run,)
 
 
 def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservations, tmp_path: Path) -> None:
@@ -372,18 +324,6 @@ def test_each_step_is_opened_once_and_a_sum_is_repeated_as_it_was(ledger: Reserv
         assert caught.value.cause is Cause.REPEAT_MISMATCH
     with pytest.raises(PeerFault, match="holds no reservation"):
         ledger.check(attempt(replace(run, period="p9")))
-
-
-def test_a_lost_sum_is_not_repeated(ledger: Reservations) -> None:
-    run = reserve(ledger)
-    chain = Chain(ledger, run.question)
-    chain.enter(B)
-    chain.end(B, "lost")
-    with pytest.raises(PeerFault, match="was lost before"):
-        ledger.check(attempt(run))
-    with pytest.raises(PeerFault) as caught:
-        ledger.check(attempt(run, repeats=B))
-    assert caught.value.cause is Cause.REPEAT_MISMATCH
 
 
 def test_one_reservation_has_one_question_for_each_extractor(ledger: Reservations) -> None:

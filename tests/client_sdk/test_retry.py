@@ -11,8 +11,8 @@ from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
 from client_sdk.surroundings import Surroundings
-from tests.client_sdk.federation import Clock
-from tests.client_sdk.local_coordinator import problem, refusal
+from tests.support.federation import Clock
+from tests.support.local_coordinator import problem, refusal
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault as Fault
 
@@ -51,10 +51,6 @@ def exchange(
         return end.value, clock.pauses, events
 
 
-def test_an_answer_at_once() -> None:
-    assert exchange([OK]) == (OK, [], [])
-
-
 @pytest.mark.parametrize("failure", [LOST, *(Response(status) for status in (408, 429, 502, 503, 504))])
 def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
     answer, pauses, events = exchange([failure] * 9 + [OK], patience_s=1000)
@@ -71,10 +67,6 @@ def test_a_request_that_a_proxy_sent_twice_is_signed_anew() -> None:
     assert (answer, pauses) == (OK, [0.5])
     with pytest.raises(PeerFault, match="conflict"):
         exchange([other, OK])
-
-
-def test_jitter_halves_at_most() -> None:
-    assert exchange([LOST] * 3 + [OK], jitter=0.0)[1] == [0.25, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +93,6 @@ def test_patience_is_spent_from_the_first_failure_on_and_says_what_was_tried() -
     assert answer is OK
     with pytest.raises(Unreachable, match="failed 1 times"):
         exchange([LOST], patience_s=0.0)
-
-
-def test_the_last_pause_fits_into_the_patience() -> None:
-    body = problem(Fault(Cause.UNAVAILABLE, "disk full")).model_dump_json().encode()
-    with pytest.raises(Unreachable, match="failed 2 times in 10 s, last: HTTP 503, unavailable: disk full"):
-        exchange([Response(503, {"retry-after": "600"}, body)] * 3, patience_s=10.0)
 
 
 CREATES = Request("POST", "/v1/things", b"body", shown_in="the list of things")

@@ -6,7 +6,7 @@ from typing import Any
 from client_sdk import Result
 from client_sdk.errors import PeerFault
 from client_sdk.store import Store
-from tests.client_sdk.federation import WITHHOLDING, Federation
+from tests.support.federation import WITHHOLDING, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
 

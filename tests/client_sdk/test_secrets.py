@@ -7,7 +7,7 @@ import pytest
 from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
-from tests.client_sdk.federation import Federation
+from tests.support.federation import Federation
 from veilsum.protocol.codec import SecretBytes, Struct
 
 CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"

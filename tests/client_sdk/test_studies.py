@@ -11,7 +11,7 @@ from client_sdk.errors import Declined, Misuse, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
-from tests.client_sdk.federation import DIM, LEAST, NOISY, Federation
+from tests.support.federation import DIM, LEAST, NOISY, Federation
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey

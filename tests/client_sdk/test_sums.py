@@ -13,7 +13,7 @@ from safetensors.numpy import load, save
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.sums import verify_sums
-from tests.client_sdk.federation import NOISY, Federation, tensor
+from tests.support.federation import NOISY, Federation, tensor
 from veilsum.protocol.causes import Cause
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from client_sdk import Result
-from tests.veilsum.cli import TOKEN, Cli, Consortium
+from tests.support.cli import TOKEN, Cli, Consortium
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
@@ -132,11 +132,12 @@ class Images:
     def running(
         self, name: str, *command: str, environment: dict[str, str]
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A container of an image, as its user, until the block ends."""
+        """A container of an image, as its user, until the block ends. Its output goes to `NAME.log` in the folder."""
         container = self.buildah("from", "--pull-never", name)
         settings = [word for each in environment.items() for word in ("--env", "=".join(each))]
         words = ("run", "--isolation", "chroot", *settings, container, "--", *command)
-        process = subprocess.Popen(self._command(*words), start_new_session=True)
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(self._command(*words), stdout=log, stderr=log, start_new_session=True)
         try:
             yield process
         finally:
@@ -164,7 +165,9 @@ def until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
         except httpx.HTTPError:
             pass
         time.sleep(0.2)
-    raise RuntimeError(f"the coordinator in its container was not ready within {START_S:.0f} s")
+    raise RuntimeError(
+        f"the coordinator in its container was not ready within {START_S:.0f} s: its output is in coordinator.log"
+    )
 
 
 def held(images: Images, folder: Path) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from client_sdk.errors import PeerFault, UnexpectedAnswer
 from client_sdk.operator import Operator
 from service.app import create_app
 from service.settings import Settings
-from tests.service.servers import lacking
-from tests.veilsum.authority import Authority
-from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
+from tests.support.authority import Authority
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
+from tests.support.servers import lacking
 from veilsum.admin import create_admin, revised
 from veilsum.demo.consortium import demo_study
 from veilsum.demo.plan import DemoPlan

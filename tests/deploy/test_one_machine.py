@@ -10,7 +10,7 @@ from client_sdk import Result
 from tests.deploy.services import ROOT, lacking
 from tests.deploy.walk import MEMBERS, PICTURES, Consortium, consortium, walk
 from tests.service.pages import looking
-from tests.veilsum.cli import PERIOD
+from tests.support.cli import PERIOD
 
 PAGE = ROOT / "docs" / "tutorials" / "one-machine.md"
 

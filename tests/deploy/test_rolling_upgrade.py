@@ -23,8 +23,8 @@ import asyncpg
 import numpy as np
 import pytest
 
-from tests.service.servers import CREDENTIALS, Servers, bucket_served, lacking
-from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, TOKEN, records
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, TOKEN, records
+from tests.support.servers import CREDENTIALS, Servers, bucket_served, lacking
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("client_sdk", "service", "training", "veilsum")

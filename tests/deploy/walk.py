@@ -23,8 +23,8 @@ from playwright.async_api import Page, expect
 
 from tests.deploy.services import ROOT, Machine, Network
 from tests.service.pages.looking import WIDTHS, chromium
-from tests.veilsum.authority import Authority
-from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
+from tests.support.authority import Authority
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
 
 MEMBERS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
 PICTURES = ROOT / "docs" / "pictures"

@@ -58,10 +58,10 @@ def test_what_a_member_installs() -> None:
         assert f"{version}: {said.partition(',')[0]}" in shown
 
 
-def test_the_table_of_refined_heads() -> None:
-    from benchmarks.refined_heads import Figure, page  # noqa: PLC0415 - imports all that training needs
+def test_the_table_of_noisy_recipes() -> None:
+    from benchmarks.noisy_recipes import Figure, page  # noqa: PLC0415 - imports all that training needs
 
-    figures = json.loads((FIGURES / "refined_heads.json").read_text("utf-8"))
+    figures = json.loads((FIGURES / "noisy_recipes.json").read_text("utf-8"))
     rows = page([Figure(**row) for row in figures])
     shown = (ROOT / "docs" / "privacy.md").read_text("utf-8").splitlines()
     start = shown.index(rows[0])

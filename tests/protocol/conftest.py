@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol import forging
+from tests.support import forging
 from tests.support.simulator import Federation
 from veilsum.protocol import attempt, round_spec, sizing
 from veilsum.protocol.coordinator import enrolling

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.protocol.forging import again
 from tests.protocol.questions import link
 from tests.protocol.transcripts import Entries, find, rewritten
+from tests.support.forging import again
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import (

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.protocol.doctoring import drop_entry
-from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import (
     Entries,
     bad_share,
@@ -16,6 +15,7 @@ from tests.protocol.transcripts import (
     find,
     named,
 )
+from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Recovered, Revealing
 from veilsum.protocol.errors import PeerFault

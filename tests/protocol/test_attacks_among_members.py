@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from tests.protocol.forging import again, other_secrets, redeal
 from tests.protocol.transcripts import verdict
+from tests.support.forging import again, other_secrets, redeal
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.protocol.forging import again
 from tests.protocol.questions import GRADIENTS
+from tests.support.forging import again
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import check_manifest, check_study, cohort_sizes
 from veilsum.protocol.errors import PeerFault

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import erasure
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import PeerFault
@@ -41,18 +40,6 @@ def certificate(
         for m in (federation.ids[v] for v in voters)
     )
     return Certificate(attempt.context, survivors, "none", votes)
-
-
-def test_a_threshold_of_votes_is_a_certificate(federation: Federation, attempt: Attempt) -> None:
-    attempt.check_certificate(certificate(federation, attempt))
-    attempt.check_certificate(certificate(federation, attempt, voters=(0, 1, 3, 4)))
-    void = certificate(federation, attempt, outcome=void_hash(attempt.context, "cancelled"))
-    attempt.check_certificate(replace(void, survivors=(), reason="cancelled"))
-
-
-def test_one_decryptors_vote_counts_once(federation: Federation, attempt: Attempt) -> None:
-    with pytest.raises(PeerFault, match=r"^certificate-invalid: .* threshold is 4"):
-        attempt.check_certificate(certificate(federation, attempt, voters=(0, 1, 2, 2)))
 
 
 def test_void_dressed_as_survivors_is_refused(federation: Federation, attempt: Attempt) -> None:
@@ -97,16 +84,3 @@ def given_up() -> Federation:
     federation = Federation(6)
     federation.begin()
     return federation
-
-
-def test_enough_reports_of_nothing_are_an_erasure(given_up: Federation) -> None:
-    attempt = given_up.phase.attempt
-    assert attempt.quorum.erasures_min == 4
-    attempt.check_closing(erasure(given_up, *given_up.ids[:4]))
-    attempt.check_closing(erasure(given_up, *given_up.ids))
-    with pytest.raises(PeerFault, match=r"^erasure-invalid: 3 reports, 4 are needed"):
-        attempt.check_closing(erasure(given_up, *given_up.ids[:3]))
-
-
-def test_a_certificate_closes_too(federation: Federation, attempt: Attempt) -> None:
-    attempt.check_closing(certificate(federation, attempt))

@@ -8,7 +8,7 @@ import pytest
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.messages import edge_commitment, self_commitment
-from veilsum.protocol.reveal_plan import Due, Dues, commitments_due, due_secrets, shares_due
+from veilsum.protocol.reveal_plan import Due, due_secrets
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +46,6 @@ def test_on_a_ring_only_neighbours_are_due(sparse: Callable[..., Federation]) ->
         near = dealer in {ring[1], ring[2], ring[-1], ring[-2]}
         assert [each.lost for each in due] == [None, *([ring[0]] if near else [])]
         assert [each.index for each in due] == [0, *([attempt.secret_index(dealer, ring[0])] if near else [])]
-
-
-def test_what_is_due_of_all_is_what_is_due_of_each(attempt: Attempt) -> None:
-    staying = ("member-0", "member-2", "member-3")
-    dues = Dues(attempt, staying)
-    assert dues.by_dealer == {dealer: due_secrets(attempt, dealer, set(staying)) for dealer in staying}
-
-
-def test_shares_and_commitments_are_picked_by_index(attempt: Attempt) -> None:
-    due = due_secrets(attempt, "member-2", {"member-0", "member-2", "member-3"})
-    shares, commitments = bytes(range(180)), bytes(range(80))
-    assert shares_due(shares, due) == shares[0:36] + shares[72:108] + shares[144:180]
-    assert commitments_due(commitments, due) == commitments[0:16] + commitments[32:48] + commitments[64:80]
-    assert shares_due(shares, ()) == commitments_due(commitments, ()) == b""
 
 
 def test_a_secret_is_held_against_the_commitment_of_its_kind(attempt: Attempt) -> None:

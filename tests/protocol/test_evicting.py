@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again, false_dealers, other_secrets
+from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered, Revealing

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.protocol.forging import again, receipts_of
+from tests.support.forging import again, receipts_of
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking, Freezing
 
@@ -35,15 +35,3 @@ def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_wa
     alone = waiting.expire(waiting.deadline_s)
     assert isinstance(alone, Freezing)
     assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
-
-
-def test_honest_receipts_are_waited_for_no_longer_than_the_grace() -> None:
-    federation = Federation(12)
-    federation.begin()
-    phase: Any = federation.run_until(Checking)
-    receipts = receipts_of(federation, phase)
-    for member in federation.ids[: phase.attempt.quorum.threshold]:
-        phase = phase.receive(receipts[member], federation.now_s)
-    after = phase.expire(phase.deadline_s)
-    assert isinstance(after, Freezing)
-    assert len(after.survivors) == 12

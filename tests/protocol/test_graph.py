@@ -113,14 +113,6 @@ def test_the_first_window_that_lost_too_many_is_found(
     assert graph.window_excess(dropped, dropped_max) == first
 
 
-def test_a_window_closes_over_the_end_of_the_ring() -> None:
-    graph = Graph(ids(20), 8, BEACON)
-    lost = (*graph.ring[-2:], *graph.ring[:2])
-    assert graph.window_excess(lost, 3) == tuple(sorted(lost))
-    assert graph.window_excess(lost, 4) is None
-    assert graph.window_excess([], 0) is None
-
-
 def test_naming_a_victims_neighbours_as_dropped_is_found() -> None:
     sized = size_graph(200, 20, 20, 40, 20)
     assert sized is not None

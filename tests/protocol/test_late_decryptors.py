@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.forging import again, reupload
 from tests.protocol.transcripts import doctored, find, kinds, named, verdict
+from tests.support.forging import again, reupload
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (

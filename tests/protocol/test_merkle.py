@@ -91,18 +91,6 @@ def test_a_node_never_passes_for_a_leaf(count: int) -> None:
             assert not verify(tree.root, pair, index, n, tree.path(2 * index)[1:])
 
 
-def test_the_top_of_a_tree_is_not_its_root() -> None:
-    leaf = b"alone"
-    assert Tree.of([leaf]).root != leaf_hash(leaf)
-    assert Tree.of([leaf]).root != Tree.of([leaf, leaf]).root
-
-
-def test_a_repeated_last_leaf_is_seen() -> None:
-    # trees that pair a last node with itself give these two the same root
-    leaves = leaves_of(3)
-    assert Tree.of(leaves).root != Tree.of([*leaves, leaves[-1]]).root
-
-
 @pytest.mark.parametrize("count", [2**64, 2**64 + 1, 2**200])
 def test_a_count_beyond_its_field_is_refused_and_raises_nothing(count: int) -> None:
     assert not verify(bytes(32), b"", 0, count, [bytes(32)] * 300)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.indicating import closed, indicated
 from tests.protocol.questions import GRADIENTS, MEAN_SUM, link
+from tests.support.forging import again
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause

@@ -40,11 +40,6 @@ def test_the_list_of_nominated_decryptors(nominees: int, colluders: int, thresho
     assert quorum.decryptors - colluders >= threshold
 
 
-def test_no_more_nominees_collude_than_members() -> None:
-    assert colluding_nominees(50, colluders=3) == 3
-    assert colluding_nominees(50, colluders=0) == colluding_nominees(3, colluders=9) == 0
-
-
 @pytest.mark.parametrize(("nominees", "colluders"), [(0, 3), (-1, 3), (7, -1)])
 def test_nominees_that_cannot_be_are_a_misuse(nominees: int, colluders: int) -> None:
     with pytest.raises(Misuse, match=f"no a_D for {nominees} nominees and a={colluders}"):
@@ -72,13 +67,6 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
     assert 2 * q.survivors_min - q.members > q.colluders
     assert q.survivors_min <= q.members
     assert min(q.members_may_miss, q.decryptors_may_miss) >= 0
-
-
-@given(n=st.integers(3, 1000))
-def test_the_defaults_make_a_quorum_of_any_three_or_more(n: int) -> None:
-    q = Quorum.derive(n, n)
-    assert q.colluders == n // 4
-    assert q.survivors_min == max(q.colluders + 3, (n + q.colluders) // 2 + 1)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -114,12 +102,6 @@ def test_decryptors_colluding_are_at_most_those_there_and_those_in_all(colluding
         Quorum.derive(12, 7, colluders=3, decryptor_colluders=colluding)
 
 
-@pytest.mark.parametrize(("decryptors", "threshold"), [(12, 7), (7, 4)])
-def test_none_of_the_decryptors_colluding_is_not_the_default(decryptors: int, threshold: int) -> None:
-    assert Quorum.derive(12, decryptors, colluders=3, decryptor_colluders=0).threshold == threshold
-    assert Quorum.derive(12, decryptors, colluders=3).threshold > threshold
-
-
 def test_very_small_cohorts_come_with_a_caution() -> None:
     assert "one member that colludes" in (Quorum.derive(3, 3).caution() or "")
     assert "none may be missing" in (Quorum.derive(4, 4).caution() or "")
@@ -144,9 +126,3 @@ def test_a_manifests_quorum_is_the_one_it_was_made_for(
 ) -> None:
     federation = Federation(members, decryptors=nominated)
     assert Quorum.of(federation.manifest, federation.content.question) == quorum
-
-
-def test_a_quorum_for_fewer_colluders_is_a_consistent_one() -> None:
-    """What `a` is, no rule can say: a member's own policy has to refuse one that is too low for it."""
-    q = Quorum.derive(50, 50, colluders=0)
-    assert (q.colluders, q.survivors_min, q.threshold) == (0, 26, 26)

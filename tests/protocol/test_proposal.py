@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.indicating import indicated
+from tests.support.forging import again
 from tests.support.simulator import After, Federation, Tamper
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause

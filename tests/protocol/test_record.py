@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import (
-    MAX_DOCUMENTS,
     CombinedRecord,
     DisputeView,
     PartView,
@@ -121,11 +120,3 @@ def test_numbers_that_are_not_finite_never_become_a_record(number: str) -> None:
     text = RECORD.model_dump_json().replace('"ridge":0.5', f'"ridge":{number}')
     with pytest.raises(ValidationError):
         ResultRecord.model_validate_json(text)
-
-
-def test_a_record_names_so_many_documents_at_most() -> None:
-    named = [{"name": f"d-{index}", "sha256": "d0" * 32} for index in range(MAX_DOCUMENTS + 1)]
-    values = RECORD.model_dump()
-    assert ResultRecord(**values | {"documents": named[1:]}).documents
-    with pytest.raises(ValidationError, match="documents"):
-        ResultRecord(**values | {"documents": named})

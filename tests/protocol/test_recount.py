@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.indicating import (
     CLASSES,
     QUESTION,
@@ -16,6 +15,7 @@ from tests.protocol.indicating import (
     indicated,
     indicators,
 )
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, Voided

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.protocol.doctoring import change, drop_entry
-from tests.protocol.forging import again, erased, false_dealers, lost, other_secrets
 from tests.protocol.transcripts import (
     Entries,
     doctored,
@@ -17,6 +16,7 @@ from tests.protocol.transcripts import (
     named,
     verdict,
 )
+from tests.support.forging import again, erased, false_dealers, lost, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, Voided

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import veilsum.protocol.replay
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.transcripts import doctored, find, named, verdict
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Evictions, RevealSummary, Survivor

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
 from tests.protocol.transcripts import (
     Entries,
     bad_share,
@@ -19,6 +18,7 @@ from tests.protocol.transcripts import (
     named,
     verdict,
 )
+from tests.support.forging import again, false_dealers, other_secrets, redeal, resign
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import ClosedByAdmin, Failed, Recovered, Voided, VoidedByErasure

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import receipts_of
+from tests.support.forging import receipts_of
 from tests.support.simulator import Federation, untampered
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing, Recovered, Voiding

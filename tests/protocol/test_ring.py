@@ -17,25 +17,6 @@ def test_refuses_a_width_outside_8_to_64(bits: int) -> None:
         Ring(bits)
 
 
-@pytest.mark.parametrize(
-    ("bits", "dtype", "itemsize"),
-    [(8, np.uint32, 4), (32, np.uint32, 4), (33, np.uint64, 8), (48, np.uint64, 8), (64, np.uint64, 8)],
-)
-def test_words_are_uint32_up_to_32_bits_and_uint64_beyond(bits: int, dtype: type, itemsize: int) -> None:
-    ring = Ring(bits)
-    assert ring.dtype == dtype
-    assert ring.itemsize == itemsize == ring.dtype.itemsize
-    assert ring.mask == 2**bits - 1
-
-
-@pytest.mark.parametrize(
-    ("bits", "elements", "size"),
-    [(8, 0, 0), (8, 3, 3), (42, 8, 42), (42, 1, 6), (63, 3, 24), (48, 947_940, 5_687_640)],
-)
-def test_packed_size_is_rounded_up_to_a_byte(bits: int, elements: int, size: int) -> None:
-    assert Ring(bits).packed_bytes(elements) == size
-
-
 def test_refuses_a_negative_number_of_elements() -> None:
     with pytest.raises(Misuse, match="no -1 elements"):
         Ring(8).packed_bytes(-1)
@@ -86,11 +67,6 @@ def test_writes_into_the_output_it_is_given() -> None:
     out = np.empty(3, np.uint32)
     assert ring.to_ring(np.array([1, -1, 0], np.int64), out=out) is out
     assert out.tolist() == [1, 2**32 - 1, 0]
-
-
-def test_empty_vectors_pass() -> None:
-    ring = Ring(42)
-    assert ring.lift(ring.to_ring(np.empty(0, np.int64))).shape == (0,)
 
 
 @pytest.mark.parametrize("vector", [np.zeros(3), np.zeros(3, np.int32), np.zeros((1, 3), np.int64)])

@@ -7,7 +7,7 @@ import pytest
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.merkle import verify
-from veilsum.protocol.messages import Deliveries, Upload
+from veilsum.protocol.messages import Upload
 from veilsum.protocol.shelf import Announced, MemoryShelf, Trees
 
 
@@ -44,13 +44,6 @@ def test_a_shelf_gives_each_decryptor_its_part_with_paths_to_what_was_signed(
             assert delivery == Trees.of(upload).delivery(upload, place)
 
 
-def test_the_same_announcement_again_changes_nothing(uploads: dict[str, Upload]) -> None:
-    shelf, upload = MemoryShelf(), uploads["member-1"]
-    for _ in range(2):
-        shelf.put(upload, Trees.of(upload))
-        assert shelf.delivery("member-1", 2).box == upload.boxes[2]
-
-
 def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_shelf(
     uploads: dict[str, Upload],
 ) -> None:
@@ -67,14 +60,3 @@ def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_sh
     # What an announcement holds itself does not grow with its secrets: a hundred would be 1.6 KB.
     held = [getattr(announced, name) for name in Announced.__slots__]
     assert held == [announced.header, announced.chunk_digests, phase.setting.shelf]
-
-
-def test_a_decryptor_is_offered_what_lies_on_the_shelf() -> None:
-    federation = Federation(4)
-    federation.begin()
-    phase = federation.run_until(Checking)
-    request = phase.request_for("member-1")
-    assert isinstance(request, Deliveries)
-    assert request.deliveries == tuple(
-        phase.setting.shelf.delivery(dealer, 1) for dealer in ("member-0", "member-2", "member-3")
-    )

@@ -44,15 +44,6 @@ def test_chances_that_are_met_exactly_are_met() -> None:
     assert (quantile(8, 1, 1, bits=2, draws=2), quantile(8, 1, 1, bits=2, draws=3)) == (0, 1)
 
 
-@given(sample=samples(), bits=st.integers(1, 80))
-def test_it_falls_neither_with_the_sample_nor_with_the_bits(sample: tuple[int, int, int], bits: int) -> None:
-    population, marked, drawn = sample
-    x = quantile(population, marked, drawn, bits=bits)
-    assert x <= quantile(population, marked, drawn, bits=bits + 1)
-    assert x <= quantile(population, marked, min(drawn + 1, population), bits=bits)
-    assert x <= quantile(population, min(marked + 1, population), drawn, bits=bits)
-
-
 @pytest.mark.parametrize(
     ("population", "marked", "drawn", "bits", "draws"),
     [(5, 6, 1, 1, 1), (5, -1, 1, 1, 1), (5, 1, 6, 1, 1), (5, 1, -1, 1, 1), (5, 1, 1, 0, 1), (5, 1, 1, 1, 0)],
@@ -84,16 +75,6 @@ def test_a_sized_graph_is_the_least_and_its_bound_the_only_one(
     assert [cell for cell in holding if cell[0] == min(holding)[0]] == ([sized] if sized else [])
 
 
-@given(n=st.integers(5, 400), gamma=st.integers(0, 400), delta=st.integers(0, 250), bits=st.integers(1, 80))
-def test_graphs_grow_with_the_bits(n: int, gamma: int, delta: int, bits: int) -> None:
-    a, dropped = n * gamma // 1000, n * delta // 1000
-    degrees = [
-        (size_graph(n, a, dropped, security, liveness) or (math.inf, 0))[0]
-        for security, liveness in ((bits, 20), (bits + 1, 20), (bits + 1, 21))
-    ]
-    assert degrees == sorted(degrees)
-
-
 # --- Drawn committees --------------------------------------------------------------------------------------
 
 
@@ -113,16 +94,6 @@ def test_a_sized_committee_is_the_least_that_keeps_its_threshold(
 
     holding = [(size, bound(size)) for size in range(2, n + 1) if holds(size, bound(size))]
     assert size_committee(n, colluders, dropped, security, liveness) == min(holding, default=None)
-
-
-@given(n=st.integers(2, 400), gamma=st.integers(0, 400), delta=st.integers(0, 250), bits=st.integers(1, 80))
-def test_committees_grow_with_the_bits(n: int, gamma: int, delta: int, bits: int) -> None:
-    a, dropped = n * gamma // 1000, n * delta // 1000
-    sizes = [
-        (size_committee(n, a, dropped, security, liveness) or (math.inf, 0))[0]
-        for security, liveness in ((bits, 30), (bits + 1, 30), (bits + 1, 31))
-    ]
-    assert sizes == sorted(sizes)
 
 
 def test_where_half_are_false_or_gone_nothing_holds() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
+from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered, Voided, Voiding

@@ -1,11 +1,10 @@
 """What became of a member's upload, in every way that it can go."""
 
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.transcripts import doctored, verdict
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Message, Upload, VoidRequest
-from veilsum.protocol.verdict import Finding, Standing
+from veilsum.protocol.verdict import Standing
 
 
 def test_counted_evicted_and_absent() -> None:
@@ -21,13 +20,6 @@ def test_counted_evicted_and_absent() -> None:
     assert [member for member in federation.ids if found.counted(member)] == [
         member for member in federation.ids[1:] if member != "member-7"
     ]
-
-
-def test_left_out_of_the_certificate() -> None:
-    """Announced, and its chunks never came."""
-    federation = Federation(6, drop={2: After.ANNOUNCEMENT})
-    federation.run_round()
-    assert verdict(federation).standing("member-2") is Standing.LEFT_OUT
 
 
 def test_no_sum_counts_nobody() -> None:
@@ -56,8 +48,3 @@ def test_what_the_coordinator_did_not_sign_as_it_is_says_so() -> None:
     found = verdict(federation)
     assert not found.signed
     assert {finding.parties for finding in found.findings} == {("coordinator",)}
-
-
-def test_two_parties_are_a_dispute() -> None:
-    assert Finding(("a", "coordinator"), Cause.SURVIVORS_TOO_FEW, "", 3).dispute
-    assert not Finding(("coordinator",), Cause.SURVIVORS_TOO_FEW, "", 3).dispute

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.protocol.forging import false_dealers, other_secrets
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Vector
 from veilsum.protocol import sealing
 from veilsum.protocol.coordinator import Checking, Recovered

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.indicating import RARE, answer, counted, indicated
 from tests.protocol.transcripts import verdict
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, untampered
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Voided

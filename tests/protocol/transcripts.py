@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.protocol.forging import again, resign
+from tests.support.forging import again, resign
 from tests.support.simulator import Federation, Tamper
 from veilsum.protocol.coordinator import CoordinatorPhase
 from veilsum.protocol.messages import BadRun, Message, Reveal, Upload, parse

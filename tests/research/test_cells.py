@@ -1,6 +1,5 @@
 import pytest
 
-from research.papers import row_of
 from research.report import cells, paper_rows
 
 from .conftest import Make
@@ -11,16 +10,6 @@ def test_a_gain_is_taken_seed_by_seed(make: Make) -> None:
     gain = cell.gain("ccvr")
     assert gain.mean == pytest.approx(6)
     assert gain.spread == pytest.approx(2**0.5)
-
-
-def test_data_and_deal_in_words(make: Make) -> None:
-    deal = make().deal
-    [dirichlet] = cells([make(deal=deal.model_copy(update={"options": {"members": 10, "alpha": 0.05}}))])
-    [shards] = cells(
-        [make(deal=deal.model_copy(update={"kind": "shards", "options": {"members": 100, "classes": 2}}))]
-    )
-    assert dirichlet.where == "CIFAR-10, 50,000 records, Dir(0.05) over 10 members"
-    assert shards.where == "CIFAR-10, 50,000 records, shards over 100 members (classes 2)"
 
 
 def test_runs_that_differ_in_the_seed_are_one_cell(make: Make) -> None:
@@ -57,12 +46,6 @@ def test_each_head_stands_beside_the_papers(make: Make) -> None:
     assert ccvr.gain == pytest.approx(4)
     assert ccvr.paper_gain == pytest.approx(62.68 - 58.55)
     assert cell.heads == ("none", "ffc", "ccvr")
-
-
-def test_a_head_that_one_seed_lacks_is_no_column(make: Make) -> None:
-    one = make(seed=1)
-    [cell] = cells([make(), one.model_copy(update={"calibrations": one.calibrations[:1]})])
-    assert cell.heads == ("none", "ccvr")
 
 
 def test_of_another_task_no_difference_is_stated_and_the_reasons_are(make: Make) -> None:
@@ -103,13 +86,6 @@ def test_fewer_rounds_are_averaged_over_the_papers_share_of_them(make: Make) -> 
     assert all(row.rounds > row.average_last for row in paper_rows().values() if row.average_last > 1)
 
 
-def test_a_run_without_a_row_has_nothing_to_compare(make: Make) -> None:
-    [cell] = cells([make(experiment="my-own")])
-    assert cell.row is None
-    assert cell.comparisons == ()
-    assert cells([make(experiment="my-own", paper_row="ccvr-moon")])[0].row is not None
-
-
 def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     rows = paper_rows()
     assert len(rows) > 150
@@ -123,20 +99,3 @@ def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     assert all(0 < value < 100 for row in rows.values() for value in row.accuracy.values())
     assert {row.paper for row in rows.values()} == {"SphereFed", "CCVR", "FedUV", "FedETF + GMV"}
     assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
-
-
-def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
-    small = row_of("ccvr-fedavg/small", None, smaller=True)
-    exact = row_of("ccvr-fedavg/alpha-05", None, smaller=True)
-    assert small is not None
-    assert exact is not None
-    assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
-    assert row_of("nothing", "nowhere", smaller=True) is None
-    assert row_of("ccvr-fedavg/jpeg", None) is None  # the paper's, but another task than any row's
-
-
-def test_an_experiment_beside_a_row_of_another_name() -> None:
-    small = row_of("reproduce-small/cifar-10-jpeg-0.05-moon", None)
-    assert small is not None
-    assert small.id == "ccvr-moon/alpha-005"
-    assert row_of("reproduce-small/cifar-10-jpeg-0.05-feddyn", None) is None

@@ -52,15 +52,6 @@ def test_what_a_method_changes_is_read_from_the_recipes(make: Make) -> None:
     }
 
 
-def test_terms_are_said_with_their_options(make: Make) -> None:
-    algorithm = {
-        "aggregation": {"kind": "FedNova"},
-        "terms": [{"kind": "Proximal", "mu": 0.01}, {"kind": "ControlVariates"}],
-    }
-    [group] = groups(cells([make(recipe={"algorithm": algorithm})]))
-    assert group.settings == {"aggregation": "FedNova", "terms": "Proximal(mu=0.01) + ControlVariates"}
-
-
 def test_who_is_first_and_what_calibrations_gain_and_cost(make: Make) -> None:
     weak, strong = make(accuracy=0.5, ccvr=0.6), make(experiment="own", accuracy=0.58, ccvr=0.62)
     [group] = groups(cells([weak, strong]))
@@ -76,23 +67,6 @@ def test_who_is_first_and_what_calibrations_gain_and_cost(make: Make) -> None:
         ("ccvr", None, 2_500_000),
     ]
     assert cpu_s(cell) == 100
-
-
-def test_unequal_partitions_are_told_apart(make: Make) -> None:
-    run = make()
-    moved = run.deal.model_copy(update={"digest": "f" * 64})
-    [same] = groups(cells([run, make(experiment="own")]))
-    [unequal] = groups(cells([run, make(experiment="own", method="own", deal=moved)]))
-    assert same.ranked == same.cells
-    assert same.notes == ()
-    assert (unequal.ranked, unequal.best, unequal.best_of_all) == ((), {}, None)
-    assert unequal.notes == (
-        "The methods have unequal seeds or partitions, so their means are no ranking yet.",
-    )
-    assert [(each.digest[:1], each.methods) for each in unequal.dealt] == [
-        ("0", ("FedAvg",)),
-        ("f", ("own",)),
-    ]
 
 
 def test_who_lacks_a_seed_is_not_ranked_with_those_that_have_all(make: Make) -> None:
@@ -117,9 +91,3 @@ def test_calibrations_that_were_not_fitted_alike_are_told(make: Make) -> None:
     assert unalike.notes == (
         "all data was not fitted alike, so that its numbers don't compare: epochs 10 in 2 runs, 50 in 1 run.",
     )
-
-
-def test_a_reason_that_all_share_is_told_apart_from_one_method_s_own(make: Make) -> None:
-    data = make().data.model_copy(update={"note": "JPEG"})
-    [group] = groups(cells([make(data=data), make(data=data, experiment="own", scale="20 rounds")]))
-    assert group.differs == ("JPEG",)

@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from research import keep as keeping
 from research.keep import keep
 from research.report import cells, markdown
-from research.results import ResultError, read_diverged, read_result, read_results, shortened
-from training.results import Diverged, write_result
+from research.results import ResultError, read_result, read_results, shortened
+from training.results import write_result
 
 from .conftest import Make
 
@@ -51,24 +50,3 @@ def test_runs_at_other_settings_are_not_kept_as_seeds_of_one_experiment(make: Ma
     write_result(make(recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-0.json")
     write_result(make(seed=1, recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-1.json")
     assert keep(tmp_path / "again", tmp_path / "kept")[0] == 2  # the whole folder anew
-
-
-def test_a_run_that_diverged_is_kept(make: Make, tmp_path: Path) -> None:
-    run = make()
-    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
-    left = Diverged(**shared, seed=1, round=3, lr=0.1)
-    write_result(run, tmp_path / "runs" / "seed-0.json")
-    write_result(left, tmp_path / "runs" / "seed-1.json")
-    for _ in range(2):
-        assert keep(tmp_path / "runs", tmp_path / "kept")[0] == 2
-    assert read_diverged([tmp_path / "kept"]) == [left]
-
-
-def test_what_is_large_even_when_short_is_refused(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "LARGEST", 100)
-    write_result(make(), tmp_path / "runs" / "run.json")
-    with pytest.raises(ResultError, match="even when short; leave its analyses out"):
-        keep(tmp_path / "runs", tmp_path / "kept")
-    assert list((tmp_path / "kept").iterdir()) == []

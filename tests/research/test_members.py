@@ -6,7 +6,7 @@ import torch
 
 from research.analysis import analyse, member_models
 from training.data import Dataset, Split, load_digits_dataset
-from training.federated import Trained, train
+from training.federated import train
 from training.heads import Classifier, LearnedHead, orthonormal_head
 from training.models import ExtractorConfig
 from training.partition import Partition, iid_partition
@@ -53,31 +53,6 @@ def test_members_models_are_those_that_the_next_round_would_average(
         assert all(torch.equal(model["head.weight"], before["head.weight"]) for model in models)
     for name, tensor in first.classifier.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-@pytest.mark.slow
-def test_other_processes_train_the_same_models(dealt: tuple[Split, Partition]) -> None:
-    data, partition = dealt
-    trained: Trained = train(FEDAVG, data, partition)
-    here, there = (
-        [
-            model.head.weight.detach().clone()
-            for model in member_models(trained, data.train, partition, workers=n)
-        ]
-        for n in (1, 2)
-    )
-    assert all(map(torch.equal, here, there))
-
-
-def test_the_first_ten_members_are_compared_and_all_of_their_heads_kept() -> None:
-    data = Dataset(torch.rand(12, 1, 8, 8), torch.arange(12) % 3, 3, "toy")
-    models = [
-        Classifier(ExtractorConfig("mlp", (1, 8, 8)).build(), LearnedHead(64, 3), normalise=False)
-        for _ in range(12)
-    ]
-    found = analyse(models[0], models, data)
-    assert np.array(found.cka["head"]).shape == (10, 10)
-    assert np.array(found.head_norms).shape == (12, 3)
 
 
 def test_a_member_that_diverges_is_no_number_in_the_file() -> None:

@@ -1,14 +1,10 @@
 import re
 import sys
-from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
-from research.papers import paper_rows
 from research.report import cells, markdown, page
-from research.report.coverage import coverage
-from training.results import Diverged
 
 from .conftest import Make
 
@@ -75,11 +71,6 @@ def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
     assert "TinyImageNet-100 stands in for CIFAR-10" in markdown(found)
 
 
-def test_a_report_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one result"):
-        page([])
-
-
 def test_the_markdown_has_the_same_numbers(make: Make) -> None:
     text = markdown(
         cells([make(), make(seed=1, accuracy=0.62), make(experiment="own", method="a|b", calibrations=())])
@@ -98,34 +89,6 @@ def test_the_markdown_has_the_same_numbers(make: Make) -> None:
     assert "There are no result files yet." in markdown([])
 
 
-def test_both_forms_say_which_settings_a_paper_leaves_open(make: Make) -> None:
-    found = cells([make(experiment="fedetf-fedaws")])
-    [row] = [cell.row for cell in found]
-    assert row is not None
-    assert len(row.assumed) == 4
-    for text in (markdown(found), unescape(page(found))):
-        assert all(each in text for each in row.assumed)
-
-
-def test_the_markdown_says_first_what_was_not_run(make: Make) -> None:
-    rows = paper_rows().values()
-    moon = {"model": {"architecture": "moon_cnn", "options": {}}}
-    smaller = make(experiment="ccvr-fedprox", scale="5 rounds", recipe=moon)
-    found = cells([make(recipe=moon), smaller])
-    ccvr = next(each for each in coverage(found) if each.paper == "CCVR")
-    assert (ccvr.as_printed, ccvr.otherwise, ccvr.missing) == (1, 1, ccvr.rows - 2)
-    assert ccvr.models == ()
-    spherefed = next(each for each in coverage(found) if each.paper == "SphereFed")
-    assert {"mobilenetv2", "resnet18", "senet18", "vgg13"} <= set(spherefed.models)
-    assert sum(each.rows for each in coverage(found)) == len(rows)
-    text = markdown(found)
-    assert f"Of the {len(rows)} rows" in text
-    assert "1 has a run on the paper's records and at its size, 1 has one on fewer" in text
-    assert f"and {len(rows) - 2} have none" in text
-    assert "No run is of feduv_cnn, mlp, mobilenetv2, resnet18, senet18, vgg11 or vgg13." in text
-    assert text.index("What was not run") < text.index("| method |")
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
     sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
@@ -139,16 +102,3 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
     assert "other seeds" not in text
     assert '<td class="number best">67.00<small>+7.00</small></td>' in html
     assert html.count(f"{0:064d}") == 1
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
-    run = make(method="Fed|X")
-    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
-    left = [Diverged(**shared, seed=2, round=16, lr=0.01)]
-    text, html = markdown(cells([run]), left), page(cells([run]), left)
-    checked(html)
-    assert "| CIFAR-10, 50,000 records, Dir(0.1) | Fed\\|X | 2 | 16 | 0.01 |" in text
-    assert "<h2>Diverged</h2>" in html
-    assert '<td class="number">2</td><td class="number">16</td><td class="number">0.01</td>' in html
-    assert "Diverged" not in markdown(cells([run])) + page(cells([run]))

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +7,16 @@ from research.results import (
     AnalysedResult,
     Analyses,
     ResultError,
-    read_diverged,
     read_result,
     read_results,
-    read_run,
     task,
 )
 from tests.training import test_results
-from training.results import Diverged, Line, write_result
+from training.results import Line, write_result
 
 
 def result() -> AnalysedResult:
     return AnalysedResult(**test_results.result().model_dump())
-
-
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    written = result()
-    write_result(written, tmp_path / "deep" / "run.json")
-    assert read_result(tmp_path / "deep" / "run.json") == written
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run.json"]
 
 
 def test_a_loss_that_diverged_and_a_similarity_of_constants_are_null(tmp_path: Path) -> None:
@@ -92,36 +82,3 @@ def test_a_file_without_a_result_is_refused_with_the_reason(
     path.write_bytes(content)
     with pytest.raises(ResultError, match=rf"run\.json holds no result: {reason}"):
         read_results([path])
-
-
-def test_a_number_out_of_range_or_an_unknown_field_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    whole = json.loads(result().model_dump_json())
-    for changes in ({"accuracy": 71.85}, {"acuracy": 0.7}):
-        path.write_text(json.dumps(whole | changes))
-        with pytest.raises(ResultError, match=r"holds no result: (accuracy|acuracy): "):
-            read_result(path)
-
-
-def test_an_empty_folder_and_a_missing_file_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="holds no results; `veilsum train` writes them"):
-        read_results([tmp_path])
-    with pytest.raises(FileNotFoundError):
-        read_results([tmp_path / "nowhere.json"])
-
-
-def test_runs_that_diverged_are_read_by_themselves(tmp_path: Path) -> None:
-    one = result()
-    shared = one.model_dump(include={"experiment", "method", "seed", "recipe", "data", "deal", "environment"})
-    left = Diverged(**shared, round=16, lr=0.01)
-    write_result(one, tmp_path / "good" / "seed-0.json")
-    write_result(left, tmp_path / "bad" / "seed-0.json")
-    assert read_results([tmp_path, tmp_path / "bad" / "seed-0.json"]) == [one]
-    assert read_diverged([tmp_path]) == read_diverged([tmp_path / "bad" / "seed-0.json"]) == [left]
-    assert read_run(tmp_path / "good" / "seed-0.json") == one
-    assert read_results([tmp_path / "good", tmp_path / "bad"]) == [one]
-    assert read_results([tmp_path / "bad"]) == []
-    damaged = tmp_path / "bad" / "seed-0.json"
-    damaged.write_text(damaged.read_text().replace('"round": 16', '"round": "x"'))
-    with pytest.raises(ResultError, match=r"holds no diverged run: round: "):
-        read_diverged([tmp_path])

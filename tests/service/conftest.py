@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import serving
 from tests.service.access.provider import Provider
-from tests.service.driver import SIX, Party
-from tests.service.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
-from tests.service.serving import Server, running
+from tests.support import serving
+from tests.support.party import SIX, Party
+from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
+from tests.support.serving import Server, running
 from veilsum.protocol import round_spec
 
 CHUNK_ELEMENTS = 8

@@ -12,9 +12,8 @@ import pytest
 
 from service.app import on_stop_signal
 from service.telemetry import requests
-from tests.service.driver import Party
-from tests.service.process import Process
-from tests.service.serving import TOKEN
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Process
 from veilsum.protocol.errors import Misuse
 
 

@@ -11,8 +11,8 @@ from sqlalchemy.exc import OperationalError
 
 from service.audit import Audit, Deed
 from service.storage.tables import audit
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, TOKEN, Server, running
+from tests.support.party import Party
+from tests.support.serving import OCTETS, TOKEN, Server, running
 from veilsum.commands.audit import check
 from veilsum.protocol.audit import AuditPage, follow
 from veilsum.protocol.errors import PeerFault
@@ -77,18 +77,6 @@ async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, form
         ("operator configured", "malformed-request"),
         ("member m-0", "truncated"),
     ]
-
-
-async def test_no_path_keeps_others_out_of_the_log(server: Server, formed: Party) -> None:
-    """PostgreSQL stores no NUL, and entries are written together."""
-    before = (await log_of(server)).head.number
-    await formed.open_round(server)
-    [round_id] = server.coordinator.rounds
-    poison = f"/v1/rounds/{round_id}/uploads/m-0/chunks/%00%0A{'x' * 99}"
-    answer = await server.client.put(poison, content=b"x", headers=OCTETS)
-    assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")
-    entry = (await log_of(server, after=before)).entries[-1]
-    assert entry.on == f"federation={formed.federation} round_id={round_id} member=m-0 index=??{'x' * 62}"
 
 
 async def test_without_an_entry_there_is_no_answer(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.driver import SIX, Party
-from tests.service.serving import OCTETS, Server, running
+from tests.support.party import SIX, Party
+from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, KeyCard, Manifest
 

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load
 
 from service import combining
-from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
-from tests.service.serving import Server
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.calibration import Head, solve_ffc
 from veilsum.protocol.record import CombinedRecord, verify_record
@@ -32,6 +32,8 @@ async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
     first = await period(server, formed)
     formed.drop = {"m-5": After.OPENING}  # who misses a period is in the others all the same
     second = await period(server, formed)
+    alone = await combine(server, formed, first, first)
+    assert (alone.status_code, alone.json()["cause"]) == (422, "terms-refused")
     made = await combine(server, formed, second, first)
     assert made.status_code == 201, made.text
     record = CombinedRecord.model_validate(made.json())

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Clock, Server, running, snapshot
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Clock, Server, running, snapshot
 from tests.support.simulator import After, SeededRandom
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
@@ -92,26 +92,6 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     assert server.coordinator.blobs.names("uploads") == ()
 
 
-async def test_chunks_of_an_erasing_round_are_gone_before_it_ends(server: Server, formed: Party) -> None:
-    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
-    await server.tidy(round_id)
-    assert server.coordinator.blobs.names("uploads") == ()
-    assert (await server.view(round_id))["state"] == "erasing"
-
-
-async def test_a_certified_round_may_be_closed_without_a_sum_before_it_is_erased(
-    server: Server, formed: Party
-) -> None:
-    formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["survivors"], view["reported"]) == ("erasing", list(formed.ids), [])
-    closed = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
-    assert closed.status_code == 200
-    view = await server.until(round_id)
-    assert (view["state"], view["fault"]["cause"]) == ("failed", "cancelled")
-
-
 async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, formed: Party) -> None:
     round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
     context = bytes.fromhex((await server.view(round_id))["context"])
@@ -129,16 +109,6 @@ async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, for
         for _ in range(2)
     ]
     assert [answer.json()["state"] for answer in answers] == ["lost", "lost"]
-
-
-async def test_no_round_is_lost_before_its_latest_end(server: Server, formed: Party) -> None:
-    round_id = await formed.open_round(server)
-    context = bytes.fromhex((await server.view(round_id))["context"])
-    signed = Lost.make(formed.admin, context=context)
-    refused = await server.client.post(
-        f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
-    )
-    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
 
 
 async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, party: Party) -> None:
@@ -204,33 +174,8 @@ async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
     assert (again.status_code, again.json()["cause"]) == (409, "already-summed")
 
 
-async def test_a_member_gets_the_cards_that_it_needs(server: Server, party: Party) -> None:
-    await party.found(server)
-    await party.open_cohort(server)
-    early = await server.client.get(f"/v1/cohorts/{party.cohort}/manifest/m-0")
-    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
-    await party.enrol(server)
-    stranger = await server.client.get(f"/v1/cohorts/{party.cohort}/manifest/m-9")
-    assert (stranger.status_code, stranger.json()["cause"]) == (401, "request-unsigned")
-
-
 async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
     assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
     other = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
     assert (other.status_code, other.json()["cause"]) == (404, "not-found")
-
-
-async def test_the_sequence_after_a_void_has_keys_that_late_members_hold_too(
-    server: Server, formed: Party
-) -> None:
-    """Whoever learns of a VOID after the attempt's latest end has erased the keys of its sequence."""
-    first = await formed.open_round(server)
-    for member in formed.ids:
-        formed.seal(member, await server.opening(first, member))
-    await server.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "again"})
-    assert (await formed.play(server, first))["state"] == "voided"
-    second = await formed.open_round(server)
-    view = await server.view(second)
-    assert (view["sequence"], view["attempt"]) == (1, 0)
-    assert (await formed.play(server, second))["state"] == "done"

@@ -8,8 +8,8 @@ import pytest
 
 from service.journal import AT_ONCE, Event, replayed
 from service.rounds import Round
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server
 from tests.support.simulator import After, SeededRandom
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import Misuse, PeerFault
@@ -43,19 +43,6 @@ def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def chunk(member: str, index: int) -> Any:
     return lambda _: Event(1.0, "chunk", f'["{member}", {index}]'.encode())
-
-
-async def test_what_comes_together_is_kept_together(
-    round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = kept(round_, monkeypatch)
-    wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
-    before = round_.version
-    await asyncio.gather(*(round_._decisions.put(chunk(*each)) for each in wanted))
-    assert sizes[0] == 1  # alone under way, while the others came
-    assert sum(sizes) == len(wanted) > len(sizes)
-    assert round_.version == before + len(wanted)
-    assert round_.view().state == "checking"
 
 
 async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.MonkeyPatch) -> None:

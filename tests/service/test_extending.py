@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.service.driver import Party
-from tests.service.serving import Clock, Server, running
+from tests.support.party import Party
+from tests.support.serving import Clock, Server, running
 
 
 async def test_an_extended_deadline_holds_through_restarts_until_it_passes(

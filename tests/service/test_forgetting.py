@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from service.journal import Event, Transition
 from service.storage.tables import events
 from service.telemetry import logs
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, TOKEN, Server, running
+from tests.support.party import Party
+from tests.support.serving import OCTETS, TOKEN, Server, running
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.messages import Reveal, Upload

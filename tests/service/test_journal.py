@@ -2,10 +2,15 @@
 
 import json
 
+import pytest
+
 from service import audit
-from service.journal import Event, Journal, RoundEnd
-from tests.service.driver import Party
-from tests.service.serving import Server
+from service.journal import Event, Journal, RoundEnd, read_view
+from service.storage.faults import sealed
+from tests.support.party import Party
+from tests.support.serving import Server
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Erasure
 
 ON_BOTH = True
 
@@ -22,8 +27,8 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     await formed.serve(server, round_id, "m-1")
     kept = list[str]()
     deed = audit.Deed(1.0, audit.COORDINATOR, "round ended")
-    end = RoundEnd(round_.view(), b"closing", None, b"link", deed)
-    assert await late.end(end, lambda: kept.append("documents")) is None
+    end = RoundEnd(round_.view(), Erasure(round_.attempt.context, ()), None)
+    assert await late.end(end, b"link", deed, lambda: kept.append("documents")) is None
     ended, unseen = await late.unseen()
     assert (kept, ended) == ([], None)
     assert [json.loads(each.body) for each in unseen if each.kind == "chunk"] == [
@@ -32,3 +37,12 @@ async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(
     assert not await late.append([Event(1.0, "cancel", b"over them")])
     assert (await formed.play(server, round_id))["state"] == "done"
     assert not await late.append([Event(1.0, "cancel", b"after the end")])
+
+
+async def test_the_view_of_another_round_is_damage(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    view = server.coordinator.rounds[round_id].view()
+    stored = sealed(view.model_dump_json())
+    assert read_view(round_id, stored) == view
+    with pytest.raises(PeerFault, match=f"holds {round_id}"):
+        read_view("0" * 16, stored)

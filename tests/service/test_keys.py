@@ -5,7 +5,7 @@ from pydantic import SecretStr
 
 from service import keys
 from service.settings import Settings
-from tests.service.serving import running
+from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
 ON_BOTH = True
@@ -33,11 +33,6 @@ def test_a_key_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(Misuse, match="64 hexadecimal") as caught:
         keys.key_of(Settings(coordinator_key=SecretStr(text)))
     assert text not in str(caught.value)
-
-
-def test_an_empty_key_is_none(tmp_path: Path) -> None:
-    found = keys.key_of(Settings(coordinator_key=SecretStr(" "), data_dir=tmp_path))
-    assert found.seed == (tmp_path / "coordinator.key").read_bytes()
 
 
 def test_the_coordinators_key_is_made_once_and_is_its_owners_alone(

@@ -12,10 +12,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.documents import Publication
 from service.storage import dialects
-from tests.service import serving
-from tests.service.driver import Party
-from tests.service.replicas import two
-from tests.service.servers import Servers
+from tests.support import serving
+from tests.support.party import Party
+from tests.support.servers import Servers
+from tests.support.serving import two
 from veilsum.protocol.record import sign_record
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.service.driver import Party
 from tests.service.pages.gallery import browser, words
-from tests.service.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running
 from tests.support.simulator import After
 from veilsum.protocol.messages import Deliveries, Freeze, Message, parse
 

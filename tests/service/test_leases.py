@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import literal, select, update
+from sqlalchemy import delete, literal, select, update
 
 from service.scheduler import Leases
 from service.storage.dialects import Postgres
 from service.storage.tables import leases
-from tests.service.servers import Servers
+from tests.support.servers import Servers
 
 
 @asynccontextmanager
@@ -95,3 +95,15 @@ async def test_who_comes_back_late_lets_go_of_nothing_that_was_taken_since(url: 
             assert await Leases(one)._take("work") == 2
         async with Leases(other).held("work") as theirs:
             assert not theirs
+
+
+async def test_who_comes_back_late_lets_go_of_no_lease_that_was_begun_anew(url: str) -> None:
+    """After another process has had it and let go, fences begin at 1 again."""
+    async with process(url) as one, process(url) as other:
+        async with Leases(one).held("work") as mine:
+            assert mine
+            async with one.transaction() as connection:
+                await connection.execute(delete(leases))
+            assert await Leases(other)._take("work") == 1
+        async with Leases(one).held("work") as again:
+            assert not again

@@ -10,9 +10,9 @@ from sqlalchemy.exc import OperationalError
 from service import liveness
 from service.access.nonces import FORGET_EVERY_S, signer_of
 from service.storage.tables import nonces
-from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
-from tests.service.serving import Server
-from tests.service.signing import KEYS
+from tests.support.clients import KEYS
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.preflight import DecryptorsView
@@ -79,28 +79,6 @@ async def test_what_is_kept_of_a_signer_whose_nonces_are_forgotten_counts(
     assert later.silent == ()
 
 
-@pytest.mark.parametrize(
-    ("lifetime_s", "ahead_s", "counts_s"),
-    [
-        (60, 0, 600),  # as the SDK signs: exactly
-        (60, 50, 650),  # a clock that is ahead adds what it is
-        (60, -50, 550),
-        (300, 0, 840),  # and who signs for longer, the difference
-        (1, 0, 541),
-    ],
-)
-async def test_how_exact_that_is(
-    server: Server, silent: Party, lifetime_s: int, ahead_s: float, counts_s: float
-) -> None:
-    headers = signed(silent, "m-0", KEYS["m-0"], server.clock() + ahead_s, lifetime_s=lifetime_s)
-    async with server.anonymous() as client:
-        assert (await client.get(f"/v1/cohorts/{silent.cohort}", headers=headers)).status_code == 200
-    before_s = server.clock.ahead_s
-    for after_s, there in ((counts_s - 5, True), (counts_s + 5, False)):
-        server.clock.ahead_s = before_s + after_s
-        assert ("m-0" not in (await shown(server, silent)).silent) == there
-
-
 async def test_what_proves_no_member_is_answered_as_anybody_and_heard_from_nobody(
     server: Server, silent: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,16 +136,6 @@ async def test_a_member_of_another_federation_is_nobody_here(server: Server, sil
     async with server.anonymous() as client:
         assert (await client.get(f"/v1/cohorts/{silent.cohort}", headers=headers)).status_code == 200
     assert (await shown(server, silent)).silent == SIX
-
-
-async def test_looks_leave_no_entry_in_the_log(server: Server, silent: Party) -> None:
-    async def entries() -> int:
-        page = (await server.client.get("/v1/audit", params={"limit": 1000})).json()
-        return len(page["entries"])
-
-    before = await entries()
-    await waits(server, silent, "m-0")
-    assert await entries() == before
 
 
 async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import secrets
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,17 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from service import rounds
 from service.journal import Event, Journal
 from service.shelf import FileShelf
 from service.solving import give_back
 from service.storage.dialects import Sqlite
 from service.storage.faults import DamagedRowError
 from service.storage.tables import events
-from tests.service.driver import Party
-from tests.service.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running
 from veilsum.protocol import rest
+from veilsum.protocol.messages import Delivery
 
 PIECE = 100_000
 """Bytes, below what the C library maps by itself."""
@@ -54,11 +57,6 @@ def test_pages_between_pieces_in_use_are_given_back() -> None:
     give_back()
     assert resident() < held - 40 * 1_000_000
     assert pieces
-
-
-def test_another_library_keeps_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    give_back()
 
 
 @GLIBC
@@ -101,6 +99,34 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     assert blobs.names("events") == ()
 
 
+async def test_deliveries_are_read_as_they_are_taken(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decryptor that takes its time holds a piece of them."""
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    round_ = server.coordinator.rounds[round_id]
+    assert round_.phase is not None
+    read, true = list[str](), FileShelf.delivery
+
+    def noting(self: FileShelf, dealer: str, place: int) -> Delivery:
+        read.append(dealer)
+        return true(self, dealer, place)
+
+    monkeypatch.setattr(FileShelf, "delivery", noting)
+    for size, pieces in ((1, 6), (1 << 17, 1)):
+        monkeypatch.setattr(rounds, "PIECE_BYTES", size)
+        found = round_.request_for("m-1")
+        assert isinstance(found, Iterator)
+        read.clear()
+        taken = [next(found)]
+        assert read == ["m-0", "m-2", "m-3", "m-4", "m-5"][: 1 if size == 1 else None]
+        taken.extend(found)
+        message = round_.phase.request_for("m-1")
+        assert message is not None
+        assert (b"".join(taken), len(taken)) == (message.to_bytes(), pieces)
+
+
 async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path) as server:
         await party.begin(server)
@@ -133,6 +159,6 @@ async def test_an_announcement_that_goes_with_its_round_is_no_damage(
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(late, "_event", ended)
-    row, found = await late.unseen()
-    assert row is not None
-    assert (row.state, found) == ("done", [])
+    end, found = await late.unseen()
+    assert end is not None
+    assert (end.final.state, found) == ("done", [])

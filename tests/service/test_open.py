@@ -1,13 +1,11 @@
 """What a coordinator holds is what is open; what has ended is there when somebody asks for it."""
 
-import gc
 from pathlib import Path
 
 import pytest
 
-from service import cache
-from tests.service.driver import Party
-from tests.service.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running
 
 
 async def ended(server: Server, party: Party, count: int) -> list[str]:
@@ -79,21 +77,3 @@ async def test_lists_are_by_federation_by_state_and_by_page(
     monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
     assert await shown() == [live, names[1]]
     assert await shown(page=2) == [names[0]]
-
-
-async def test_what_was_asked_for_long_ago_is_let_go_of(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "RECENT", 0)
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        names = await ended(server, party, 3)
-        for name in names:
-            assert (await server.view(name))["state"] == "done"
-        gc.collect()
-        assert list(server.coordinator.rounds) == names[-1:]
-        held = await server.coordinator.catalogue.round(names[0])
-        await server.view(names[1])
-        assert await server.coordinator.catalogue.round(names[0]) is held, (
-            "one object for as long as anybody holds it"
-        )

@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import func, select
 
 from service.storage import tables
-from tests.service.declared import client_of
-from tests.service.driver import Party
-from tests.service.serving import Server
+from tests.support.clients import client_of
+from tests.support.party import Party
+from tests.support.serving import Server
 from veilsum.protocol.access import Scope
 from veilsum.protocol.preflight import PreflightView
 

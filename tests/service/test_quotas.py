@@ -3,8 +3,8 @@
 from sqlalchemy import func, select
 
 from service.storage.tables import events, rounds
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server
 
 EVENT_BYTES = 64
 """Of an event that says that a chunk is stored: its owner and its index."""

@@ -9,11 +9,10 @@ from sqlalchemy import text
 
 from service.audit import Audit, Deed
 from service.storage.dialects import Postgres
-from tests.service import serving
-from tests.service.driver import Party
-from tests.service.replicas import two
-from tests.service.servers import Servers
-from tests.service.serving import Server
+from tests.support import serving
+from tests.support.party import Party
+from tests.support.servers import Servers
+from tests.support.serving import Server, two
 from veilsum.protocol.audit import follow
 from veilsum.protocol.identity import SigningKey
 

@@ -12,8 +12,8 @@ from safetensors.numpy import load
 from service import coordinator
 from service.documents import DISCLOSURE
 from service.jobs import SWEEP_S
-from tests.service.driver import COUNTS, HOLD, SIX, WITHHOLDING, Party
-from tests.service.serving import Server, running, snapshot
+from tests.support.party import COUNTS, HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import Server, running, snapshot
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
@@ -77,12 +77,6 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
     assert (metadata(head)["withheld"], metadata(head)["form"]) == ([2, 3, 4], {"kind": "linear"})
     assert not load(head)["weights"][:, 2:].any()
     assert await step(server, formed) is None
-
-
-async def test_an_indicator_that_was_given_up_is_opened_again(server: Server, formed: Party) -> None:
-    await give_up(server, formed, await formed.open_round(server))
-    assert await step(server, formed) == "indicator"
-    await formed.count(server)
 
 
 async def test_only_members_are_shown_who_holds_what(server: Server, formed: Party) -> None:
@@ -223,13 +217,3 @@ async def test_a_disclosure_longer_than_members_read_is_not_begun(
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
     monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 20_000)
     assert (await formed.try_round(server)).status_code == 201
-
-
-async def test_a_class_that_too_few_hold_leaves_nothing_to_sum(server: Server) -> None:
-    party = Party(
-        SIX, classes=2, hold=((0,), (0,), (0,), (1,), (1,), (1,)), question={**WITHHOLDING, "members_min": 5}
-    )
-    await party.begin(server)
-    await party.count(server)
-    refused = await party.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.service.driver import SIX, Party
-from tests.service.serving import Server
+from tests.support.party import SIX, Party
+from tests.support.serving import Server
 
 
 async def finished(server: Server, party: Party, **roster: object) -> str:

@@ -12,13 +12,12 @@ from service import catalogue
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
 from service.telemetry.metrics import CLOCK_DIFFERENCE
-from tests.service import serving
-from tests.service.driver import Party
 from tests.service.pages.gallery import browser
-from tests.service.replicas import two
-from tests.service.servers import Servers
-from tests.service.serving import OCTETS, Clock, Server
-from tests.service.signing import signed
+from tests.support import serving
+from tests.support.clients import signed
+from tests.support.party import Party
+from tests.support.servers import Servers
+from tests.support.serving import OCTETS, Clock, Server, two
 from tests.support.simulator import After
 
 

@@ -12,8 +12,8 @@ from sqlalchemy import select
 from service import solving
 from service.rounds import Round
 from service.storage.tables import events
-from tests.service.driver import Party
-from tests.service.serving import Clock, Server, running, snapshot
+from tests.support.party import Party
+from tests.support.serving import Clock, Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Recovered
 

@@ -8,47 +8,21 @@ import pytest
 from sqlalchemy import insert
 
 from service import federations
-from service.cache import Recent
 from service.federations import Federations, Former, Gone
 from service.storage.tables import rosters as table
-from tests.service.driver import Party
 from tests.service.pages.gallery import browser
-from tests.service.serving import Server
+from tests.support.party import Party
+from tests.support.serving import Server
+from tests.support.simulator import simulated_roster
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster
-from veilsum.protocol.messages.roster import Entry
-
-
-def test_what_was_used_last_is_kept_up_to_a_weight() -> None:
-    recent = Recent[str, int](10)
-    recent.put("a", 1, 4)
-    recent.put("b", 2, 4)
-    assert recent.get("a") == 1
-    recent.put("c", 3, 4)
-    assert [recent.get(each) for each in "abc"] == [1, None, 3]
-    recent.put("c", 4, 6)  # in place of what it weighed before
-    assert [recent.get(each) for each in "ac"] == [1, 4]
-    recent.put("heavy", 5, 100)
-    assert [recent.get(each) for each in ("a", "c", "heavy")] == [None, None, 5]
-    recent.put("a", 6, 1)
-    assert [recent.get(each) for each in ("a", "heavy")] == [6, None]
 
 
 def made(key: SigningKey, version: int, members: list[str]) -> Roster:
     """A roster in which each member's key tells its number too."""
-    return Roster.make(
-        key,
-        number=version,
-        name="a federation",
-        federation=key.public,
-        coordinator=bytes(32),
-        study_key=bytes(range(32)),
-        members=tuple(Entry(member, key_in(version, place)) for place, member in enumerate(sorted(members))),
-        decryptors=(),
-        readers=(),
-        revoked=(),
-    )
+    keys = {member: key_in(version, place) for place, member in enumerate(sorted(members))}
+    return simulated_roster(key, bytes(32), keys, number=version, study_key=bytes(range(32)))
 
 
 def key_in(version: int, place: int) -> bytes:
@@ -131,19 +105,6 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
     for unknown in (fresh.roster(short, 9), fresh.roster("0" * 64), fresh.roster_body("0" * 64)):
         with pytest.raises(PeerFault, match="no such federation"):
             await unknown
-
-
-async def test_former_members_are_found_by_looking_at_each_version_once(
-    server: Server, parsed: list[int]
-) -> None:
-    first, second = SigningKey(b"1" * 32), SigningKey(b"2" * 32)
-    names = [await stored(server, key, ["a", "b", "c"], ["b", "c"], ["a", "c"]) for key in (first, second)]
-    fresh = fresh_federations(server)
-    for _ in range(3):
-        found = await asyncio.gather(*(fresh.former(federation) for federation in names * 5))
-        assert all(former == Former(3, {"b": Gone(3, key_in(2, 0))}) for former in found)
-    assert sorted(parsed) == [1, 1, 2, 2, 3, 3]
-    assert await fresh.former("0" * 64) == Former()
 
 
 def test_a_returning_member_is_not_former_and_the_last_to_leave_are_kept(

@@ -2,9 +2,11 @@ from typing import Any
 
 import pytest
 
-from tests.service.driver import SIX, Party
-from tests.service.serving import OCTETS, Server
+from tests.support.party import SIX, Party
+from tests.support.serving import OCTETS, Server
 from tests.support.simulator import After
+from veilsum.protocol.messages import Certificate, parse
+from veilsum.protocol.rest import STATE_HEADER
 
 CCVR: dict[str, Any] = {"samples_per_class": 20, "power": 0.5}
 STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -132,15 +134,6 @@ async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: P
     assert following.status_code == (409 if state == "revealing" else 201)
 
 
-async def test_a_second_round_waits_for_the_first(server: Server, formed: Party) -> None:
-    round_id = await formed.open_round(server)
-    second = await formed.try_round(server)
-    assert (second.status_code, second.json()["cause"]) == (409, "conflict")
-    assert "still collecting" in second.json()["detail"]
-    assert (await formed.play(server, round_id))["state"] == "done"
-    assert await formed.open_round(server)
-
-
 async def test_a_round_whose_reveals_do_not_come_is_erased(server: Server, formed: Party) -> None:
     formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
     round_id = await formed.open_round(server)
@@ -179,6 +172,8 @@ async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: P
         late = await server.client.post(
             f"/v1/rounds/{round_id}/answers", content=reveal.to_bytes(), headers=OCTETS
         )
-        assert (late.status_code, late.json()) == (200, view)
+        assert (late.status_code, late.headers[STATE_HEADER]) == (200, "done")
+        assert isinstance(parse(late.content), Certificate)
+    assert await server.view(round_id) == view
     upload = await server.client.get(f"/v1/rounds/{round_id}/uploads/m-0")
     assert upload.json() == {"member": "m-0", "chunks": len(formed.chunks["m-0"]), "missing": []}

@@ -61,17 +61,6 @@ async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -
     assert "secret" not in str(logs)
 
 
-async def test_a_job_that_there_is_no_more_is_forgotten() -> None:
-    found = [job(f"round {number}", failing) for number in range(20)]
-    made = Scheduler(lambda: found, pause_s=60.0)
-    task = asyncio.create_task(made.run())
-    await until(lambda: len(made._failures) == 20)
-    del found[1:]
-    made.wake()
-    await until(lambda: list(made._failures) == ["round 0"])
-    task.cancel()
-
-
 async def failing() -> None:
     raise ZeroDivisionError
 
@@ -138,21 +127,6 @@ async def test_the_clock_is_looked_at_again_although_nobody_wakes_it(monkeypatch
     await asyncio.wait_for(done.wait(), 120)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_its_end_ends_what_it_has_begun() -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    async def forever() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    async with kept(lambda: [job("a", forever)]):
-        await begun.wait()
-    assert ended.is_set()
 
 
 async def test_heavy_jobs_are_few_at_once_and_keep_no_light_one_waiting() -> None:

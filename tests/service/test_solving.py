@@ -9,8 +9,8 @@ from safetensors.numpy import load
 
 from service import solving
 from service.solving import SumsFile
-from tests.service.driver import Party
-from tests.service.serving import Server
+from tests.support.party import Party
+from tests.support.serving import Server
 from veilsum.calibration.errors import NoRecords, SumCheckFailed
 from veilsum.study import answers
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.service.driver import HOLD, SIX, WITHHOLDING, Party
-from tests.service.serving import Server, running
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.serving import Server, running
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study
@@ -98,18 +98,6 @@ async def test_another_study_key_ends_the_studies_of_the_one_before(server: Serv
     later = Study.make(lead, federation=party.admin.public, content=content)
     answer = await party.try_study(server, later)
     assert (answer.status_code, answer.json()["revoked"]) == (201, False)
-
-
-async def test_an_operator_or_the_admin_may_publish(server: Server, party: Party) -> None:
-    await party.found(server)
-    study = party.make_study(server.clock(), version=2)
-    path, body = f"{party.where}/studies/{study.hash.hex()}", study.to_bytes()
-    headers = {"content-type": "application/octet-stream"}
-    async with server.anonymous() as nobody, server.signing("m-0", party.keys["m-0"]) as member:
-        assert (await nobody.put(path, content=body, headers=headers)).status_code == 401
-        assert (await member.put(path, content=body, headers=headers)).status_code in {401, 403}
-    async with server.signing("admin", party.admin) as admin:
-        assert (await admin.put(path, content=body, headers=headers)).status_code == 201
 
 
 async def test_runs_are_seen_as_they_begin_go_on_and_end(server: Server, party: Party) -> None:

@@ -14,12 +14,11 @@ from service import summing
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
 from service.summing import Summing
-from tests.service import serving
-from tests.service.driver import Party
-from tests.service.replicas import two
-from tests.service.servers import Servers
-from tests.service.serving import Server, running
 from tests.service.test_ends import complaining
+from tests.support import serving
+from tests.support.party import Party
+from tests.support.servers import Servers
+from tests.support.serving import Server, running, two
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered

@@ -8,9 +8,8 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load
 
-from tests.service.driver import SIX, Party
-from tests.service.process import Process
-from tests.service.serving import Server
+from tests.support.party import SIX, Party
+from tests.support.serving import Process, Server
 from tests.support.simulator import After
 
 Rows = npt.NDArray[np.float64]

@@ -7,8 +7,8 @@ import pytest
 
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server, running
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server, running
 
 
 async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_the_next(

@@ -1,7 +1,6 @@
 """Long-polls: what asks somebody something wakes at once, and what asks nothing wakes the later, the more there are."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -24,43 +23,6 @@ class Thing:
 async def settled() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def test_what_asks_nothing_waits_until_the_calm_is_over() -> None:
-    thing = Thing()
-    calm = asyncio.create_task(thing.watch.beyond(1, LONG_S, LONG_S))
-    prompt = asyncio.create_task(thing.watch.beyond(1, LONG_S))
-    await settled()
-    thing.changed(urgent=False)
-    await settled()
-    assert (prompt.done(), calm.done()) == (True, False)
-    thing.changed(urgent=True)
-    assert await asyncio.wait_for(calm, LONG_S / 2) == 3
-
-
-async def test_after_the_calm_any_change_is_told() -> None:
-    thing = Thing()
-    thing.changed(urgent=False)
-    assert await asyncio.wait_for(thing.watch.beyond(1, LONG_S, 0.01), LONG_S / 2) == 2
-    waiting = asyncio.create_task(thing.watch.beyond(2, LONG_S, 0.0))
-    await settled()
-    thing.changed(urgent=False)
-    assert await asyncio.wait_for(waiting, LONG_S / 2) == 3
-
-
-async def test_whoever_waits_no_longer_than_the_calm_is_answered_in_time() -> None:
-    thing, begun = Thing(), time.monotonic()
-    assert await asyncio.wait_for(thing.watch.beyond(1, 0.05, LONG_S), LONG_S / 2) == 1
-    assert time.monotonic() - begun >= 0.05
-
-
-async def test_nobody_waits_for_what_has_stopped() -> None:
-    thing = Thing()
-    waiting = [asyncio.create_task(thing.watch.beyond(1, LONG_S, calm)) for calm in (0.0, LONG_S)]
-    await settled()
-    thing.watch.stop()
-    assert await asyncio.wait_for(asyncio.gather(*waiting), LONG_S / 2) == [1, 1]
-    assert await asyncio.wait_for(thing.watch.beyond(1, LONG_S, LONG_S), LONG_S / 2) == 1
 
 
 @pytest.mark.parametrize("waiting", [3, 50, 1000])

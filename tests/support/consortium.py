@@ -33,9 +33,8 @@ from service.coordinator import Coordinator as Service
 from service.coordinator import certificate_of
 from service.federations import Federations
 from service.storage.tables import metadata
-from tests.client_sdk.federation import Federation
-from tests.service.process import Process
-from tests.service.serving import TOKEN, Server, running, served
+from tests.support.federation import Federation
+from tests.support.serving import TOKEN, Process, Server, running, served
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Terms, parse
 from veilsum.protocol.rest import OCTETS, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec

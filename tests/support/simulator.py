@@ -162,19 +162,44 @@ def simulated_question(
     }
 
 
-def simulated_content(question: Mapping[str, Any], expires_s: int) -> Content:
+def simulated_roster(
+    admin: SigningKey, coordinator: bytes, members: Mapping[str, bytes], /, **changes: Any
+) -> Roster:
+    """A federation's first roster: members by their public keys; other fields as given."""
+    values = {
+        "number": 1,
+        "name": "simulated",
+        "federation": admin.public,
+        "coordinator": coordinator,
+        "study_key": admin.public,
+        "members": tuple(Entry(member, key) for member, key in members.items()),
+        "decryptors": (),
+        "readers": (),
+        "revoked": (),
+    }
+    return Roster.make(admin, **{**values, **changes})
+
+
+def simulated_content(
+    question: Mapping[str, Any],
+    expires_s: int,
+    notes: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> Content:
     """A whole study around a question."""
     ccvr = any(statistic["kind"] == "ccvr" for statistic in question["statistics"])
     content = {
         "format": "veilsum-study/1",
-        "notes": {"name": "simulated", "version": 1, "purpose": "", "display": [], "expires": expires_s},
+        "notes": {"name": "simulated", "version": 1, "purpose": "", "display": [], "expires": expires_s}
+        | dict(notes or {}),
         "question": question,
         "after": {
             "ridge": "gcv",
             "publish": [],
             "readers": "members",
             "ccvr": {"samples_per_class": 100, "power": 0.5} if ccvr else None,
-        },
+        }
+        | dict(after or {}),
     }
     return Content.model_validate(as_tuples(content))
 
@@ -223,17 +248,11 @@ class Federation:
         width = len(str(self.members - 1))
         self.ids = tuple(f"member-{index:0{width}}" for index in range(self.members))
         self.keys = {member: SigningKey(self.random(32)) for member in self.ids}
-        self.roster = Roster.make(
+        self.roster = simulated_roster(
             self.admin,
-            number=1,
-            name="simulated",
-            federation=self.admin.public,
-            coordinator=self.coordinator.public,
-            study_key=self.admin.public,
-            members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
+            self.coordinator.public,
+            {member: key.public for member, key in self.keys.items()},
             decryptors=tuple(self.ids[index] for index in self.decryptors),
-            readers=(),
-            revoked=(),
         )
         self.links: tuple[Link, ...] = ()
         self.sets: dict[bytes, tuple[Survivor, ...]] = {}

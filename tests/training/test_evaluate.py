@@ -5,33 +5,18 @@ from torch import nn
 
 from training.data import Dataset
 from training.evaluate import (
-    accuracy,
-    evaluate,
     extract_features,
-    per_class_accuracy,
     predict_logits,
     with_head,
 )
 from training.heads import Classifier, FixedHead
 from training.models import Extractor, ExtractorConfig
-from training.recipe import mean_squared_error, spherefed
+from training.recipe import spherefed
 
 # Features are the inputs and the head is the identity: the prediction is the position of the largest input.
 PLAIN = Classifier(Extractor(nn.Identity(), 3), FixedHead(torch.eye(3)), normalise=False)
 X = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
 DATA = Dataset(X, torch.tensor([0, 1, 1, 1]), 3, "toy")
-
-
-def test_accuracy_is_the_fraction_that_is_right() -> None:
-    assert accuracy(PLAIN, DATA) == 0.5
-    loss, fraction = evaluate(PLAIN, DATA, mean_squared_error)
-    assert fraction == 0.5
-    rows = [(0.01 + 0.01) / 3, (0.04 + 0.04) / 3, (0.36 + 0.36) / 3, (1 + 1) / 3]
-    assert loss == pytest.approx(sum(rows) / 4)
-
-
-def test_accuracy_by_class_is_nan_where_there_is_no_record() -> None:
-    np.testing.assert_allclose(per_class_accuracy(PLAIN, DATA), [1, 1 / 3, np.nan])
 
 
 def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

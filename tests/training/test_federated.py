@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from training.heads import LearnedHead, orthonormal_head
 from training.models import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.recipe import Constant, Cosine, Recipe, fedavg, spherefed
+from training.results import lines
 from training.resume import RoundRecord
 from veilsum.calibration import solve_ffc
 
@@ -71,6 +73,20 @@ def test_one_full_step_of_equal_members_is_the_central_step() -> None:
     optimiser.step()
     federated = train(recipe, Split(doubled, DIGITS.test), partition).classifier
     torch.testing.assert_close(federated.state_dict(), central.state_dict())
+
+
+def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_within_each() -> None:
+    members: list[tuple[int, int, int]] = []
+    recipe = fedavg(MLP, rounds=5, local_epochs=1, participation=0.5)
+    every, second = (
+        train(recipe, DIGITS, PARTITION, evaluate_every=n, within=lambda *count: members.append(count))
+        for n in (1, 2)
+    )
+    assert [record.accuracy for record in second.history[1::2]] == [r.accuracy for r in every.history[1::2]]
+    assert [isnan(record.accuracy) for record in second.history] == [True, False, True, False, False]
+    assert second.history[-1].test_loss == every.history[-1].test_loss
+    assert members == [(round_, done, 3) for round_ in range(1, 6) for done in (1, 2, 3)] * 2
+    assert [line.accuracy is None for line in lines(second.history)] == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("preset", [fedavg, spherefed])
@@ -161,18 +177,6 @@ def test_a_fraction_of_the_members_takes_part_but_never_nobody(
     )
     means = [sum(chosen) / count / 2 for chosen in combinations(targets, count)]
     assert result == pytest.approx(min(means, key=lambda mean: abs(mean - result)))
-
-
-def test_a_member_without_records_is_refused() -> None:
-    labels = DIGITS.train.y.numpy()
-    partition = Partition.of([np.arange(len(labels)), np.array([], dtype=np.int64)], labels)
-    with pytest.raises(ValueError, match="every member must hold a record"):
-        train(fedavg(MLP), DIGITS, partition)
-
-
-def test_there_must_be_a_worker() -> None:
-    with pytest.raises(ValueError, match="workers must be at least 1"):
-        train(fedavg(MLP), DIGITS, PARTITION, workers=0)
 
 
 @dataclass(frozen=True)

@@ -91,12 +91,6 @@ def test_weights_are_compared_only_where_a_term_may_have_changed_them(
         assert len(compared) == (0 if name == "moon" else 2)
 
 
-def test_steps_are_fused_on_a_gpu_alone() -> None:
-    weights = [torch.nn.Parameter(torch.zeros(2))]
-    assert Hardware("cuda").sgd(weights, lr=0.1).defaults["fused"] is True
-    assert Hardware().sgd(weights, lr=0.1).defaults["fused"] is None
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("name", "compiled"), [("fedavg", False), ("moon", False), ("fedavg", True)])
 def test_a_gpu_trains_as_the_processor_does_but_for_rounding(name: str, *, compiled: bool) -> None:

@@ -45,6 +45,16 @@ def result(seed: int = 0, experiment: str = "digits") -> RunResult:
     )
 
 
+def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> None:
+    counts = [[3, 1, 0], [0, 0, 5], [0, 4, 4], *[[1, 0, 0]] * 9]
+    one = result().model_copy(update={"per_class": (0.8, 0.4, None)})
+    one = one.model_copy(update={"deal": one.deal.model_copy(update={"label_counts": counts})})
+    np.testing.assert_allclose(one.by_member(), [0.7, np.nan, 0.4, *[0.8] * 9])
+    assert one.worst_decile() == pytest.approx((0.4 + 0.7) / 2)  # of eleven members
+    assert one.by_member("ffc") == ()
+    assert one.worst_decile("ffc") is one.worst_decile("none of them") is None
+
+
 def test_a_result_names_what_its_numbers_depend_on() -> None:
     one = result()
     assert one.data.name == "digits"

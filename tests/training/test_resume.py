@@ -1,12 +1,14 @@
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from training.algorithms import ALGORITHMS
@@ -15,8 +17,8 @@ from training.federated import DivergedError, Trained, train
 from training.hardware import Hardware
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import Recipe, fedavg, spherefed
-from training.resume import ResumeError, RoundRecord, Snapshot
+from training.recipe import Constant, Recipe, fedavg, spherefed
+from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
@@ -51,7 +53,7 @@ def recipe(name: str = "fedavg", **choices: Any) -> Recipe:
 
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
-    snapshot = tmp_path / "run.safetensors"
+    snapshot = tmp_path / "run"
     whole = train(recipe(name), DIGITS, PARTITION)
     with pytest.raises(KilledError):
         train(recipe(name), DIGITS, PARTITION, snapshot=snapshot, progress=kill_after(2))
@@ -62,6 +64,75 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
     # And once it is over, there is nothing left to train.
     assert outcome(train(recipe(name), DIGITS, PARTITION, snapshot=snapshot)) == outcome(whole)
     assert [path.name for path in tmp_path.iterdir()] == [snapshot.name]
+
+
+def test_a_kill_at_any_write_costs_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[Path] = []
+
+    def copy() -> Path:
+        copies.append(tmp_path / str(len(copies)))
+        shutil.copytree(tmp_path / "run", copies[-1])
+        return copies[-1]
+
+    def before(action: Callable[..., Any]) -> Callable[..., Any]:
+        def copied(*args: Any, **options: Any) -> Any:
+            copy()
+            return action(*args, **options)
+
+        return copied
+
+    def torn(tensors: Any, path: Path, metadata: Any) -> None:
+        save_file(tensors, path, metadata)
+        copied = copy() / path.name
+        copied.write_bytes(copied.read_bytes()[:-1])
+
+    monkeypatch.setattr("training.resume.save_file", torn)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", before(Path.replace))
+        patched.setattr(Path, "unlink", before(Path.unlink))
+        whole = train(recipe("scaffold", rounds=3), DIGITS, PARTITION, snapshot=tmp_path / "run")
+    # In each of three rounds two members' files and the server's are written and renamed, then two servers' files are removed.
+    assert len(copies) >= 3 * 3 * 2 + 2
+    monkeypatch.undo()
+    for each in copies:
+        resumed = train(recipe("scaffold", rounds=3), DIGITS, PARTITION, snapshot=each)
+        assert outcome(resumed) == outcome(whole)
+
+
+def test_a_snapshot_writes_only_the_members_that_took_part(tmp_path: Path) -> None:
+    written: list[dict[str, int]] = []
+
+    def look(record: RoundRecord) -> None:
+        written.append({path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()})
+
+    choices = recipe("scaffold", rounds=5, participation=0.25)
+    train(choices, DIGITS, PARTITION, snapshot=tmp_path, snapshot_every=2, progress=look)
+    fresh = [
+        sorted(name.split("-")[0] for name, when in after.items() if before.get(name) != when)
+        for before, after in pairwise([{}, *written])
+    ]
+    # One of four members takes part in a round: at most two between two snapshots, and one in the last round.
+    assert [each[-1:] for each in fresh] == [[], ["server"], [], ["server"], ["server"]]
+    assert [len(each) - 1 <= most for each, most in zip(fresh, (0, 2, 0, 2, 1), strict=True)] == [True] * 5
+    assert all("member" in each for each in (fresh[1], fresh[3], fresh[4]))
+
+
+def test_a_run_goes_on_for_more_rounds_if_its_rates_do_not_depend_on_them(tmp_path: Path) -> None:
+    short, long = (recipe("scaffold", rounds=rounds, schedule=Constant()) for rounds in (2, 4))
+    train(short, DIGITS, PARTITION, snapshot=tmp_path)
+    resumed = train(long, DIGITS, PARTITION, snapshot=tmp_path)
+    assert [record.rounds for record in resumed.history] == [4] * 4
+    assert outcome(resumed) == outcome(train(long, DIGITS, PARTITION))
+    with pytest.raises(ResumeError, match="the snapshot holds 4 rounds, and 2 are wanted"):
+        train(short, DIGITS, PARTITION, snapshot=tmp_path)
+
+
+def test_a_cosine_does_not_go_on_for_more_rounds(tmp_path: Path) -> None:
+    train(recipe(rounds=2), DIGITS, PARTITION, snapshot=tmp_path)
+    with pytest.raises(
+        ResumeError, match=r"round 2 was trained at the rate 0\.025, .* takes 0\.0426777 there"
+    ):
+        train(recipe(rounds=4), DIGITS, PARTITION, snapshot=tmp_path)
 
 
 @pytest.mark.slow
@@ -84,7 +155,7 @@ def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -
 
 
 def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
-    snapshot = tmp_path / "run.safetensors"
+    snapshot = tmp_path / "run"
     train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot)
     with pytest.raises(ResumeError, match=r"lr is 0\.1 here and 0\.05 there"):
         train(recipe(rounds=1, lr=0.1), DIGITS, PARTITION, snapshot=snapshot)
@@ -96,35 +167,34 @@ def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
 
 
 def test_other_arithmetic_is_not_gone_on_with(tmp_path: Path) -> None:
-    snapshot = tmp_path / "run.safetensors"
-    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot)
-    with safe_open(snapshot, "pt") as file:  # what runs on the CPU were told by before there was a choice
-        stated = json.loads(file.metadata()["veilsum-run"])["experiment"]
-    assert stated.keys() == recipe().describe().keys() | {"partition", "training records", "test records"}
-    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot, hardware=Hardware(channels_last=False))
+    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path)
+    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path, hardware=Hardware(channels_last=False))
     with pytest.raises(ResumeError, match="bfloat16 is True here and None there"):
-        train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot, hardware=Hardware(bfloat16=True))
+        train(recipe(rounds=1), DIGITS, PARTITION, snapshot=tmp_path, hardware=Hardware(bfloat16=True))
 
 
 def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
     same = torch.arange(6.0).reshape(2, 3)
-    run = Snapshot({"w": same}, {}, ({},), (({"w": same.T},), ({"w": same},)), ())
-    run.save(tmp_path / "run", {})
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    back = Snapshot.load(tmp_path / "run", {})
+    folder = Snapshots(tmp_path, {})
+    folder.put(1, ({"w": same.T}, {"w": same}), 0)
+    folder.commit(RunState({"w": same}, {}, ({}, {}), (), ()))
+    again = Snapshots(tmp_path, {})
+    back = again.load(2)
+    assert back is not None
     assert torch.equal(back.weights["w"], same)
-    assert [torch.equal(member["w"], own) for (member,), own in zip(back.memory, (same.T, same), strict=True)]
+    assert again.member(0, 2) == ({}, {})
+    assert all(map(torch.equal, (state["w"] for state in again.member(1, 2)), (same.T, same)))
 
 
 @pytest.mark.parametrize("metadata", [None, {"veilsum-run": "no JSON"}, {"veilsum-run": json.dumps({})}])
 def test_what_is_no_run_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
-    path = tmp_path / "run.safetensors"
+    path = tmp_path / "server-1.safetensors"
     save_file({"a": torch.zeros(1)}, path, metadata=metadata)
     with pytest.raises(ResumeError, match="no run to go on from"):
-        train(recipe(), DIGITS, PARTITION, snapshot=path)
+        train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
     path.write_bytes(b"no")
     with pytest.raises(ResumeError, match="no run to go on from"):
-        train(recipe(), DIGITS, PARTITION, snapshot=path)
+        train(recipe(), DIGITS, PARTITION, snapshot=tmp_path)
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do() -> None:
@@ -137,5 +207,5 @@ def test_so_does_a_last_step_that_leaves_no_numbers(tmp_path: Path) -> None:
     # one step a member: its loss was taken before it
     last = recipe(lr=1e30, rounds=1, local_epochs=1, batch_size=10_000)
     with pytest.raises(DivergedError, match="round 1, at a learning rate"):
-        train(last, DIGITS, PARTITION, snapshot=tmp_path / "run.safetensors")
-    assert not (tmp_path / "run.safetensors").exists()
+        train(last, DIGITS, PARTITION, snapshot=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

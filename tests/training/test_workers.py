@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.training.test_federated import DIGITS, MLP, PARTITION
-from training.algorithms import ALGORITHMS
+from training.algorithms import ALGORITHMS, State, Update
 from training.checkpoint import save_checkpoint
 from training.experiments import load_experiment, run
 from training.federated import train
+from training.local import LocalTrainer, Task
 from training.recipe import Recipe, fedavg
 from training.resume import ResumeError, RoundRecord
 from training.workers import of_all
@@ -41,6 +43,14 @@ def resumed_from_a_folder_of_ones_own(snapshot: Path) -> list[int]:
     return seen
 
 
+def refused(*_: object) -> None:
+    raise AssertionError("an update was pickled")
+
+
+def same(one: State, other: State) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
 def one_of_a_group(folder: Path) -> None:
     """What each process of `torchrun` does."""
     from torch import distributed  # noqa: PLC0415
@@ -49,10 +59,26 @@ def one_of_a_group(folder: Path) -> None:
     try:
         with pytest.raises(ValueError, match="torchrun started 2 processes already"):
             train(recipe(), DIGITS, PARTITION, workers=2)
-        trained = train(recipe(), DIGITS, PARTITION, snapshot=folder / "run.safetensors")
         rank = distributed.get_rank()
+        trained_here: list[int] = []
+        call = LocalTrainer.__call__
+
+        def noted(self: LocalTrainer, task: Task) -> Update:
+            trained_here.append(task.member)
+            return call(self, task)
+
+        LocalTrainer.__call__ = noted  # type: ignore[method-assign]
+        pickled = distributed.all_gather_object, distributed.broadcast_object_list
+        for name in ("all_gather_object", "broadcast_object_list"):
+            setattr(distributed, name, refused)
+        trained = train(recipe(), DIGITS, PARTITION)
+        distributed.all_gather_object, distributed.broadcast_object_list = pickled
+        assert {member % 2 for member in trained_here} == {rank}
+        LocalTrainer.__call__ = call  # type: ignore[method-assign]
+        kept = train(recipe(), DIGITS, PARTITION, snapshot=folder / "run")
+        assert all(all(map(same, one, other)) for one, other in zip(trained.memory, kept.memory, strict=True))
         assert of_all(rank) == [0, 1]
-        rounds = resumed_from_a_folder_of_ones_own(folder / f"own-{rank}.safetensors")
+        rounds = resumed_from_a_folder_of_ones_own(folder / f"own-{rank}")
         assert rounds == [2]
         quick = {"training": {"rounds": 1, "local_epochs": 1}, "model": {"architecture": "mlp"}}
         cost = run(load_experiment("digits-fedavg", None, {**quick, "calibrate": {}}), 0).result.cost
@@ -84,8 +110,10 @@ def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
         assert all(np.array_equal(weights[name], tensor) for name, tensor in state.items())
         losses = np.load(tmp_path / f"{rank}.npy")
         np.testing.assert_array_equal(losses, [record.local_loss for record in alone.history])
-    assert (tmp_path / "run.safetensors").exists()
-    assert [path.name for path in tmp_path.glob("own-*")] == ["own-0.safetensors"]
+    assert [path.name for path in tmp_path.glob("own-*")] == ["own-0"]
+    resumed = train(recipe(), DIGITS, PARTITION, snapshot=tmp_path / "run")  # nothing is left to train
+    for here, kept in zip(alone.memory, resumed.memory, strict=True):
+        assert all(map(same, here, kept))
 
 
 if __name__ == "__main__":

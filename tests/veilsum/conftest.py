@@ -9,7 +9,7 @@ import structlog
 
 from service.access.connections import Connection
 from service.settings import Settings
-from tests.veilsum.cli import TOKEN, Cli, Consortium, Outcome, run, streams
+from tests.support.cli import TOKEN, Cli, Consortium, Outcome, run, streams
 from veilsum import serving
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.veilsum.cli import EXTRACTOR, TOKEN, Cli
+from tests.support.cli import EXTRACTOR, TOKEN, Cli
 from veilsum.protocol.messages import Roster
 
 KEYS = [f"{index:02x}" * 32 for index in range(10)]
@@ -95,10 +95,6 @@ def test_a_change_that_is_refused_changes_nothing(words: tuple[str, ...], cli: C
 def test_a_file_that_is_not_a_draft(text: str, cli: Cli) -> None:
     Path("r.json").write_text(text)
     assert cli("admin", "roster", "r.json").error.startswith("r.json")
-
-
-def test_a_first_draft_names_the_coordinator(cli: Cli) -> None:
-    assert cli("admin", "roster", "r.json").error
 
 
 def test_signing(cli: Cli) -> None:

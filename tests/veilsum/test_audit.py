@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 
 
 def test_the_log_is_fetched_and_checked(remote: Cli) -> None:

@@ -11,9 +11,9 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pytest
 
 from service.storage.folder import DataFolderLock
-from tests.service.driver import Party
-from tests.service.serving import Server, running
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
+from tests.support.party import Party
+from tests.support.serving import Server, running
 from veilsum.backup import FORMAT, create, restore
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import typer
 
 from client_sdk.progress import Progress, Step
 from veilsum.commands.member import _teller
-from veilsum.console import NOTE_MAX, clock, fail, note, reported, say, table
+from veilsum.console import clock, fail, note, reported, say, table
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import RoundRequest
 
@@ -51,18 +50,6 @@ def test_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ('{"error": "stopped", "cause": null}\n', "veilsum: stopped\n")
 
 
-def test_errors_of_our_own_are_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), reported(as_json=False):
-        _ = 1 / 0
-
-
-def test_fail_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        fail("why", as_json=False)
-    assert ended.value.exit_code == 1
-    assert capsys.readouterr().err == "veilsum: why\n"
-
-
 HOSTILE = "a\x1b[2Jb\x9b1Ac\r\nveilsum: d\x00\x7f\u202e\ud800"
 
 
@@ -83,22 +70,6 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     shown, _, _, row = captured.out.splitlines()
     assert shown == f"{said}  {said}, {said} 1"
     assert row.strip() == said
-
-
-def test_clock() -> None:
-    now = datetime.now().astimezone()
-    tomorrow = now + timedelta(days=1)
-    assert clock(None) == "–"
-    assert clock(now.timestamp()) in {now.strftime(form) for form in ("%H:%M:%S", "%Y-%m-%d %H:%M:%S")}
-    assert clock(tomorrow.timestamp()) == tomorrow.strftime("%Y-%m-%d %H:%M:%S")
-    assert (clock(1e300), clock(-1e15)) == ("1e+300 s", "-1e+15 s")
-
-
-def test_a_note_is_a_line_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    note("x" * 10_000_000)
-    assert capsys.readouterr().err == "x" * NOTE_MAX + " …\n"
-    note("\n" * NOTE_MAX)
-    assert capsys.readouterr().err == " " * NOTE_MAX + "\n"
 
 
 def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from service.storage import migrating
 from service.storage.folder import DataFolderLock
 from tests.service.storage.kept import FOLDERS, opened
 from tests.service.storage.test_quarantine import DONE, flip, overwrite
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 
 
 def test_tables_are_made_when_nobody_else_works_on_them(cli: Cli, tmp_path: Path) -> None:

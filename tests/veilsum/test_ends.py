@@ -11,7 +11,7 @@ import pytest
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
 from client_sdk.store import Store
-from tests.veilsum.cli import PATIENCE_S, PERIOD, Cli, Consortium, threaded, until
+from tests.support.cli import PATIENCE_S, PERIOD, Cli, Consortium, threaded, until
 from veilsum.features import read_records
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.rest import RoundView
@@ -43,22 +43,6 @@ def overdue(c: Consortium) -> str:
     assert watched.code == 1
     assert watched.values["state"] == "erasing"
     return str(view["round"])
-
-
-@pytest.mark.slow
-def test_an_overdue_round_ends_by_reports(consortium: Make, remote: Cli) -> None:
-    c = consortium(edits=QUICK)
-    round_id = overdue(c)
-    shown = remote(*remote.at("admin", "close", round_id, "--json")).values
-    assert (shown["reported"], sorted(shown["silent"])) == ([], list(c.members))
-    # Members that come back report; the run then goes on to its result by itself.
-    run, joins = c.run("--json"), [c.join(member) for member in c.members]
-    assert [each.result(PATIENCE_S).code for each in joins] == [0, 0, 0]
-    done = run.result(PATIENCE_S)
-    assert done.code == 0, done
-    assert done.values["rows"] == 120
-    status = remote.json(*remote.at("operator", "round", "status", round_id))
-    assert status["state"] == "erased"
 
 
 def test_the_admin_closes_a_round_under_an_older_roster(consortium: Make, remote: Cli) -> None:

@@ -10,8 +10,8 @@ from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.transport import PlainHttpWarning
 from service.settings import Settings, check_secrets
-from tests.veilsum.authority import Authority
-from tests.veilsum.cli import Cli
+from tests.support.authority import Authority
+from tests.support.cli import Cli
 from veilsum.exposure import in_the_clear, loose_mode
 from veilsum.remote import naming
 

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 from sklearn.datasets import load_wine
 
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 from veilsum.features import Moments, moments_in, read_records, read_table, usable_part
 from veilsum.protocol.errors import Misuse
 
@@ -90,16 +90,6 @@ def test_ids(form: str, tmp_path: Path) -> None:
         read_table(path, id_column="nowhere")
 
 
-def test_an_id_of_a_csv_depends_on_no_other_row(tmp_path: Path) -> None:
-    path, found = tmp_path / "x.csv", []
-    for other in ("2", "A2"):
-        path.write_text(f"id,label,f0\n1_0,0,1\n{other},1,2\n")
-        ids = read_table(path).ids
-        assert ids is not None
-        found.append(ids[0])
-    assert found == ["1_0", "1_0"]
-
-
 def test_labels_may_be_class_keys(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("label,f0\nbenign,1\nmalignant,2\n")
@@ -118,12 +108,6 @@ def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: P
     np.savez(tmp_path / "x.npz", features=Z, labels=[[1, 2, 3]])
     with pytest.raises(Misuse, match="labels have shape"):
         read_records(tmp_path / "x.npz")
-
-
-def test_features_alone_take_labels_from_an_npy(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", features=Z)
-    np.save(tmp_path / "y.npy", Y)
-    assert read_table(tmp_path / "x.npz", tmp_path / "y.npy").labels.shape == (3,)
 
 
 def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
@@ -169,11 +153,6 @@ def pandas(index: list[Any], **more: Any) -> Write:
     about = json.dumps({"index_columns": index, "columns": [], "pandas_version": "2"})
     table = pa.table(columns(label=Y, **more)).replace_schema_metadata({"pandas": about})
     return lambda path: parquet.write_table(table, path)
-
-
-def test_labels_may_have_been_a_data_frame_s_index(tmp_path: Path) -> None:
-    pandas(["label", {"kind": "range"}])(tmp_path / "x.parquet")
-    assert read_table(tmp_path / "x.parquet").features.shape == (3, 3)
 
 
 def truncated(path: Path) -> None:
@@ -266,14 +245,6 @@ def test_bad_files_are_told_in_one_line(case: str, cli: Cli) -> None:
     assert refused.code == 1
     assert refused.values == {"error": error, "cause": None}
     assert refused.err == ""
-
-
-@pytest.mark.parametrize("content", [None, b"", b"junk"])
-def test_bad_labels(content: bytes | None, cli: Cli) -> None:
-    np.save("x.npy", Z)
-    if content is not None:
-        Path("y.npy").write_bytes(content)
-    assert "y.npy" in cli("calibrate", "x.npy", "--labels", "y.npy").error
 
 
 def test_unusable_rows_are_left_out(tmp_path: Path) -> None:

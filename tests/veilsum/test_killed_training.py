@@ -11,7 +11,18 @@ import pytest
 from training.results import RunResult
 
 COMMAND = (
-    *(sys.executable, "-m", "veilsum", "train", "digits-fedavg", "--seed", "3", "--json"),
+    *(
+        sys.executable,
+        "-m",
+        "veilsum",
+        "train",
+        "digits-fedavg",
+        "--seed",
+        "3",
+        "--json",
+        "--snapshot-every",
+        "1",
+    ),
     *(
         "--set",
         "training.rounds=6",

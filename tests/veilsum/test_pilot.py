@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from client_sdk import Result
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 
 
 def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """What noise costs, by one command."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 from veilsum.protocol.study import RECIPES
 
 WORDS = ("privacy", "--dim", 64, "--classes", 10, "--members", 20)
@@ -10,13 +13,27 @@ WORDS = ("privacy", "--dim", 64, "--classes", 10, "--members", 20)
 
 def test_a_plan_says_what_a_study_costs_and_loses(cli: Cli) -> None:
     good = cli.json(*WORDS, "--records", 100_000, "--epsilon", 4)
-    assert good["verdict_on_the_sum"] == "good"
-    assert not good["what_would_help"]
-    hopeless = cli.json(*WORDS, "--records", 500, "--epsilon", 0.5)
-    assert hopeless["verdict_on_the_sum"] == "hopeless"
-    assert hopeless["what_would_help"]
-    assert hopeless["expected_points_lost"] > good["expected_points_lost"]
-    assert hopeless["sigma"] > good["sigma"]
+    assert (good["recipe"], good["verdict"], good["what_would_help"]) == ("mean+sum+gradients", "good", [])
+    weak = cli.json(*WORDS, "--records", 500, "--epsilon", 0.5, "--recipe", "sum")
+    assert weak["verdict"] == "hopeless"
+    assert weak["what_would_help"][0].startswith("the recipe mean+sum+gradients")
+    assert weak["expected_points_lost"] > good["expected_points_lost"]
+    least, most = weak["points_lost_in_95_percent"]
+    assert least <= weak["expected_points_lost"] <= most
+
+
+def test_features_of_one_s_own_narrow_it_down(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 600)
+    features = rng.standard_normal((600, 64)) + 8 * np.eye(10, 64)[labels]
+    np.savez(tmp_path / "own.npz", features=features, labels=labels)
+    words = ("--records", 50_000, "--epsilon", 2, "--features", tmp_path / "own.npz")
+    low, lost, high = cli.json(*WORDS, *words)["points_lost_on_these_features"]
+    assert low < lost < high
+    assert abs(lost) < 3
+    other = cli("privacy", "--dim", 32, *WORDS[3:], *words)
+    assert other.code == 1
+    assert "expected at least 500 of 32" in other.error
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -30,7 +47,7 @@ def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
 def test_a_unit_of_more_rows_takes_more_noise(cli: Cli) -> None:
     one = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2)
     many = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2, "--rows", 3)
-    assert many["sigma"] > one["sigma"]
+    assert many["sigma_of_the_sum"] > one["sigma_of_the_sum"]
 
 
 def test_numbers_that_cannot_be_are_refused(cli: Cli) -> None:

@@ -17,8 +17,8 @@ import asyncpg
 import pytest
 
 from client_sdk.operator import Operator
-from tests.service.servers import CREDENTIALS, Servers, bucket_served, lacking
-from tests.veilsum.cli import TOKEN, Cli
+from tests.support.cli import TOKEN
+from tests.support.servers import CREDENTIALS, Servers, bucket_served, lacking
 from veilsum import processes
 
 ROOT = Path(__file__).parents[2]
@@ -94,17 +94,6 @@ def test_a_second_signal_leaves_nobody_at_work(tmp_path: Path, monkeypatch: pyte
     assert processes.keep(2, partial(noting, tmp_path), lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert children(os.getpid()) == []
     assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-
-
-@pytest.mark.usefixtures("_handler")
-def test_a_first_one_that_fails_is_not_repeated() -> None:
-    assert not processes.keep(2, failing, lambda: pytest.fail("it did not start"))
-
-
-def test_several_need_what_they_share(cli: Cli) -> None:
-    refused = cli("serve", "--port", 0, "--data-dir", "data", "--processes", 2).error
-    assert refused.endswith("set VEILSUM_DATABASE_URL and VEILSUM_BLOBS_URL")
-    assert not Path("data").exists()
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.veilsum.authority import Authority
-from tests.veilsum.cli import TOKEN, Cli
+from tests.support.authority import Authority
+from tests.support.cli import TOKEN, Cli
 from veilsum import remote
 from veilsum.console import CLIENT
-from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import CohortView
 from veilsum.remote import changes, shown, trust
 
@@ -56,11 +55,6 @@ def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     as_json = cli("operator", "cohort", "status", COHORT, "--url", address, "--json").values
     assert as_json["cause"] is None
     assert address in as_json["error"]
-
-
-def test_no_coordinator_at_that_address(cli: Cli, url: str) -> None:
-    outcome = cli("operator", "round", "status", "ab" * 8, "--url", f"{url}/elsewhere")
-    assert outcome.code == 1
 
 
 def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +146,6 @@ def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyP
     versions = iter([1, 1, 2])
     seen = changes(lambda _after: view(next(versions)))
     assert [next(seen).version for _ in range(2)] == [1, 2]
-
-
-def test_misuse_of_an_address_is_found_before_it_is_used() -> None:
-    with pytest.raises(Misuse), remote.naming("nowhere"):
-        pytest.fail("it was entered")
 
 
 def test_a_client_certificate_that_cannot_be_used(cli: Cli, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from service import solving
+from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, until
 from tests.support.simulator import Federation
-from tests.veilsum.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, until
 from tests.veilsum.test_ends import enrolled
 from veilsum import running
 from veilsum.protocol.causes import Cause

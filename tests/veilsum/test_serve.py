@@ -17,8 +17,8 @@ from client_sdk.errors import Unreachable
 from service.coordinator import Coordinator
 from service.storage.folder import DataFolderLock
 from service.telemetry import requests
-from tests.veilsum.authority import Authority
-from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
+from tests.support.authority import Authority
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
 from veilsum import serving
 from veilsum.console import CLIENT
 from veilsum.protocol.errors import Misuse

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.veilsum.cli import TOKEN, Cli
+from tests.support.cli import TOKEN, Cli
 
 
 def test_a_token_s_life(remote: Cli) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch import distributed
 
-from tests.veilsum.cli import Cli
+from tests.support.cli import Cli
 from training import DivergedError
 from training.experiments import Experiment, FinishedRun, run
 from training.results import Diverged, RunResult
@@ -39,6 +39,23 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
 
 
+def test_a_sweep_chooses_on_a_validation_split_and_trains_on_all_records(cli: Cli) -> None:
+    words = (*SMALLER, "--sweep", "lr=0.0001,0.1", "--sweep", "training.momentum=0.9", "--output", "made/s")
+    outcome = cli("train", "digits-fedavg", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.values["chosen"] == "training.lr=0.1, training.momentum=0.9"
+    low, high = (f"training.lr={lr}, training.momentum=0.9" for lr in (0.0001, 0.1))
+    found = outcome.values["validation accuracy"]
+    assert found[low] < found[high]
+    final = read_result(Path("made/s/seed-0/result.json"))
+    tried = read_result(Path("made/s/sweep/training.lr=0.1_training.momentum=0.9/seed-0/result.json"))
+    assert (final.recipe["lr"], final.validation, final.data.available) == (0.1, None, 300)
+    assert (tried.validation, tried.data.available) == (found[high], 255)
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--sweep", "lr=", "--output", "made/s")
+    assert outcome.code != 0
+    assert "expected a key and values such as lr=0.01,0.1" in outcome.err
+
+
 def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def one_diverges(experiment: Experiment, seed: int, **options: Any) -> FinishedRun:
@@ -67,24 +84,6 @@ def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
     assert values["accuracy, deviation"] == pytest.approx(np.std(accuracies, ddof=1))
     again = cli(*wanted)
     assert (again.values, again.err) == (values, "")  # there was nothing left to train
-
-
-def test_variants_are_laid_over_one_another(cli: Cli) -> None:
-    Path("own.toml").write_text(
-        'extends = "digits-spherefed"\n[variants.a]\nscale = "less"\ntraining = { lr = 0.1, batch_size = 16 }\n'
-        '[variants.b]\nmethod = "b"\ntraining.lr = 0.2\n'
-    )
-    assert cli("train", "own.toml", *SMALLER, "--variant", "a", "--variant", "b").code == 0
-    result = read_result(Path("runs/train/seed-0/result.json"))
-    assert (result.experiment, result.method) == ("own/a+b", "b")
-    assert (result.recipe["lr"], result.recipe["batch_size"]) == (0.2, 16)
-    assert result.scale.startswith("less, but for what b may change; with training.rounds=1")
-
-
-def test_the_experiments_that_there_are(cli: Cli) -> None:
-    listed = {row["experiment"]: row for row in cli.json("train", "--list")["experiments"]}
-    assert listed["digits-fedavg"]["method"] == "FedAvg"
-    assert "digits-spherefed" in cli("train", "--list").out
 
 
 def test_what_cannot_be_trained(cli: Cli) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from client_sdk import Result
-from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import bad_share
-from tests.support.simulator import After, Federation
-from tests.veilsum.cli import Cli, Consortium
+from tests.support.cli import Cli, Consortium
+from tests.support.forging import again, false_dealers, other_secrets
+from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from veilsum.protocol.messages import Message, Receipt, Refusal, Reveal, Vote, parse
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES
 from veilsum.protocol.verdict import Finding
 
@@ -41,7 +41,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     fetched = remote.json(*remote.at("operator", "round", "transcript", round_id, "-o", "t.json"))
     assert (fetched["round"], fetched["bytes"]) == (round_id, Path("t.json").stat().st_size)
     folder = c.result("m1")
-    assert (folder / "transcript.json").read_bytes() == Path("t.json").read_bytes()
+    assert not (folder / "transcript.json").exists()  # to replay it is an auditor's part
     verify = ("verify", "t.json", "--admin-key", c.admin)
 
     # A stranger has the file and the admin's key.
@@ -59,7 +59,8 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     assert remote.json(*verify, "--identity", c.folder / "m1")["counted"] is True
     shown = remote(*verify, "--member", "m1")
     assert shown.code == 0
-    # A result's folder ends as its transcript does.
+    # A result's folder ends as the transcript in it does.
+    (folder / "transcript.json").write_bytes(Path("t.json").read_bytes())
     assert remote("verify", folder, "--admin-key", c.admin).code == 0
     shows = Result.load(folder).verdict
     assert shows is not None
@@ -151,19 +152,6 @@ def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
     disputes = [each["parties"] for each in outcome.values["findings"] if each["dispute"]]
     assert disputes == [["member-0", "member-1"], ["member-3", "coordinator"]]
     assert outcome.values["refusals"] == [{"member": "member-2", "cause": "policy-refused"}]
-
-
-@pytest.mark.parametrize(
-    ("settings", "outcome"),
-    [
-        ({"drop": {0: After.RECEIPT, 1: After.RECEIPT}}, "void: erased, by 3 reports"),
-        ({"drop": dict.fromkeys(range(3), After.RECEIPT)}, "lost: closed by the admin"),
-        ({"tamper": lambda _s, m: None if isinstance(m, Upload) else m}, "void: survivors-too-few"),
-    ],
-)
-def test_every_end_is_told(cli: Cli, settings: dict[str, Any], outcome: str) -> None:
-    found = cli.json("verify", saved(played(**settings)))
-    assert (found["outcome"], found["survivors"], found["kept"]) == (outcome, [], True)
 
 
 def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:

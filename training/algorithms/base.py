@@ -148,6 +148,14 @@ class Term:
         del batch, site
         return 0.0
 
+    def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
+        """Return κ and s of the penalty ½κ‖θ − θ^t‖² + ⟨s, θ⟩ on the weights of this name, fixed during the round.
+
+        Its gradient κ(θ − θ^t) + s needs no autograd. θ^t is `site.origin`.
+        """
+        del name, site
+        return 0.0, 0.0
+
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return the message to the server half and the member's new memory, after `steps` local steps."""
         del steps

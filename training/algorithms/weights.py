@@ -9,7 +9,6 @@ from torch import Tensor
 
 from training.algorithms.base import (
     Aggregation,
-    Batch,
     Site,
     State,
     Term,
@@ -40,11 +39,9 @@ class Proximal(Term):
     def __post_init__(self) -> None:
         not_negative(mu=self.mu)
 
-    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        del batch
-        prefix = "" if self.over == "all" else "head."
-        held = ((name, p) for name, p in trained(site.model).items() if name.startswith(prefix))
-        return 0.5 * self.mu * sum((p - site.origin[name]).square().sum() for name, p in held)
+    def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
+        del site
+        return self.mu if self.over == "all" or name.startswith("head.") else 0.0, 0.0
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,8 @@ class ControlVariates(Term):
     def start(self, model: Classifier) -> State:
         return zeros(model)
 
-    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        del batch
-        own = site.memory or zeros(site.model)
-        return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in trained(site.model).items())
+    def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
+        return 0.0, site.broadcast[name] - site.memory.get(name, 0.0)
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return the message N·p_k·Δc_k and the memory c_k."""
@@ -123,13 +118,8 @@ class DynamicPenalty(Term):
     def __post_init__(self) -> None:
         positive(alpha=self.alpha)
 
-    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        del batch
-        own = site.memory or zeros(site.model)
-        return sum(
-            0.5 * self.alpha * (p - site.origin[name]).square().sum() - (own[name] * p).sum()
-            for name, p in trained(site.model).items()
-        )
+    def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
+        return self.alpha, -site.memory[name] if site.memory else 0.0
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return no message, and the memory h_k."""

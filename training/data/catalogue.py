@@ -14,6 +14,7 @@ from training.data.folder import DataError, DataFolder, Images, data_folder
 from training.data.mnist import read_emnist, read_femnist, read_mnist
 from training.data.packs import read_pack
 from training.data.pictures import read_cinic10, read_ham10000, read_office_home, read_pacs, read_tinyimagenet
+from training.imports import imported, is_import_path
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -29,7 +30,7 @@ _GREY: Moments = ((0.5,), (0.5,))
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _NIST = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
-_SELF = "its makers; docs/training.md says what a pack holds"
+_SELF = "its makers"
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def load_dataset(
     """Load a data set from files that the user has fetched; nothing is downloaded.
 
     Args:
-        name: one of `NAMES`.
+        name: one of `NAMES`, or the import path of a function that takes the folder and returns a `Split`.
         folder: the data folder; VEILSUM_DATA's if None. scikit-learn's digits need none.
         side: pixels to resize images to; the publisher's size if None.
         seed: of the digits' split. Other data sets have a fixed split.
@@ -212,6 +213,12 @@ def load_dataset(
     """
     if name == DIGITS:
         split = load_digits_dataset(seed)
+        return split if side is None else Split(split.train.resized(side), split.test.resized(side))
+    if is_import_path(name):
+        try:
+            split = Split(*imported(name)(folder))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name}: {error}") from error
         return split if side is None else Split(split.train.resized(side), split.test.resized(side))
     if name not in SOURCES:
         raise DataError(f"no data set is called {name!r}; there are {', '.join(NAMES)}")

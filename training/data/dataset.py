@@ -16,8 +16,8 @@ class Dataset:
     """Labelled records.
 
     Attributes:
-        x: inputs of shape (n, channels, height, width): uint8 in 0..255 as published, which the extractor scales, or
-            float32 in 0..1.
+        x: images of shape (n, channels, height, width), uint8 in 0..255 as published, which the extractor scales, or float32 in
+            0..1; or float32 vectors of shape (n, length).
         y: labels, int64 of shape (n,), each in 0..classes-1.
         classes: the number of classes C.
         name: for reports.
@@ -57,10 +57,9 @@ class Dataset:
         return len(self.x)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """One input's (channels, height, width)."""
-        channels, height, width = self.x.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """One input's (channels, height, width), or (length,)."""
+        return tuple(self.x.shape[1:])
 
     def subset(self, indices: Tensor) -> Self:
         """Return the records at `indices`, of shape (m,), in that order."""
@@ -114,23 +113,34 @@ def batches(records: int, batch_size: int, device: str | torch.device = "cpu") -
     return iter(parts)
 
 
-def crop_and_flip(x: Tensor, *, padding: int = 4) -> Tensor:
-    """Shift each image by up to `padding` pixels either way, filling with black, and mirror it with probability ½.
+def draw_moves(records: int, device: str | torch.device = "cpu", *, padding: int = 4) -> Tensor:
+    """Draw an epoch's augmentation: for each record its shift down and right and whether it is mirrored, (n, 3), on the device.
 
-    The CPU generator draws wherever x lies, so that a GPU trains on the same images.
+    The CPU generator draws, so that a GPU trains on the same images, and one copy to the device serves the whole epoch.
+    """
+    shifts = torch.randint(2 * padding + 1, (records, 2))
+    return torch.cat([shifts, torch.randint(2, (records, 1))], dim=1).to(device)
+
+
+def crop_and_flip(x: Tensor, moves: Tensor, *, padding: int = 4) -> Tensor:
+    """Shift each image by up to `padding` pixels either way, filling with black, and mirror some, on the images' device.
 
     Args:
         x: (n, channels, height, width), of any type; not changed.
+        moves: (n, 3), of `draw_moves` with the same padding.
         padding: the papers use 4 at 32 px.
     """
     n, channels, height, width = x.shape
     padded = functional.pad(x, (padding, padding, padding, padding)).permute(0, 2, 3, 1)
-    top, left = torch.randint(2 * padding + 1, (2, n, 1))
-    mirrored = torch.rand(n, 1) < 0.5
+    top, left, mirrored = moves.T[:, :, None]
+    across = torch.arange(width, device=x.device)
     # Rows of all images, stacked.
-    rows = top + torch.arange(height) + torch.arange(n)[:, None] * padded.shape[1]
-    columns = torch.arange(width).expand(n, width)
-    columns = left + torch.where(mirrored, columns.flip(1), columns)
-    pixels = (rows[:, :, None] * padded.shape[2] + columns[:, None, :]).flatten().to(x.device)
+    rows = (
+        top
+        + torch.arange(height, device=x.device)
+        + torch.arange(n, device=x.device)[:, None] * padded.shape[1]
+    )
+    columns = left + torch.where(mirrored.bool(), across.flip(0), across)
+    pixels = (rows[:, :, None] * padded.shape[2] + columns[:, None, :]).flatten()
     moved = padded.reshape(-1, channels).index_select(0, pixels)
     return moved.view(n, height, width, channels).permute(0, 3, 1, 2)

@@ -129,7 +129,7 @@ class DataFolder:
         if packed:
             raise DataError(
                 f"{path} has SHA-256 {found}, the pack of that name {expected}: it is damaged, or another one; "
-                "a pack of your own is read with data.checked=false"
+                "read your own files by an import path (docs/training.md)"
             )
         raise DataError(
             f"{path} has MD5 {found}, the published file {expected}: fetch it again from {self.url}"

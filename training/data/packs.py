@@ -27,7 +27,7 @@ def read_pack(folder: DataFolder, name: str) -> tuple[Images, Images]:
     path = folder.root / name
     if not path.is_file():
         raise DataError(
-            f"{name} is not in {folder.root}: docs/training.md says what a pack holds and how to make one"
+            f"{name} is not in {folder.root}: name the folder that holds it, or read your own files by an import path (docs/training.md)"
         )
     folder.verify(path)
     try:

@@ -22,6 +22,7 @@ from training.heads import (
     unbiased_head,
     uniform_head,
 )
+from training.imports import imported, is_import_path
 from training.partition import (
     Partition,
     dirichlet_partition,
@@ -118,11 +119,22 @@ def chosen(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str)
     values = check_options(make, str(name), options, where)
     try:
         return make(**values)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {name}'s {error}") from error
 
 
 def maker(registry: Mapping[str, T], name: object, where: str) -> T:
+    """Look up a name, or import what an import path names. Raises ConfigError if there is no such thing."""
+    if not is_import_path(name):
+        return listed(registry, name, where)
+    try:
+        made: T = imported(str(name))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return made
+
+
+def listed(registry: Mapping[str, T], name: object, where: str) -> T:
     """Look up a name. Raises ConfigError if the registry does not have it."""
     if not isinstance(name, str) or name not in registry:
         told = "a table needs a `name`" if name is None else f"there is no {name!r}"
@@ -150,6 +162,9 @@ def check_options(
         if parameter.default is Parameter.empty and option not in options:
             raise ConfigError(f"{where}: {name} needs the option {option!r}")
     written = SimpleNamespace(__annotations__={option: takes[option].annotation for option in options})
+    written.__annotations__ |= {
+        option: Any for option, kind in written.__annotations__.items() if kind is Parameter.empty
+    }
     # Hints of these options only: the other parameters' types may be imported for type checkers only.
     types = get_type_hints(written, vars(sys.modules[make.__module__]), include_extras=True)
     fields: dict[str, Any] = {option: (kind, ...) for option, kind in types.items()}

@@ -26,8 +26,10 @@ from training.experiments.choices import (
     ConfigError,
     check_options,
     chosen,
+    listed,
     maker,
 )
+from training.imports import is_import_path
 from training.models import ARCHITECTURES, ExtractorConfig
 from training.personal import METHODS
 from training.recipe import LOSSES, Recipe
@@ -50,32 +52,36 @@ def _wanted(methods: object) -> object:
 _WANTED = BeforeValidator(_wanted)
 
 
+def _architecture(choice: object) -> object:
+    return {"architecture": choice} if isinstance(choice, str) else choice
+
+
 class DataChoice(_Table):
     """Which records.
 
     Attributes:
-        name: as in `training.data.load_dataset`.
+        name: as in `training.data.load_dataset`: a name, or an import path.
         side: pixels to resize images to; None for the publisher's size.
+        validation: the share of training records to hold out, with the classes' shares, for choosing settings.
         train_records: training records to draw, with the classes' shares; None for all.
         watched: test records in the history, to save time; final figures use all.
         pooled: add the test records to the training records, as personalised evaluation does.
-        checked: check files against their checksums; false for your own pack.
         stands_in_for: the paper's data set if this is another.
         note: other differences from the paper's records.
     """
 
     name: str = "digits"
     side: int | None = Field(default=None, ge=4)
+    validation: float = Field(default=0.0, ge=0, lt=1)
     train_records: int | None = Field(default=None, ge=1)
     watched: int | None = Field(default=None, ge=1)
     pooled: bool = False
-    checked: bool = True
     stands_in_for: str | None = None
     note: str = ""
 
 
 class ModelChoice(_Table):
-    """An architecture and its options."""
+    """An architecture, by name or import path, and its options. A file may write the architecture alone, as a string."""
 
     architecture: str
     options: dict[str, int | str] = Field(default_factory=dict)
@@ -83,6 +89,8 @@ class ModelChoice(_Table):
 
 class TrainingChoice(_Table):
     """A `Recipe` in words: every choice except data, model and seed.
+
+    Algorithm, head, loss and schedule may also be import paths.
 
     Attributes:
         algorithm: one of `ALGORITHMS`.
@@ -111,10 +119,14 @@ class TrainingChoice(_Table):
     def whole_algorithm(self) -> Algorithm:
         """Make `algorithm` with the terms of `also`. Raises ConfigError if a choice is invalid or `also` has a server's half."""
         algorithm = chosen(ALGORITHMS, self.algorithm, "training.algorithm")
+        if not isinstance(algorithm, Algorithm):
+            raise ConfigError(
+                f"training.algorithm: got {algorithm!r}, expected a training.algorithms.Algorithm"
+            )
         for also in self.also:
             terms = chosen(ALGORITHMS, also, "training.also").terms
             name = also if isinstance(also, str) else also["name"]
-            if name not in LOCAL:
+            if name not in LOCAL and not is_import_path(name):
                 raise ConfigError(
                     f"training.also: {name} is what its server does, and `also` adds what members do; name it as training.algorithm, "
                     f"or add any of {', '.join(sorted(LOCAL))}"
@@ -160,7 +172,7 @@ class Experiment(_Table):
     scale: str = ""
     data: DataChoice = DataChoice()
     deal: Choice = Field(default_factory=lambda: {"name": "dirichlet", "members": 10, "alpha": 0.1})
-    model: ModelChoice
+    model: Annotated[ModelChoice, BeforeValidator(_architecture)]
     training: TrainingChoice = TrainingChoice()
     calibrate: Annotated[dict[str, dict[str, Any]], _WANTED] = Field(default_factory=dict)
     personal: PersonalChoice | None = None
@@ -200,9 +212,9 @@ class Experiment(_Table):
             )
         maker(LOSSES, self.training.loss, "training.loss")
         for kind, options in self.calibrate.items():
-            check_options(maker(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
+            check_options(listed(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_options(maker(METHODS, method, "personal.methods"), method, options, "personal.methods")
+            check_options(listed(METHODS, method, "personal.methods"), method, options, "personal.methods")
 
 
 def shipped() -> dict[str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ import torch
 
 from training.calibrating import MemberFeatures, calibrate
 from training.data import Dataset, Split, load_dataset, stratified
-from training.evaluate import accuracy_by_class, extract_features, head_logits
+from training.evaluate import accuracy, accuracy_by_class, extract_features, head_logits
 from training.experiments.choices import DEALS, ConfigError, chosen
 from training.experiments.config import Experiment
 from training.federated import DivergedError, Trained, train
@@ -46,11 +46,13 @@ class PreparedData:
         data: training and test records.
         partition: which records each member trains on.
         kept_back: records that members keep back for personalised evaluation.
+        validation: training records held out before the deal.
     """
 
     data: Split
     partition: Partition
     kept_back: OwnRecords | None = None
+    validation: Dataset | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,23 +88,29 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
     split = (
         seed if choice.name == "digits" else 0
     )  # other sets have a fixed split: several seeds read them once
-    data = _read(choice.name, folder, choice.side, split, checked=choice.checked)
+    data = _read(choice.name, folder, choice.side, split)
     if choice.pooled:
         data = Split(_pooled(data), data.test)
     data = Split(_sample(data.train, choice.train_records), data.test)
+    validation = None
+    if choice.validation:
+        held_out = _drawn(data.train, max(1, round(choice.validation * len(data.train))))
+        used = torch.ones(len(data.train), dtype=torch.bool).index_fill(0, held_out, value=False)
+        validation = data.train.subset(held_out)
+        data = Split(data.train.subset(used.nonzero().squeeze(1)), data.test)
     try:
         partition = chosen(DEALS, experiment.deal, "deal")(data.train, generator(seed, Stream.PARTITION))
         if experiment.personal is None:
-            return PreparedData(data, partition)
+            return PreparedData(data, partition, validation=validation)
         kept_back = keep_back(partition, data.train.y.numpy(), experiment.personal.keep_back, seed)
         if choice.pooled:  # the publisher's test records are among the training records
-            held_out = np.concatenate(kept_back.test.members)
-            data = Split(data.train, data.train.subset(torch.from_numpy(held_out)))
+            kept = np.concatenate(kept_back.test.members)
+            data = Split(data.train, data.train.subset(torch.from_numpy(kept)))
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"deal: {error}") from error
-    return PreparedData(data, kept_back.train, kept_back)
+    return PreparedData(data, kept_back.train, kept_back, validation)
 
 
 def run(
@@ -111,9 +119,12 @@ def run(
     *,
     folder: Path | None = None,
     snapshot: Path | None = None,
+    snapshot_every: int = 1,
+    evaluate_every: int = 1,
     workers: int = 1,
     hardware: Hardware = CPU,
     progress: Callable[[RoundRecord], None] | None = None,
+    within: Callable[[int, int, int], None] | None = None,
 ) -> FinishedRun:
     """Train, calibrate and evaluate.
 
@@ -121,10 +132,13 @@ def run(
         experiment: the choices.
         seed: of all random draws.
         folder: the data folder.
-        snapshot: the file that keeps the run between rounds, and from which it resumes.
+        snapshot: the folder that keeps the run between rounds, and from which it resumes.
+        snapshot_every: rounds between snapshots.
+        evaluate_every: rounds between evaluations on the test records.
         workers: processes that train members.
         hardware: where members train.
         progress: called with each round's record.
+        within: called within a round, as in `train`.
 
     Raises:
         ConfigError, DataError, ResumeError, DivergedError: see `prepare` and `train`.
@@ -145,9 +159,12 @@ def run(
         Split(data.train, _sample(data.test, experiment.data.watched)),
         partition,
         progress=watch,
+        within=within,
         workers=workers,
         hardware=hardware,
         snapshot=snapshot,
+        snapshot_every=snapshot_every,
+        evaluate_every=evaluate_every,
     )
     classifier = trained.classifier
     personal = {}
@@ -157,6 +174,7 @@ def run(
         )
         z = extract_features(classifier, data.test.x)
         answers = head_logits(classifier, z).argmax(dim=1).numpy()
+        validation = None if prepared.validation is None else accuracy(classifier, prepared.validation)
         if experiment.personal is not None and prepared.kept_back is not None:
             for method, options in experiment.personal.methods.items():
                 personal[method] = personal_accuracies(
@@ -176,6 +194,7 @@ def run(
         history=lines(trained.history),
         accuracy=float((answers == labels).mean()),
         per_class=per_class(accuracy_by_class(answers, labels, data.test.classes)),
+        validation=validation,
         calibrations=calibrations,
         personal=personal,
         cost=RunCost(
@@ -218,8 +237,7 @@ def diverged(
 
 def _data(experiment: Experiment, prepared: PreparedData) -> Data:
     choice = experiment.data
-    note = "; ".join(filter(None, (choice.note, "" if choice.checked else "checksums not looked at")))
-    return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=note)
+    return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note)
 
 
 def _deal(experiment: Experiment, prepared: PreparedData) -> Deal:
@@ -273,12 +291,16 @@ def _pooled(data: Split) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _read(name: str, folder: Path | None, side: int | None, seed: int, *, checked: bool) -> Split:
+def _read(name: str, folder: Path | None, side: int | None, seed: int) -> Split:
     # Some take minutes, and several seeds share them.
-    return load_dataset(name, folder, side=side, seed=seed, checksums=None if checked else {})
+    return load_dataset(name, folder, side=side, seed=seed)
 
 
 def _sample(data: Dataset, records: int | None) -> Dataset:
     if records is None or records >= len(data):
         return data
-    return data.subset(stratified(data.y, records, torch.Generator().manual_seed(0)))
+    return data.subset(_drawn(data, records))
+
+
+def _drawn(data: Dataset, records: int) -> torch.Tensor:
+    return stratified(data.y, records, torch.Generator().manual_seed(0))

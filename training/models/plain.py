@@ -18,7 +18,7 @@ _VGG11 = (1, 1, 2, 2, 2)
 _VGG13 = (2, 2, 2, 2, 2)
 
 
-def mlp(shape: tuple[int, int, int], *, hidden: int = 128, dim: int = 64) -> Extractor:
+def mlp(shape: tuple[int, ...], *, hidden: int = 128, dim: int = 64) -> Extractor:
     """One hidden layer with ReLU, then a linear map, so that features may be negative."""
     layers = nn.Sequential(
         nn.Flatten(),

@@ -379,7 +379,9 @@ def changed(head: Calibrated, order: Order, counts: Integers, judging: Part | No
 def _read(path: Path, labels: Path | None, moments: Moments | None) -> tuple[Features, Labels]:
     part, skipped = usable_part(path, labels, moments=moments)
     if skipped:
-        note(f"{path}: skipped {skipped} unusable records (NaN, infinity, or all zeros)")
+        note(
+            f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} (NaN, infinity, or all zeros)"
+        )
     return part
 
 

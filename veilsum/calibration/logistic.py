@@ -1,43 +1,15 @@
-"""Logistic heads: multinomial regression on features, and the steps that take one from summed gradients.
+"""Logistic heads: multinomial regression on features."""
 
-With p = softmax(Wᵀx + b), a record's gradient of −log p_y is x·rᵀ, r = p − one_hot(y). Federated steps are preconditioned by the inverse of
-second moments from an earlier sum, its noise shrunk away: DP-FC (Mehta et al. 2023). The Hessian is nowhere above ½V (Böhning 1992), so a
-step of 2·V⁻¹ never overshoots.
-"""
-
-import math
 from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 
 from veilsum.calibration.errors import CalibrationError
-from veilsum.calibration.head import Head, log_softmax
+from veilsum.calibration.head import log_softmax
 from veilsum.calibration.rows import Floats, Integers
 
-_SQRT_HALF = math.sqrt(0.5)
-_CONFIDENCE, _STEP = 0.9, 2.0
 _MEMORY, _SHORTEST = 10, 2.0**-40
-
-
-def logistic_start(head: Head) -> Head:
-    """Scale a ridge head so that scores of 1 and 0, at which ridge aims, give the class a probability of 0.9."""
-    scale = math.log(_CONFIDENCE / (1 - _CONFIDENCE) * max(1, head.classes - 1))
-    return head.replaced(head.weights * scale, None if head.bias is None else head.bias * scale)
-
-
-def stepped(head: Head, gradient: Floats, inverse: Floats) -> Head:
-    """The head after W ← W − 2·V⁻¹G.
-
-    Args:
-        head: at which the gradients were taken.
-        gradient: (l, C) G.
-        inverse: (l, l) V⁻¹.
-    """
-    change = -_STEP * (inverse @ gradient)
-    if head.bias is None:
-        return head.replaced(head.weights + change, None)
-    return head.replaced(head.weights + change[:-1] * _SQRT_HALF, head.bias + change[-1] * _SQRT_HALF)
 
 
 def fit_logistic(

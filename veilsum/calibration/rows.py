@@ -60,10 +60,10 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
     indices = any_labels(labels, records)
     wrong = np.flatnonzero((indices < 0) | (indices >= classes))
     if wrong.size:
-        shown = ", ".join(f"{indices[i]} in row {i}" for i in wrong[:_SHOWN])
+        shown = ", ".join(map(str, wrong[:_SHOWN])) + (", …" if wrong.size > _SHOWN else "")
         raise LabelOutOfRange(
-            f"{wrong.size} of {records} labels lie outside 0…{classes - 1}: {shown}; "
-            "pass class indices from 0, or more classes"
+            f"{wrong.size} of {records} labels lie outside 0…{classes - 1}, in rows {shown} (counted from 0): pass class indices from 0, "
+            "or more classes"
         )
     return indices.astype(np.int64, copy=False)
 
@@ -76,6 +76,10 @@ def any_labels(labels: Array, records: int, *, missing: bool = False) -> NDArray
     indices = as_array(labels)
     if not indices.size:
         indices = indices.astype(np.int64)  # numpy makes an empty list float64
+    if indices.ndim == 2 and len(indices) == records and indices.shape[1] > 1:
+        raise ShapeMismatch(
+            f"labels have shape {indices.shape}, expected ({records},): convert one-hot labels by labels.argmax(axis=1)"
+        )
     if missing and indices.dtype.kind in "iuf":
         whole = (indices >= 0) & (indices < 2**53) & (indices == np.floor(indices))
         indices = np.where(whole, indices, -1).astype(np.int64)

@@ -19,11 +19,13 @@ def calibrate(
             help="NAME=NUMBER: bias=1 fits a constant (ffc); size, bandwidth (random-features); samples_per_class, power (ccvr). Repeat."
         ),
     ] = None,
-    ridge: Annotated[float | None, typer.Option(help="λ.", show_default="chosen by GCV")] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Classes.", min=2, show_default="the highest label + 1")
+    ridge: Annotated[
+        float | None, typer.Option(help="λ of the ridge head.", show_default="chosen by GCV")
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels of one .npy.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes.", min=2, show_default="the highest label + 1")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels (.npy) of features in a .npy file.")] = None,
     held_out: Annotated[
         str | None,
         typer.Option(help="Judge the head on a share of the records, or on a file.", show_default="none"),
@@ -50,8 +52,8 @@ def calibrate(
             help="Standardise tabular features by the moments in this file; a new file gets those of these records."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Where a page with figures goes.")] = None,
-    output: Annotated[Path, typer.Option(help="Where the head goes.")] = Path("head.safetensors"),
+    report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
+    output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
     json_: AsJson = False,
 ) -> None:
     """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""

@@ -27,7 +27,7 @@ def demo(
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.
 
     Starts a coordinator and twelve members, kills two members on the way, and compares the result with the same
-    fit in the clear. Exit code 1 where they differ or the head has not become better.
+    fit in the clear. Exit code 1 if they differ or the head did not improve.
     """
     began_s = time.perf_counter()
     if lacks("sklearn", "torch", "uvicorn"):

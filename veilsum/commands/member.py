@@ -129,7 +129,7 @@ def join(
             show_default="id, if there is one",
         ),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels of a .npy.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Labels (.npy) of features in a .npy file.")] = None,
     standardise: Annotated[
         Path | None,
         typer.Option(
@@ -188,6 +188,10 @@ def join(
             share = kept_out if isinstance(kept_out, float) else 0.0
             moments = None if standardise is None else Moments.load(standardise)
             records = read_records(data, labels, id_column, held_out=share, moments=moments)
+            if records.ids is None:
+                note(
+                    f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
+                )
             judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
             given = Policy(admin_key=key, approved=approve or ())
             with opened(given) as member:
@@ -304,12 +308,13 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
     )
     if as_json:
         values = {"record": record.model_dump(mode="json"), "counted": result.counted}
+        values["upload"] = result.standing
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
         values |= {"records": None if run is None else _spent(run), "judged": judged, "saved": str(target)}
         say(values, as_json=True)
         return
     say(
-        {**summary(record), "counted": result.counted, "saved": str(target)},
+        {**summary(record), "upload": result.standing, "saved": str(target)},
         as_json=False,
         title="Result, verified",
     )
@@ -383,7 +388,9 @@ def _teller() -> "Callable[[Progress], None]":
         if (event.step, event.phase, event.waiting_for, event.detail) == last[0]:
             return
         last[0] = (event.step, event.phase, event.waiting_for, event.detail)
-        parts = [f"{event.step.value}{f' ({event.phase})' if event.phase else ''}"]
+        parts = [
+            f"{event.step.value}{f' ({event.phase})' if event.phase not in {'', event.step.value} else ''}"
+        ]
         if event.total:
             parts.append(f"{event.done} of {event.total}")
         if event.waiting_for:
@@ -413,7 +420,7 @@ def ledger(
 ) -> None:
     """Show the runs that this member answered, and what became of its records.
 
-    Only to give up a run, the coordinator is asked how its attempts ended. If it is out of reach, `veilsum member join` asks later.
+    Giving up a run asks the coordinator how its attempts ended. If it is out of reach, `veilsum member join` asks later.
     """
     with reported(as_json=json_):
         from client_sdk import Identity, Member, Policy
@@ -434,7 +441,7 @@ def ledger(
             {
                 "study": each.study,
                 "period": each.period,
-                "state": "given up" if each.given_up else each.state,
+                "state": f"{each.state}, given up" if each.given_up else each.state,
                 "records": each.records,
                 "rows": each.rows,
                 "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",

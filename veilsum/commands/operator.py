@@ -31,7 +31,7 @@ def run(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Run a study: open enrolment, then each step in turn, and follow it to the result. What ends without one is tried again, or repeated.
+    """Run a study: open enrolment, then each step in turn, and follow it to the result. An attempt without a result is tried again or repeated.
 
     Interrupt it whenever you like: the same command finds the run and goes on. Exits with 1 unless there is a result.
     """
@@ -103,7 +103,7 @@ def restore(
 ) -> None:
     """Restore a backup into a new data folder, and check its signature and each file. Cancel the rounds that were open when it was made.
 
-    `veilsum serve`, rosters and `backup create` show the coordinator's public key. Take it from elsewhere than the backup. Members may know a longer history than the backup: they hand it back, and refuse what contradicts it.
+    `veilsum serve`, rosters and `backup create` show the coordinator's public key. Do not take it from the backup. Members that know a longer history than the backup hand it back, and refuse anything that contradicts it.
     """
 
     def work(backup: Any) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def upgrade(json_: AsJson = False) -> None:
 
 @database.command("check")
 def check(json_: AsJson = False) -> None:
-    """Look over the database's file and rows, and name what is damaged. Changes nothing, and exits with 1 if anything is."""
+    """Look over the database's file and rows, and name what is damaged. Changes nothing; exits with 1 if anything is damaged."""
     if _on_database(json_, lambda settings, checking, _: checking.check(settings))["damaged"]:
         raise typer.Exit(1)
 

@@ -1,7 +1,7 @@
 """`veilsum pilot`: a throwaway federation on this machine, from a study to its verified result."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,7 +90,9 @@ def pilot(
                 as_json=True,
             )
             return
-        say({**summary(result.record), **values}, as_json=False, title="Result, verified by all members")
+        say(summary(result.record), as_json=False, title="Result, verified by all members")
+        for sentence in _sentences(values):
+            note(sentence)
         note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
         if study is None:
             note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
@@ -100,7 +102,7 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
     """The data of each member: synthetic, one file dealt to all, or a file each."""
     import numpy as np
 
-    from veilsum.features import Table, read_table
+    from veilsum.features import Table
     from veilsum.protocol.errors import Misuse
 
     if not data:
@@ -110,17 +112,28 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
     elif len(data) == 1:
-        whole = read_table(data[0])
+        whole = _table(data[0])
     elif len(data) < 3:
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
-        return [read_table(path) for path in data]
+        return [_table(path) for path in data]
     # Without ids a member's data would be one record; the rows of a dealt file are records of their own.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     order = np.random.default_rng(0).permutation(len(whole.labels))
     return [
         Table(whole.features[part], whole.labels[part], ids[part]) for part in np.array_split(order, members)
     ]
+
+
+def _table(path: Path) -> "Table":
+    """Read a file. Raises Misuse if a member could not take part with it."""
+    from client_sdk import Records
+    from veilsum.features import of_file, read_table
+
+    table = read_table(path)
+    with of_file(path):
+        Records(table.features, table.labels, table.ids)
+    return table
 
 
 def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
@@ -198,10 +211,12 @@ def _run(
             federation = Federation.publish(folder.root, children, operator, address, members, content)
             for member in members:
                 federation.start_member(member, folder.features(member))
-            federation.run(screen)
+            view = federation.run(screen)
             children.join(members, FINISH_S)
+            transcript = operator.transcript(view.round)
         results = [federation.result(member) for member in members]  # each verified
-        return results[0], {**_accuracy(results), **_difference(folder, members, results[0])}
+        values = {**_accuracy(results), **_difference(folder, members, results[0])}
+        return replace(results[0], transcript_file=transcript), values
 
 
 def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
@@ -218,6 +233,17 @@ def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
     if len(own) == len(judged):
         found["own_accuracy"] = sum(each.records * (each.own_accuracy or 0.0) for each in own) / count
     return found
+
+
+def _sentences(values: dict[str, Any]) -> Iterator[str]:
+    """Accuracy and exactness, for people."""
+    if count := values.get("hold_out_records"):
+        own = values.get("own_accuracy")
+        beside = "" if own is None else f"their own heads {100 * own:.1f} %, "
+        accuracy = f"the consortium's {100 * values['consortium_accuracy']:.1f} %"
+        yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}."
+    if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
+        yield f"A fit of the same records in one place gives the same weights, to {difference:.0e} of the largest."
 
 
 def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`veilsum privacy`: what differential privacy costs, before a study is signed."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -7,19 +8,23 @@ import typer
 from veilsum.console import AsJson, reported, say
 
 if TYPE_CHECKING:
-    from veilsum.calibration.privacy import CohortSizes
+    from veilsum.calibration.privacy import CohortSizes, Plan
+
+_FEATURES_MIN = 500
 
 
 def privacy(
     records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
-    classes: Annotated[int, typer.Option(help="Classes.", min=2)],
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=2)],
     members: Annotated[int, typer.Option(help="Members of a run.", min=3)],
     epsilon: Annotated[float, typer.Option(help="ε of the whole study.")],
     delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-7,
-    recipe: Annotated[
-        str, typer.Option(help="sum, mean+sum, mean+sum+refinement or mean+gradients.")
-    ] = "mean+sum",
+    recipe: Annotated[str, typer.Option(help="mean+sum+gradients, mean+sum or sum.")] = "mean+sum+gradients",
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
+    ] = None,
     rows: Annotated[
         int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
     ] = 1,
@@ -31,7 +36,7 @@ def privacy(
 ) -> None:
     """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
-    The accuracy is a rule of thumb from measurements, not a bound.
+    Points of accuracy are from measurements on other data, not a bound. Features of your own narrow them down.
     """
     with reported(as_json=json_):
         from veilsum.protocol.errors import Misuse
@@ -57,7 +62,9 @@ def privacy(
             "survivors_min": quorum.survivors_min,
             "colluders": against,
         }
-        values = _planned(recipe, records, dim, classes, epsilon, delta, rows, cohort, bias=bias)
+        values = _planned(
+            recipe, records, dim, classes, epsilon, delta, rows, cohort, bias=bias, own=features
+        )
         say(values, as_json=json_, title="A noisy study")
 
 
@@ -72,63 +79,55 @@ def _planned(
     cohort: "CohortSizes",
     *,
     bias: bool,
+    own: Path | None,
 ) -> dict[str, Any]:
-    import math
+    from veilsum.calibration.privacy import plan
+    from veilsum.protocol.study import RECIPES
 
-    from veilsum.calibration.privacy import (
-        MeanPlan,
-        Mechanism,
-        NoisyRound,
-        gdp_epsilon,
-        gdp_mu,
-        gradient_release,
-        mean_release,
-        plan,
+    shares = dict(RECIPES[recipe])
+    made = plan(
+        records,
+        dim,
+        classes,
+        recipe=recipe,
+        shares=shares,
+        epsilon=epsilon,
+        delta=delta,
+        bias=bias,
+        rows_per_unit=rows,
+        **cohort,
     )
-    from veilsum.protocol.study import MEAN_STEP, RECIPES, SUM_STEP
-
-    mu = gdp_mu(epsilon, delta)
-    rounds = list[NoisyRound]()
-    values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": mu}
-    for step, share in RECIPES[recipe]:
-        part = gdp_epsilon(mu * math.sqrt(share), delta)
-        if step == MEAN_STEP:
-            mechanism = Mechanism(mean_release(dim), rows, gdp_mu(part, delta), **cohort)
-            mean = MeanPlan(mechanism, records, delta)
-            values["expected_error_of_the_mean"] = mean.error
-            rounds.append(mean)
-        elif step == SUM_STEP:
-            sums = plan(
-                records, dim, classes, epsilon=part, delta=delta, bias=bias, rows_per_unit=rows, **cohort
-            )
-            median, worst = sums.expected_loss
-            values |= {
-                "verdict_on_the_sum": sums.outlook.value,
-                "expected_points_lost": median,
-                "worst_points_measured": worst,
-                "sigma": sums.mechanism.sigma,
-                "sigma_when_all_are_summed": sums.deviation,
-                "what_would_help": list(sums.advice()),
-            }
-            rounds.append(sums)
-        else:
-            release = gradient_release(dim + bias, classes)
-            rounds.append(
-                NoisyRound(Mechanism(release, rows, mu * math.sqrt(share), **cohort), records, delta)
-            )
-    refinements = sum(step.startswith("refinement") for step, _ in RECIPES[recipe])
-    if refinements:
-        whole = plan(
-            records, dim, classes, epsilon=epsilon, delta=delta, bias=bias, rows_per_unit=rows, **cohort
-        )
-        if (gain := whole.refinement_gain(refinements)) is not None:
-            values["points_gained_by_refinement"], values["points_gained_at_worst"] = gain
+    median, least, most = made.expected_loss()
+    values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
+    if own is not None:
+        values["points_lost_on_these_features"] = _tried(own, dim, classes, made, shares)
     return values | {
-        "steps": {
-            step: f"ε = {each.epsilon:.3g}" for (step, _), each in zip(RECIPES[recipe], rounds, strict=True)
-        },
-        "ring_bits": max(each.ring_bits for each in rounds),
-        "upload_bytes": sum(each.upload_bytes for each in rounds),
+        "verdict": made.outlook.value,
+        "expected_points_lost": median,
+        "points_lost_in_95_percent": [least, most],
+        "what_would_help": list(made.advice()),
+        "sigma_of_the_sum": made.sums.mechanism.sigma,
+        "sigma_when_all_are_summed": made.sums.deviation,
+        "expected_error_of_the_mean": made.mean_error,
+        "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()},
+        "ring_bits": max(each.ring_bits for each in made.rounds.values()),
+        "upload_bytes": sum(each.upload_bytes for each in made.rounds.values()),
         "needed_for_a_sum": cohort["survivors_min"],
         "may_collude": cohort["colluders"],
     }
+
+
+def _tried(path: Path, dim: int, classes: int, made: "Plan", shares: dict[str, float]) -> list[float]:
+    from veilsum.calibration.privacy import TRIAL_OFF_BY, points_lost
+    from veilsum.calibration.rows import unit_rows
+    from veilsum.features import usable_part
+    from veilsum.protocol.errors import Misuse
+
+    (features, labels), _ = usable_part(path, classes=classes)
+    if features.shape[1] != dim or len(features) < _FEATURES_MIN:
+        raise Misuse(
+            f"{path} has {len(features)} records of {features.shape[1]} features: expected at least {_FEATURES_MIN} of {dim}"
+        )
+    mu = made.effective_mu * made.sums.records / len(features)
+    lost = points_lost(unit_rows(features)[0], labels.astype("int64"), classes, shares, mu)
+    return [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]

@@ -26,13 +26,13 @@ def serve(
     processes: Annotated[
         int,
         typer.Option(
-            help="How many answer at this address, one replaced when it dies; several need PostgreSQL and a bucket.",
+            help="Processes at this address; one that dies is replaced. More than one needs PostgreSQL and a bucket.",
             min=1,
         ),
     ] = 1,
     json_: AsJson = False,
 ) -> None:
-    """Start a coordinator. At first start it shows the operator's token, once: here, or in a file that it names where this is no terminal."""
+    """Start a coordinator. The first start shows the operator's token once, or writes it to a file if there is no terminal."""
     try:
         from veilsum import serving
     except ImportError:

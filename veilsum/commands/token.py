@@ -31,7 +31,7 @@ def new(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Make a token. It is shown this once, and kept only as a hash."""
+    """Make a token. It is shown once; the coordinator keeps only its hash."""
     with reported(as_json=json_):
         from veilsum.names import federation_id
         from veilsum.protocol.access import TokenRequest

@@ -1,5 +1,6 @@
 """`veilsum train`: an experiment from its file, up to a calibrated head."""
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -57,6 +58,18 @@ def train(
     track: Annotated[
         list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try values, e.g. lr=0.01,0.03,0.1, on a validation split, then run the best; repeat for combinations."
+        ),
+    ] = None,
+    snapshot_every: Annotated[
+        int, typer.Option(help="Rounds between snapshots, from which an interrupted run resumes.", min=1)
+    ] = 5,
+    evaluate_every: Annotated[
+        int, typer.Option("--eval-every", help="Rounds between evaluations on the test records.", min=1)
+    ] = 1,
     output: Annotated[Path, typer.Option(help="Output folder; an interrupted run resumes from it.")] = Path(
         "runs/train"
     ),
@@ -80,6 +93,7 @@ def train(
                 else:
                     table("Experiments", rows)
                 return
+            sys.path.append(str(Path.cwd()))  # for import paths in the experiment
             choices = Choices(
                 experiment=experiment,
                 variants=tuple(variant or ()),
@@ -92,6 +106,9 @@ def train(
                 compiled=compiled,
                 features=features,
                 track=tuple(track or ()),
+                sweep=tuple(sweep or ()),
+                snapshot_every=snapshot_every,
+                evaluate_every=evaluate_every,
             )
             say(run_all(choices, output, note), as_json=json_, title="Trained")
         except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:

@@ -1,7 +1,7 @@
 """`veilsum verify`: check a saved result, or replay a transcript, offline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,14 +66,15 @@ def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
     result = Result.load(folder)
     result.verify(pinned)
     verdict = result.verdict
-    values = {
+    values: dict[str, Any] = {
         **_against(pinned),
-        "counted": result.counted,
-        "transcript": "not saved"
+        "upload": result.standing,
+        "transcript": "not fetched: `veilsum operator round transcript` does, and this command replays it"
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.kept else "a rule was broken"),
     }
     if as_json:
+        values["counted"] = result.counted
         say({**values, "record": result.record.model_dump(mode="json")}, as_json=True)
     else:
         say({**values, **summary(result.record)}, as_json=False, title="Verified")

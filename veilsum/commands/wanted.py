@@ -16,14 +16,14 @@ Federation = Annotated[
     str | None,
     typer.Option(
         envvar="VEILSUM_FEDERATION",
-        help="The federation's id; the signed file names it.",
-        show_default="the file's",
+        help="The federation's id.",
+        show_default="the coordinator's only one, or the signed file's",
     ),
 ]
 
 
 def wanted_study(client: "Operator", study: str, federation: str | None) -> "tuple[StudyView, str]":
-    """Find a study, and the federation that it is of. Raises Misuse if neither file nor option names the federation."""
+    """Find a study, and the federation that it is of. Without a file or option it is of the coordinator's only federation."""
     from veilsum.commands.admin import signed_in
     from veilsum.names import federation_id
     from veilsum.protocol.errors import Misuse
@@ -38,7 +38,19 @@ def wanted_study(client: "Operator", study: str, federation: str | None) -> "tup
         if federation is not None and federation_id(federation) != signed.federation.hex():
             raise Misuse(f"{path} is a study of another federation, {signed.federation.hex()}")
         return find_study(client, signed.federation.hex(), signed.hash.hex()), signed.federation.hex()
-    if federation is None:
-        raise Misuse(f"which federation's study is {study}? Pass --federation, or the study's signed file")
-    name = federation_id(federation)
+    name = _only(client) if federation is None else federation_id(federation)
     return find_study(client, name, study), name
+
+
+def _only(client: "Operator") -> str:
+    from veilsum.protocol.errors import Misuse
+
+    found = client.coordinator().federations
+    if len(found) != 1:
+        known = (
+            "no federation: publish its roster first"
+            if not found
+            else f"{len(found)} federations: pass --federation"
+        )
+        raise Misuse(f"the coordinator has {known}")
+    return found[0]

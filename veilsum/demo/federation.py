@@ -85,12 +85,11 @@ class Federation:
         home = self.folder / "members" / member
         words: list[str | Path] = ["member", "join", home, data]
         words += ["--admin-key", self.admin_key.hex(), "--url", self.address.url]
-        words += ["--approve", self.published.approval, "--once", "--json", *options]
+        words += ["--approve", self.published.approval, "--once", *options]
         self.children.start(
             member,
             [sys.executable, "-m", "veilsum", *words],
             log=home / "log",
-            output=home / "printed.json",
             environment=surroundings(),
             folder=home,
         )

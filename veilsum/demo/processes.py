@@ -27,7 +27,7 @@ class Child:
 
     Attributes:
         name: what messages call it.
-        log: where its stderr goes, and its stdout too unless that has a file.
+        log: file for stdout and stderr.
         lasting: it runs until it is stopped; ending by itself is a failure.
         over: its exit code, once there is one.
         expected: its end was asked for.
@@ -68,7 +68,6 @@ class Children:
         log: Path,
         environment: Mapping[str, str],
         folder: Path,
-        output: Path | None = None,
         lasting: bool = False,
     ) -> None:
         """Start a process.
@@ -76,18 +75,17 @@ class Children:
         Args:
             name: unique among these.
             arguments: the program and its arguments.
-            log: file for stderr, and for stdout where `output` is None.
+            log: file for stdout and stderr.
             environment: all of it.
             folder: its working directory.
-            output: file for stdout.
             lasting: it must not end by itself.
         """
-        with log.open("wb") as errors, (output or log).open("ab") as printed:
+        with log.open("wb") as printed:
             popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
                 [str(argument) for argument in arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=printed if output else errors,
-                stderr=errors,
+                stdout=printed,
+                stderr=printed,
                 env=dict(environment),
                 cwd=folder,
                 start_new_session=True,

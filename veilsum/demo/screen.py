@@ -62,7 +62,7 @@ class Screen:
             yield stage
         seconds = f"{time.perf_counter() - began:6.1f} s"
         self._console.print(
-            Text.assemble(("✓ ", "green"), f"{title:<11}", (f"{seconds}  ", "dim"), stage.outcome),
+            Text.assemble(("✓ ", "green"), f"{title:<16}", (f"{seconds}  ", "dim"), stage.outcome),
             soft_wrap=True,
         )
 

@@ -21,115 +21,124 @@ class Cause(StrEnum):
         return member
 
     # Decoding
-    UNKNOWN_VERSION = "unknown-version", "the message is of a protocol version this side does not speak"
-    UNKNOWN_MESSAGE = "unknown-message", "the message's kind is not one expected here"
+    UNKNOWN_VERSION = "unknown-version", "the message uses another protocol version than this side"
+    UNKNOWN_MESSAGE = "unknown-message", "the message is of a kind that this path or phase does not accept"
     TRUNCATED = "truncated", "the message ends before its last field"
-    LEFT_OVER_BYTES = "left-over-bytes", "bytes follow the message's last field"
-    OVERSIZED = "oversized", "a field, a list or a body is longer than its limit"
-    MALFORMED = "malformed", "a field's value is outside its domain"
+    LEFT_OVER_BYTES = "left-over-bytes", "extra bytes follow the message's last field"
+    OVERSIZED = "oversized", "a field, a list or a body exceeds its size limit"
+    MALFORMED = "malformed", "a field holds a value that the protocol does not allow"
     # Identities
-    BAD_SIGNATURE = "bad-signature", "the signature does not verify under the signer's key"
+    BAD_SIGNATURE = "bad-signature", "the signature does not match the signer's key"
     UNKNOWN_MEMBER = "unknown-member", "the member is not in the roster or cohort"
-    WRONG_FEDERATION = "wrong-federation", "the roster belongs to another federation than the one pinned"
-    ROSTER_ROLLBACK = "roster-rollback", "the roster is older than one already seen"
-    DUPLICATE = "duplicate", "a member, key or position stands twice where it may stand once"
+    WRONG_FEDERATION = (
+        "wrong-federation",
+        "the roster belongs to another federation than the one that this member pinned",
+    )
+    ROSTER_ROLLBACK = "roster-rollback", "the roster is older than one that was already seen"
+    DUPLICATE = "duplicate", "a member, key or position appears twice"
     # Cards and the manifest
-    WRONG_COHORT = "wrong-cohort", "the message is for another cohort"
+    WRONG_COHORT = "wrong-cohort", "the message belongs to another cohort"
     CARD_CONFLICT = "card-conflict", "the member already sent another card to this cohort"
-    CARD_EXPIRED = "card-expired", "the key card's time has passed"
+    CARD_EXPIRED = "card-expired", "the key card has expired"
     LOW_ORDER_POINT = "low-order-point", "an X25519 key is a point of low order"
-    COHORT_TOO_SMALL = "cohort-too-small", "too few members sent cards for the quorum that the rules demand"
-    MANIFEST_MISMATCH = "manifest-mismatch", "the manifest misstates this member's card or the roster"
-    WEAK_PARAMETERS = "weak-parameters", "threshold, quorum or colluders differ from what the rules compute"
+    COHORT_TOO_SMALL = "cohort-too-small", "too few members enrolled for a quorum"
+    MANIFEST_MISMATCH = "manifest-mismatch", "the manifest does not match this member's card or the roster"
+    WEAK_PARAMETERS = (
+        "weak-parameters",
+        "the threshold, the quorum or the number of colluders is not what the rules compute",
+    )
     POLICY_REFUSED = "policy-refused", "this member's own policy forbids it"
     # The study
     STUDY_REFUSED = (
         "study-refused",
-        "the study breaks a rule, has expired, was revoked or rolled back, or was not approved",
+        "the study breaks a rule, has expired, was revoked or rolled back, or is not approved",
     )
     # Opening an attempt
-    WRONG_CONTEXT = "wrong-context", "the message is bound to another round or attempt"
+    WRONG_CONTEXT = "wrong-context", "the message belongs to another round or attempt"
     WRONG_SEQUENCE = "wrong-sequence", "the round or attempt number is not the next one"
     CHAIN_BROKEN = "chain-broken", "the chain omits or changes an attempt that this member knows"
-    TERMS_REFUSED = "terms-refused", "the terms contradict the study or the chain"
-    OUTCOME_MISSING = (
-        "outcome-missing",
-        "this member has not been shown how an attempt it took part in has ended",
-    )
+    TERMS_REFUSED = "terms-refused", "the terms contradict the study or the chain, or the round could not end"
+    OUTCOME_MISSING = "outcome-missing", "this member does not know how an attempt that it took part in ended"
     ALREADY_SUMMED = (
         "already-summed",
-        "this step of the study and period was certified before, over fresh records",
+        "this step of the study and period already has a certificate over fresh records",
     )
     REPEAT_MISMATCH = (
         "repeat-mismatch",
-        "a repeated run differs from the attempt that it repeats: in its members, its records or its question",
+        "the repeated run differs from the attempt that it repeats, in its members, records or question",
     )
-    TERMS_EXPIRED = "terms-expired", "the terms' latest end has passed"
+    TERMS_EXPIRED = "terms-expired", "the round's latest end has passed"
     # Uploads
     UPLOAD_CONFLICT = "upload-conflict", "the member already sent another upload in this attempt"
-    CHUNK_MISMATCH = "chunk-mismatch", "a chunk's bytes are not those that the signed upload announces"
+    CHUNK_MISMATCH = "chunk-mismatch", "a chunk's bytes differ from those that the signed upload announced"
     CHUNK_UNKNOWN = "chunk-unknown", "the chunk's index is outside the upload, or no upload was announced"
-    UPLOAD_MISSHAPEN = "upload-misshapen", "the upload has another number of chunks, commitments or boxes"
+    UPLOAD_MISSHAPEN = (
+        "upload-misshapen",
+        "the upload has another number of chunks, commitments or boxes than the round requires",
+    )
     # Receipts and freezing
-    EDGE_DISAGREEMENT = "edge-disagreement", "the two ends of a pair committed to different mask seeds"
-    BOX_REFUSED = "box-refused", "a share box does not open, or a share misses its commitment"
-    SURVIVORS_TOO_FEW = "survivors-too-few", "fewer members survive than n_min"
+    EDGE_DISAGREEMENT = (
+        "edge-disagreement",
+        "two members committed to different seeds for the mask that they share",
+    )
+    BOX_REFUSED = "box-refused", "a share box does not open, or a share does not match its commitment"
+    SURVIVORS_TOO_FEW = "survivors-too-few", "fewer members completed their uploads than the quorum needs"
     SURVIVORS_INVALID = (
         "survivors-invalid",
-        "the proposed survivors are unsorted, repeated or not what was uploaded",
+        "the proposed survivors are not the members whose uploads were delivered",
     )
-    OWN_UPLOAD_CHANGED = "own-upload-changed", "the proposal shows another upload than this member sent"
-    WINDOW_EXCEEDED = (
-        "window-exceeded",
-        "too many members next to each other on the sparse graph are lost",
+    OWN_UPLOAD_CHANGED = (
+        "own-upload-changed",
+        "the coordinator shows another upload of this member than the one it sent",
     )
+    WINDOW_EXCEEDED = "window-exceeded", "too many neighbouring members on the sparse graph dropped out"
     INDICATOR_MISMATCH = (
         "indicator-mismatch",
-        "classes withheld, or survivors, do not follow from the indicator round",
+        "the withheld classes or the survivors do not follow from the indicator round",
     )
     NOT_A_DECRYPTOR = "not-a-decryptor", "the member holds no shares in this cohort"
-    ALREADY_VOTED = "already-voted", "the decryptor has signed another outcome for this context"
+    ALREADY_VOTED = "already-voted", "the decryptor already signed another outcome for this attempt"
     CERTIFICATE_INVALID = (
         "certificate-invalid",
-        "the certificate lacks a threshold of valid signatures on one outcome",
+        "the certificate lacks enough valid signatures on one outcome",
     )
     ERASURE_INVALID = (
         "erasure-invalid",
-        "the erasure lacks reports of enough decryptors that revealed nothing",
+        "the erasure lacks enough reports of decryptors that revealed nothing",
     )
     # Revealing and the result
-    SHARE_INVALID = "share-invalid", "a revealed share misses its dealer's commitment"
-    REVEAL_MISSHAPEN = (
-        "reveal-misshapen",
-        "the reveal has another number of shares than the certificate asks for",
-    )
+    SHARE_INVALID = "share-invalid", "a revealed share does not match its dealer's commitment"
+    REVEAL_MISSHAPEN = "reveal-misshapen", "the reveal does not hold the shares that the certificate asks for"
     DEALER_INCONSISTENT = (
         "dealer-inconsistent",
-        "a dealer's shares recover another secret than it committed to",
+        "a member's shares recover another secret than it committed to",
     )
-    EVICTION_INVALID = "eviction-invalid", "the proof does not show that the dealer dealt falsely"
-    DISCLOSURE_INVALID = "disclosure-invalid", "what is disclosed is not what the certified members sent"
-    QUORUM_LOST = "quorum-lost", "fewer decryptors than the threshold answered in time"
-    SUM_CHECK_FAILED = "sum-check-failed", "the sum breaks an identity that honest statistics satisfy"
-    RESULT_MISMATCH = "result-mismatch", "the result does not follow from what was signed"
+    EVICTION_INVALID = "eviction-invalid", "the proof does not show that the dealer dealt false shares"
+    DISCLOSURE_INVALID = (
+        "disclosure-invalid",
+        "the disclosed indicator is not what the certified members sent",
+    )
+    QUORUM_LOST = "quorum-lost", "too few decryptors answered in time"
+    SUM_CHECK_FAILED = "sum-check-failed", "the sum breaks an identity that all valid statistics satisfy"
+    RESULT_MISMATCH = "result-mismatch", "the published result does not follow from what was signed"
     CANCELLED = "cancelled", "the operator cancelled the round"
-    STORAGE_DAMAGED = "storage-damaged", "the coordinator's storage does not hold what was put there"
+    STORAGE_DAMAGED = "storage-damaged", "the coordinator's storage lost or changed data"
     # Talking to the service
-    WRONG_PHASE = "wrong-phase", "the round is in a phase that does not take this message"
-    MALFORMED_REQUEST = "malformed-request", "the request's path, query, headers or JSON body is not valid"
+    WRONG_PHASE = "wrong-phase", "the round's current phase does not accept this message"
+    MALFORMED_REQUEST = "malformed-request", "the request's path, query, headers or JSON body is invalid"
     UNAUTHORISED = "unauthorised", "the request carries no valid operator token"
-    REQUEST_UNSIGNED = "request-unsigned", "the request is not signed, or not as the profile has it"
+    REQUEST_UNSIGNED = "request-unsigned", "the request is not signed, or not in the required form"
     REQUEST_FORGED = (
         "request-forged",
-        "the request's signature does not verify under the key of the signer that it names",
+        "the request's signature does not match the key of the signer that it names",
     )
-    REQUEST_REPLAYED = "request-replayed", "a request with this signer's nonce has been taken before"
-    CLOCK_SKEW = "clock-skew", "the request was signed for another time than the coordinator's clock shows"
-    DIGEST_MISMATCH = "digest-mismatch", "the body is not the one that its content-digest names"
-    BODY_INCOMPLETE = "body-incomplete", "the body came too slowly, or its connection ended before it did"
-    TOO_MANY_REQUESTS = "too-many-requests", "the caller sends more requests than the coordinator allows it"
-    FORBIDDEN = "forbidden", "the sender is authenticated, but may not do this"
-    AUDIT_BROKEN = "audit-broken", "the audit log is not the one that was written"
+    REQUEST_REPLAYED = "request-replayed", "a request with this signer's nonce was already accepted"
+    CLOCK_SKEW = "clock-skew", "the request's signing time differs too much from the coordinator's clock"
+    DIGEST_MISMATCH = "digest-mismatch", "the body does not match its Content-Digest"
+    BODY_INCOMPLETE = "body-incomplete", "the body arrived too slowly, or its connection ended early"
+    TOO_MANY_REQUESTS = "too-many-requests", "the caller sends more requests than the coordinator allows"
+    FORBIDDEN = "forbidden", "the sender is authenticated, but is not allowed to do this"
+    AUDIT_BROKEN = "audit-broken", "the audit log was changed after it was written"
     NOT_FOUND = "not-found", "there is no such federation, cohort, round or document"
     CONFLICT = "conflict", "the request contradicts what the coordinator already stores"
-    UNAVAILABLE = "unavailable", "the coordinator cannot store or do this now; try again later"
+    UNAVAILABLE = "unavailable", "the coordinator cannot store or do this now"

@@ -25,6 +25,8 @@ MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
 VERSION_HEADER = "veilsum-version"
+STATE_HEADER, ROSTER_HEADER = "veilsum-state", "veilsum-roster"
+"""Beside what a member is asked: the round's state; and while the round collects, the number of the federation's newest roster."""
 REQUEST_ID_HEADER = "veilsum-request"
 """Identifies a response in the coordinator's log."""
 
@@ -117,10 +119,11 @@ class Problem(View):
 
 
 class CoordinatorView(View):
-    """The coordinator's identity; its key belongs in the roster."""
+    """The coordinator's identity, with the ids of its federations; its key belongs in the roster."""
 
     public_key: Hex32
     protocol_version: int
+    federations: tuple[Hex32, ...] = ()
 
 
 class FederationView(View):
@@ -301,6 +304,10 @@ class SpecView(View):
     indicator: Hex32 | None
     latest_end_s: float
     noise: NoiseView | None
+
+
+ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
+"""The states of a round that has ended; "erasing" waits for reports."""
 
 
 class RoundView(View):

@@ -137,7 +137,7 @@ class Plan(Sizes):
 
     @property
     def sentence(self) -> str:
-        """What the operator is told."""
+        """The plan in words."""
         q, cost = self.quorum, self.cost
         masks = (
             "each shares a mask with every other"
@@ -147,18 +147,18 @@ class Plan(Sizes):
         )
         all_hold = self.committee is Committee.EVERYONE
         holders = (
-            "all"
+            "All"
             if all_hold
-            else f"{q.decryptors:,} {self.committee.value} ({q.decryptor_colluders:,} of them may collude),"
+            else f"{q.decryptors:,} {self.committee.value} ({q.decryptor_colluders:,} may collude)"
         )
         cpu = _seconds(cost.decryptor_cpu_ns)
         if not all_hold:
             cpu = f"{_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
         return (
-            f"Among {q.members:,} members ({q.colluders:,} of them may collude) {masks}; {holders} hold shares, "
-            f"{q.threshold:,} of them open the sum of {q.survivors_min:,} members or more; a member computes for about "
-            f"{cpu} and sends {in_bytes(cost.upload_bytes)}, the coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
-            f"{_seconds(cost.coordinator_cpu_ns)} with {cost.lost:,} lost."
+            f"{q.members:,} members, up to {q.colluders:,} of them colluding; {masks}. {holders} hold shares, and any {q.threshold:,} of "
+            f"them can open the sum of {q.survivors_min:,} or more members. A member computes for about {cpu} and sends "
+            f"{in_bytes(cost.upload_bytes)}. The coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
+            f"{_seconds(cost.coordinator_cpu_ns)} if {cost.lost:,} drop out."
         )
 
 

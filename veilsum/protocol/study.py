@@ -42,12 +42,11 @@ NOISY_RECORDS_MAX = 1 << 22
 RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
     "sum": (("sum", 1.0),),
     "mean+sum": (("mean", 0.1), ("sum", 0.9)),
-    "mean+sum+refinement": (
-        ("mean", 0.1),
-        ("sum", 0.45),
-        *((f"refinement-{step}", 0.1125) for step in range(1, 5)),
+    "mean+sum+gradients": (
+        ("mean", 0.05),
+        ("sum", 0.05),
+        *((f"gradient-{step}", 0.03) for step in range(1, 31)),
     ),
-    "mean+gradients": (("mean", 0.1), *((f"gradient-{step}", 0.03) for step in range(1, 31))),
 }
 """The steps of a noisy study, each with its share of μ²."""
 
@@ -168,7 +167,7 @@ class Noise(_Block):
     epsilon: Annotated[Real, Field(gt=0, le=10)]
     delta: Annotated[Real, Field(gt=0, le=1e-5)]
     unit: Literal["record", "member"]
-    recipe: Literal["sum", "mean+sum", "mean+sum+refinement", "mean+gradients"]
+    recipe: Literal["sum", "mean+sum", "mean+sum+gradients"]
 
 
 class Windows(_Block):
@@ -264,6 +263,11 @@ class Question(_Block):
     def share_of(self, step: str) -> float:
         """The step's share of the study's μ²; 0 without noise (protocol §9)."""
         return 0.0 if self.noise is None else dict(RECIPES[self.noise.recipe])[step]
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """The steps that sum gradients, in order."""
+        return tuple(step for step in self.steps if step.startswith("gradient"))
 
     def takes_material(self, step: str) -> bool:
         """Whether the step needs what earlier steps summed: a centre, or a head (protocol §9)."""

@@ -128,13 +128,13 @@ class Transcript:
         """
         # A list of nothing takes two characters, and twenty times that in memory.
         if any(text.count(mark) > most for mark, most in _MARKS.items()):
-            raise PeerFault(Cause.MALFORMED, "this is no transcript: it holds more than a list of entries")
+            raise PeerFault(Cause.MALFORMED, "not a transcript's file: too many lists")
         try:
             document: Any = json.loads(text)
             version, entries, signature = document[FORMAT], document["entries"], document["signature"]
             signed = bytes.fromhex(signature)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise PeerFault(Cause.MALFORMED, "this is no transcript") from error
+            raise PeerFault(Cause.MALFORMED, "not a transcript's file") from error
         if version != PROTOCOL_VERSION:
             # The file's own value is untrusted text, unfit for a terminal.
             raise PeerFault(Cause.UNKNOWN_VERSION, f"another version than {PROTOCOL_VERSION}")

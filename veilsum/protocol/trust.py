@@ -1,6 +1,6 @@
 """A sum's guarantees in words, for readers of a result (protocol §1)."""
 
 TRUST = (
-    "the members take the masks off together: only the sum can be computed against the coordinator and up to `a` members, "
-    "together; no two organisations are trusted more than others"
+    "only the members together can remove the masks: the coordinator with up to `a` colluding members learns "
+    "the sum, and no other member's statistics"
 )

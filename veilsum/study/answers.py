@@ -26,22 +26,20 @@ from veilsum.calibration import (
 )
 from veilsum.calibration.answer import REFUSED, Answer, Document
 from veilsum.calibration.errors import SumCheckFailed
-from veilsum.calibration.logistic import logistic_start, stepped
-from veilsum.calibration.privacy import NoisyGaussians, NoisyMean, NoisySums
+from veilsum.calibration.privacy import Descent, NoisyGaussians, NoisyGradient, NoisyMean, NoisySums
 from veilsum.calibration.random_features import choose_random_features
 from veilsum.calibration.rounding import Rounding
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, Statistic
-from veilsum.study.materials import head_in
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import Material, Statistics, accumulators, random_features
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Exact: TypeAlias = Mapping[str, Statistics]
-Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | Floats
+Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | NoisyGradient
 Pooled: TypeAlias = Mapping[str, Statistics] | Mapping[str, Noisy]
 """What a sum holds, by the kind of the statistic; under noise also by "mean" and "gradient"."""
 
@@ -49,8 +47,6 @@ PROMISED_BITS = 48
 """From this ring width on λ is kept so large that the weights are within 1e-6 of unrounded ones."""
 _UNPOOLED = CalibrationError("a noisy sum publishes no pooled sums: a member's own are mixed with exact ones")
 _UNCOUNTED = CalibrationError("a noisy sum of CCVR publishes nothing beside its head")
-_RATE = 4.0
-"""Steps of 2·4/N never overshoot while no eigenvalue of V exceeds N/2; 2 to 16 did about as well on digits at ε from 1 to 8."""
 _DRAWS = b"veilsum calibration virtual features 1 "
 
 
@@ -268,43 +264,42 @@ def _noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy
     if spec.step == MEAN_STEP:
         return {"mean": NoisyMean(lattice.decode(blocks["z"], 1), lattice.constant / lattice.unit(1))}
     if spec.step != SUM_STEP:
-        return {"gradient": lattice.decode(blocks["G"], 2)}
+        return {"gradient": NoisyGradient(lattice.decode(blocks["G"], 2), deviation("G"))}
     if isinstance(statistic, CCVR):
         moments = [lattice.decode(blocks[f"M.{label}"], 2) for label in range(len(blocks) - 2)]
         counts, sums = lattice.decode(blocks["N"], 2), lattice.decode(blocks["S"], 1)
         return {"ccvr": NoisyGaussians(counts, sums, np.array(moments), deviation("N"), deviation("M.0"))}
     V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
-    bias = isinstance(statistic, FFC) and statistic.bias
+    bias = _constant(spec)
     ridge = None if after.ridge == "gcv" else after.ridge
     return {statistic.kind: NoisySums(V, U, deviation("V"), deviation("U"), bias, ridge)}
 
 
 def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     if isinstance(found, NoisyMean):
-        return _mean_answer(spec, found)
+        return _mean_answer(found)
     if isinstance(found, NoisyGaussians):
         head = _virtual(found, spec.content.after, spec.question.digest, material.get("centre"))
         refused: dict[str, Document] = {name: refusal(_UNCOUNTED) for name in spec.content.after.publish}
         return Answer(found.records, head, chosen_by="virtual features", documents=refused)
     if isinstance(found, NoisySums):
         return _shrunk_answer(spec, found, material)
-    head = stepped(head_in(spec, material), found, material["inverse"])
-    more = {} if _last(spec) else {**head.tensors, "inverse": material["inverse"]}
-    return Answer(0, head, chosen_by="gradient", material=more)
+    steps = spec.question.gradients
+    before = Descent(material["whitening"], material["weights"], float(material["rate"][0]))
+    descent = before.stepped(found, steps.index(spec.step) + 1, len(steps))
+    head = _as_rows_are(spec, descent.head(bias=_constant(spec)), material)
+    return Answer(0, head, chosen_by="gradient", material=_material(spec, descent, material))
 
 
-def _mean_answer(spec: RoundSpec, found: NoisyMean) -> Answer:
+def _mean_answer(found: NoisyMean) -> Answer:
     centre = np.ascontiguousarray(found.mean)
-    material = {"centre": centre}
-    if spec.question.steps[1] != SUM_STEP:
-        material |= _blank(spec, max(1, found.records))
-    return Answer(found.records, None, documents={"mean": Document({"mean": centre})}, material=material)
+    return Answer(
+        found.records, None, documents={"mean": Document({"mean": centre})}, material={"centre": centre}
+    )
 
 
 def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Answer:
-    solution, phi = found.solution, random_features(spec.question)
-    head = Head(solution.weights, solution.bias, (), centre=material.get("centre"))
-    head = head if phi is None else phi.head(head)
+    solution = found.solution
     spectrum = Document(
         {"eigenvalues": solution.spectrum.observed, "shrunk": solution.eigenvalues},
         {"edge": solution.spectrum.edge, "above": solution.spectrum.above},
@@ -312,12 +307,12 @@ def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Ans
     heads, documents = _noisy_published(found, spec.content.after, material.get("centre"))
     return Answer(
         found.records,
-        head,
+        _as_rows_are(spec, solution, material),
         chosen_by="shrinkage",
         ridge=found.ridge,
         heads=heads,
         documents={"spectrum": spectrum, **documents},
-        material={} if _last(spec) else {**logistic_start(head).tensors, "inverse": solution.inverse},
+        material=_material(spec, Descent.from_sums(found), material) if spec.question.gradients else {},
     )
 
 
@@ -343,17 +338,24 @@ def _noisy_published(
     return heads, documents
 
 
-def _last(spec: RoundSpec) -> bool:
-    return spec.step == spec.question.steps[-1]
+def _as_rows_are(spec: RoundSpec, head: Head, material: Material) -> Head:
+    """The head for features as they are: with the study's centre and random features."""
+    whole = Head(head.weights, head.bias, (), centre=material.get("centre"))
+    phi = random_features(spec.question)
+    return whole if phi is None else phi.head(whole)
 
 
-def _blank(spec: RoundSpec, records: int) -> dict[str, Floats]:
-    """Where gradients start without a sum before them: weights of zeros, and V⁻¹ = 4/N."""
+def _material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str, Floats]:
+    """What the next step needs; nothing after the last."""
+    if spec.step == spec.question.steps[-1]:
+        return {}
+    arrays = {"whitening": descent.whitening, "weights": descent.weights, "rate": np.array([descent.rate])}
+    return {"centre": material["centre"], **arrays}
+
+
+def _constant(spec: RoundSpec) -> bool:
     (statistic,) = spec.question.statistics
-    width, classes = statistic.width(spec.question.dim), len(spec.question.classes)
-    bias = isinstance(statistic, FFC) and statistic.bias
-    blank = {"weights": np.zeros((width - bias, classes)), "inverse": np.eye(width) * (_RATE / records)}
-    return blank | ({"bias": np.zeros(classes)} if bias else {})
+    return isinstance(statistic, FFC) and statistic.bias
 
 
 def _plain(head: Head) -> Head:

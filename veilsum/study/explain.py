@@ -79,7 +79,7 @@ def _learned(content: Content) -> Iterator[str]:
     quorum = question.smallest.quorum
     yield (
         f"The coordinator and the readers that the roster names learn the sums over at least {quorum.survivors_min:,} members; at "
-        f"least {quorum.survivors_min - question.a:,} of them are honest if at most {question.a:,} collude. "
+        f"least {quorum.survivors_min - question.a:,} of them are honest if no more than {question.a:,} collude. "
         "They learn nothing else about one member's numbers."
     )
     if question.noise is None:
@@ -146,8 +146,10 @@ def _costs(question: Question) -> Iterator[str]:
     try:
         planned = plan(
             rows,
-            question.dim,
+            question.width,
             len(question.classes),
+            recipe=question.noise.recipe,
+            shares=dict(RECIPES[question.noise.recipe]),
             epsilon=question.noise.epsilon,
             delta=question.noise.delta,
             rows_per_unit=rows_per_unit(question, question.noise),
@@ -158,10 +160,10 @@ def _costs(question: Question) -> Iterator[str]:
     except CalibrationError as error:
         yield f"No cohort can run this study: {error}."
         return
-    median, worst = planned.expected_loss
+    median, least, most = planned.expected_loss()
     yield (
-        f"With {rows:,} rows ({question.records.least:,} of each member) and all of the budget on one sum, heads lost {median:g} points of "
-        f"accuracy in the median of similar problems, and {worst:g} at worst. More rows lose less."
+        f"With {rows:,} rows ({question.records.least:,} of each member) heads lost {median:g} points of accuracy in the median of similar "
+        f"problems, and from {least:g} to {most:g} in 95 % of them. More rows lose less."
     )
 
 
@@ -175,7 +177,7 @@ def _cost(question: Question) -> Cost:
 def _limits(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield "The sums themselves say something about the records in them. Only noise bounds that."
-    yield f"More than {question.a:,} members that collude with the coordinator can narrow the sum down to the others."
+    yield f"If {question.a + 1:,} or more members collude with the coordinator, they can narrow the sum down to the others."
     yield "If the roster names decryptors, a third of them (rounded up) and the coordinator can read every member's numbers."
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "It is visible which members take part, when and for how long."

@@ -1,4 +1,4 @@
-"""A noisy step's input from earlier steps: a centre, or a head to refine (docs/protocol.md §9)."""
+"""A noisy step's input from earlier steps: a centre, or weights whose gradients it sums (docs/protocol.md §9)."""
 
 from collections.abc import Mapping
 
@@ -7,12 +7,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from veilsum.calibration.head import Head
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
-from veilsum.study.vectors import Material, random_features
+from veilsum.protocol.study import MEAN_STEP, SUM_STEP
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,9 +28,7 @@ def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
     if spec.step == SUM_STEP:
         return centred
     width, classes = statistic.width(question.dim), len(question.classes)
-    bias = isinstance(statistic, FFC) and statistic.bias
-    constant: dict[str, tuple[int, ...]] = {"bias": (classes,)} if bias else {}
-    return {**centred, "weights": (width - bias, classes), **constant, "inverse": (width, width)}
+    return {**centred, "whitening": (width, width), "weights": (width, classes), "rate": (1,)}
 
 
 def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
@@ -53,7 +49,7 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
     if seen != wanted or any(array.dtype != np.float64 for array in arrays.values()):
         raise _refused(spec, f"float64 arrays {wanted} are needed, not {seen}")
     for name, array in arrays.items():
-        if not np.isfinite(array).all() or (name != "inverse" and np.abs(array).max() > LARGEST):
+        if not (np.abs(array) <= LARGEST).all():
             raise _refused(spec, f"{name} holds a number that is not finite, or above {LARGEST:g}")
     return arrays
 
@@ -61,13 +57,6 @@ def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
 def material_file(arrays: Mapping[str, Floats]) -> bytes:
     """A safetensors file: the same bytes for the same arrays."""
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
-
-
-def head_in(spec: RoundSpec, material: Material) -> Head:
-    """Return the head in a step's material; the step sums its gradients."""
-    head = Head(material["weights"], material.get("bias"), (), centre=material.get("centre"))
-    phi = random_features(spec.question)
-    return head if phi is None else phi.head(head)
 
 
 def _refused(spec: RoundSpec, detail: str) -> PeerFault:

@@ -4,6 +4,7 @@ A vector depends on the study, the step's terms and material, the rows, and nois
 row is ever refused: a row that can't be used adds nothing.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -21,8 +22,16 @@ from veilsum.calibration.privacy import (
     IntegerSums,
     Release,
     clip_member,
+    whitened,
 )
-from veilsum.calibration.rows import any_labels, as_features, directions, row_blocks, usable_rows
+from veilsum.calibration.rows import (
+    any_labels,
+    as_features,
+    directions,
+    row_blocks,
+    usable_rows,
+    with_constant,
+)
 from veilsum.protocol import study as content
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
@@ -34,6 +43,8 @@ Integers = npt.NDArray[np.int64]
 Material: TypeAlias = Mapping[str, Floats]
 Statistics: TypeAlias = FFCStatistics | CCVRStatistics
 RowMap: TypeAlias = Callable[[Array], Floats]
+
+_SQRT_HALF = math.sqrt(0.5)
 
 
 def vector(
@@ -62,9 +73,11 @@ def vector(
         return _indicator(question, indices)
     usable = usable_rows(matrix, indices, len(question.classes)) & ~np.isin(indices, spec.withheld)
     rows, classes = matrix[usable], indices[usable].astype(np.int64)
-    if spec.noisy:
-        return _noisy(spec, rows, classes, material or {}, random_bytes)
-    return _exact(question, rows, classes)
+    if not spec.noisy:
+        return _exact(question, rows, classes)
+    flat = noiseless(spec, rows, classes, material or {})
+    mechanism_of(spec).add_noise(flat, random_bytes)
+    return flat
 
 
 def accumulators(question: Question) -> Iterator[tuple[str, slice, Statistics, RowMap]]:
@@ -115,10 +128,8 @@ def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
     return flat
 
 
-def _noisy(
-    spec: RoundSpec, matrix: Array, labels: Integers, material: Material, random_bytes: ByteSource
-) -> Integers:
-    """Whole-number sums, clipped, with noise added."""
+def noiseless(spec: RoundSpec, matrix: Array, labels: Integers, material: Material) -> Integers:
+    """Whole-number sums of usable rows, clipped: a noisy step's vector before its noise."""
     mechanism = mechanism_of(spec)
     sums, mapped = _integer_sums(spec, mechanism.release, material), _row_map(spec, material)
     for block in row_blocks(len(matrix), max(spec.question.dim, spec.question.width)):
@@ -130,7 +141,6 @@ def _noisy(
     # Also after that: one block alone may be as long as Δ, and the ring has room for `most` rows of each member.
     bound = spec.question.records.most * mechanism.lattice.unit(2)
     np.clip(flat, -bound, bound, out=flat)
-    mechanism.add_noise(flat, random_bytes)
     return flat
 
 
@@ -139,7 +149,7 @@ def _integer_sums(spec: RoundSpec, release: Release, material: Material) -> Inte
     if spec.step == MEAN_STEP:
         return IntegerMean(release)
     if spec.step != SUM_STEP:
-        return GradientSums(release, material["weights"], material.get("bias"))
+        return GradientSums(release, material["weights"])
     if isinstance(statistic, CCVR):
         return ClassMoments(release)
     return IntegerMoments(release, constant=isinstance(statistic, FFC) and statistic.bias)
@@ -147,12 +157,17 @@ def _integer_sums(spec: RoundSpec, release: Release, material: Material) -> Inte
 
 def _row_map(spec: RoundSpec, material: Material) -> RowMap:
     """From features to the rows that a noisy step sums, each row by itself."""
-    centre = material.get("centre")
+    (statistic,) = spec.question.statistics
+    centre, whitening = material.get("centre"), material.get("whitening")
     phi = None if spec.step == MEAN_STEP else random_features(spec.question)
 
     def mapped(matrix: Array) -> Floats:
         rows = directions(matrix, centre, total=True)
-        return rows if phi is None else phi.of_units(rows, apart=True)
+        rows = rows if phi is None else phi.of_units(rows, apart=True)
+        if whitening is None:
+            return rows
+        rows = with_constant(rows, _SQRT_HALF) if isinstance(statistic, FFC) and statistic.bias else rows
+        return whitened(rows, whitening)
 
     return mapped
 

@@ -11,6 +11,9 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
+CHAIN = [[0.05, 2], [0.03, 30]]
+"""Shares of μ² of mean+sum+gradients, and of how many steps."""
+
 
 def dp_accounting() -> dict[str, Any]:
     from dp_accounting import GaussianDpEvent, NeighboringRelation  # noqa: PLC0415
@@ -23,10 +26,17 @@ def dp_accounting() -> dict[str, Any]:
         accountant.compose(GaussianDpEvent(sigma), rounds)
         return [sigma, rounds, float(accountant.get_epsilon(delta)), float(accountant.get_delta(epsilon))]
 
+    def chain(mu: float) -> list[float]:
+        accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
+        for share, steps in CHAIN:
+            accountant.compose(GaussianDpEvent(1 / (mu * share**0.5)), steps)
+        return [mu, float(accountant.get_epsilon(delta))]
+
     return {
         "source": f"dp-accounting {version('dp-accounting')}, PLDAccountant over GaussianDpEvent, add or remove one",
         "columns": ["sigma", "rounds", f"epsilon at delta {delta:g}", f"delta at epsilon {epsilon:g}"],
         "rows": [row(sigma, rounds) for sigma in (0.7, 1.0, 2.0, 5.0, 20.0) for rounds in (1, 4, 16, 64)],
+        "chain": {"shares": CHAIN, "rows": [chain(mu) for mu in (0.142, 0.268, 0.503, 0.93)]},
     }
 
 

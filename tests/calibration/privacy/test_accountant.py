@@ -10,6 +10,7 @@ from scipy.stats import norm  # type: ignore[import-untyped]
 
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.privacy import compose, gdp_delta, gdp_epsilon, gdp_mu, sum_defect, zcdp_epsilon
+from veilsum.protocol.study import RECIPES
 
 DELTA = 1e-5
 DP_ACCOUNTING, OPENDP = (
@@ -26,6 +27,16 @@ def test_rounds_compose_as_dp_accounting_composes_them(
     assert gdp_epsilon(mu, DELTA) == pytest.approx(epsilon, rel=1e-3)
     assert gdp_delta(mu, 1.0) == pytest.approx(delta, rel=1e-3, abs=1e-14)
     assert zcdp_epsilon(mu**2 / 2, DELTA) > epsilon * (1 - 1e-3)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), DP_ACCOUNTING["chain"]["rows"])
+def test_a_chain_costs_what_dp_accounting_says(mu: float, epsilon: float) -> None:
+    shares = [share for share, steps in DP_ACCOUNTING["chain"]["shares"] for _ in range(steps)]
+    assert sorted(shares) == sorted(share for _, share in RECIPES["mean+sum+gradients"])
+    assert gdp_epsilon(compose(mu * math.sqrt(share) for share in shares), DELTA) == pytest.approx(
+        epsilon, rel=1e-3
+    )
+    assert gdp_epsilon(mu, DELTA) == pytest.approx(epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize(("rho", "delta", "epsilon"), OPENDP["rows"])

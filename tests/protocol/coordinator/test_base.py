@@ -86,12 +86,6 @@ def test_what_comes_too_late_is_not_even_read(name: str) -> None:
         assert phase.receive(object.__new__(form), 0.0) is phase
 
 
-@pytest.mark.parametrize("name", TAKES)
-def test_a_repr_shows_the_context_and_no_more(name: str) -> None:
-    phase = LIVES[name]
-    assert repr(phase) == f"<{type(phase).__name__} of {phase.attempt.context.hex()[:16]}>"
-
-
 @pytest.mark.parametrize("stage", [Collecting, Checking])
 def test_an_attempt_cancelled_before_a_vote_asks_for_void(stage: type[CoordinatorPhase]) -> None:
     federation, phase = at(stage)
@@ -152,13 +146,6 @@ def test_an_end_is_an_end(name: str) -> None:
     assert phase.cancel(0.0, "too late") is phase
     with pytest.raises(Misuse, match=f"an attempt that is {name} has no deadline"):
         phase.expire(0.0)
-
-
-@pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
-def test_an_end_shows_what_closes_it_to_everybody(name: str) -> None:
-    phase = LIVES[name]
-    assert [phase.request_for(member) for member in phase.attempt.members] == [phase.closing] * 4
-    phase.attempt.check_closing(phase.closing)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.questions import GRADIENTS
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Recovered, Revealing, disclose
 from veilsum.protocol.errors import Misuse

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again
+from tests.support.forging import again
 from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import check_manifest
 from veilsum.protocol.coordinator import Enrolling

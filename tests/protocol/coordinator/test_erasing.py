@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol import forging
-from tests.protocol.forging import erased
+from tests.support import forging
+from tests.support.forging import erased
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import (
     Checking,

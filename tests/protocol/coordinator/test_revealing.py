@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.protocol.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
+from tests.support.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
 from tests.support.simulator import After, Federation, Outcome
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.protocol.coordinator.test_revealing import exact, revealing
-from tests.protocol.forging import again, false_dealers, other_secrets
+from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault

@@ -55,9 +55,10 @@ def test_a_threshold_of_votes_ends_the_attempt_as_void(federation: Federation) -
     assert [v.member for v in phase.closing.votes] == ["member-1", "member-2", "member-4", "member-5"]
 
 
-def test_the_same_vote_again_counts_once(federation: Federation) -> None:
-    phase = received(federation, vote(federation, "member-1"))
-    assert phase.receive(vote(federation, "member-1"), federation.now_s) is phase
+def test_the_same_vote_again_changes_nothing(federation: Federation) -> None:
+    given = vote(federation, "member-1")
+    once = received(federation, given)
+    assert once.receive(given, federation.now_s) is once
 
 
 def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(federation: Federation) -> None:

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import certificate
+from tests.support.forging import certificate
 from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Recovered, Revealing, Voided, Voiding
+from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing, Voided, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Voted
 from veilsum.protocol.member.attempting import Attempting
@@ -174,14 +174,6 @@ def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(
     assert again == first
 
 
-def test_a_member_who_opened_no_boxes_only_closes(federation: Federation, answer: Answer) -> None:
-    certified = revealing(federation)
-    closed, replies = answer(federation, "member-1", certified)
-    assert isinstance(closed, Closed)
-    assert replies == closed.outbox() == ()
-    assert not closed.counted
-
-
 def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(
     federation: Federation, answer: Answer
 ) -> None:
@@ -203,19 +195,6 @@ def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(
     _, (part,) = answer(federation, "member-2", certified)
     assert isinstance(part, Reveal)
     assert part.runs == whole.runs[1:]
-
-
-def test_a_decryptor_that_complained_of_everybody_reveals_its_own_shares(
-    federation: Federation, answer: Answer
-) -> None:
-    certified = revealing(federation)
-    voted = attempting(federation, "member-2")
-    assert isinstance(voted, Voted)
-    refused = tuple(dealt.survivor for dealt in voted.opened)
-    federation.phases["member-2"] = replace(voted, opened=(), refused=refused)
-    _, (reveal,) = answer(federation, "member-2", certified)
-    assert isinstance(reveal, Reveal)
-    assert [len(run) for run in reveal.runs] == [3 * 36]
 
 
 def test_a_decryptor_outside_the_sum_reveals_too(answer: Answer) -> None:
@@ -293,8 +272,3 @@ def test_the_phase_of_an_attempt_is_one_with_its_messages(federation: Federation
     assert phase.attempt == Attempt(federation.roster, federation.study, federation.manifest, phase.opening)
     assert phase.own == (Survivor.of(phase.uploads[0].header),)
     assert attempting(federation, "member-1").own == ()
-
-
-def test_the_sum_comes_out_of_what_is_revealed(federation: Federation) -> None:
-    revealing(federation)
-    assert isinstance(federation.run_until(), Recovered)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import resign
+from tests.support.forging import resign
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.errors import PeerFault
@@ -57,11 +57,6 @@ def test_a_decryptor_signs_the_survivors_it_checked(
     survivors = tuple(Survivor.of(header) for header in freeze.headers)
     assert phase.given.outcome == survivors_hash(freeze.context, survivors)
     phase.given.verify(federation.keys["member-0"].public, "member-0")
-
-
-def test_a_smaller_set_of_n_min_is_signed_too(federation: Federation, freeze: Freeze, answer: Answer) -> None:
-    phase, _ = answer(federation, "member-0", replace(freeze, headers=freeze.headers[:4]))
-    assert isinstance(phase, Voted)
 
 
 def test_a_decryptor_signs_a_set_without_itself(

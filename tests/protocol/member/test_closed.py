@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.questions import GRADIENTS
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Tamper
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, MemberPhase, Opened, load_phase
-from veilsum.protocol.messages import Disclosure, Evictions, Message, Reveal, Survivor, Upload
+from veilsum.protocol.messages import Evictions, Message, Reveal, Survivor, Upload
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -58,14 +58,6 @@ def test_the_next_opening_is_taken_from_here(federation: Federation, answer: Ans
 def swallowing_uploads_of(*members: str) -> Tamper:
     """They live, and their uploads never arrive."""
     return lambda sender, message: None if sender in members and isinstance(message, Upload) else message
-
-
-def test_a_member_knows_whether_it_counted() -> None:
-    federation = Federation(5, tamper=swallowing_uploads_of("member-4"))
-    federation.run_round()
-    assert closed(federation).attempt.members == federation.ids
-    assert closed(federation, "member-3").counted
-    assert not closed(federation, "member-4").counted
 
 
 def test_after_void_the_keys_wait_for_a_retry_no_longer_than_the_terms_last() -> None:
@@ -218,9 +210,3 @@ def test_what_is_learned_elsewhere_is_kept(federation: Federation, answer: Answe
     known = phase.knowing(history)
     assert known.history == known.ready.history == history
     assert replace(known, ready=phase.ready) == phase
-
-
-def test_an_exact_sum_is_not_recounted(federation: Federation, answer: Answer) -> None:
-    disclosure = Disclosure(closed(federation).attempt.context, ())
-    with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified indicator is recounted"):
-        answer(federation, "member-0", disclosure)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.forging import again
+from tests.support.forging import again
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault

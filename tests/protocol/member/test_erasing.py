@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.protocol.forging import again, erasure, lost
+from tests.support.forging import again, erasure, lost
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing

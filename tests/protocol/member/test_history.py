@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.protocol.forging import again, erasure, lost
 from tests.protocol.questions import GRADIENTS
+from tests.support.forging import again, erasure, lost
 from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause

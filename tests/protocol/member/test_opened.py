@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.questions import link
+from tests.support.forging import again
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import Misuse, PeerFault

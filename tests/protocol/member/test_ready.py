@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.questions import GRADIENTS, link
+from tests.support.forging import again
 from tests.support.simulator import After, Federation
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -35,32 +35,7 @@ def absent() -> Federation:
     return federation
 
 
-def test_an_honest_opening_opens_the_attempt(federation: Federation, answer: Answer) -> None:
-    phase, replies = answer(federation, "member-0", opening(federation))
-    assert isinstance(phase, Opened)
-    assert replies == ()
-    assert phase.member == "member-0"
-
-
-def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> None:
-    now = int(federation.now_s)
-    answer(federation, "member-0", opening(federation, terms=federation.terms(latest_end_s=now + 1)))
-    expired = opening(federation, terms=federation.terms(latest_end_s=now))
-    assert isinstance(answer(federation, "member-0", expired)[0], Ready)  # a decryptor has erased its keys
-    federation = Federation(5, decryptors=(1, 2, 3, 4))
-    with pytest.raises(PeerFault, match=r"^terms-expired:"):
-        answer(federation, "member-0", opening(federation, terms=federation.terms(latest_end_s=now)))
-
-
 # Sequence and history
-
-
-@pytest.mark.parametrize("place", [(1, 0), (0, 1), (7, 0), (2**64 - 1, 0), (0, 7)])
-def test_a_jump_without_its_chain_is_refused_before_any_key_moves(
-    federation: Federation, answer: Answer, place: tuple[int, int]
-) -> None:
-    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
-        answer(federation, "member-0", opening(federation, sequence=place[0], attempt=place[1]))
 
 
 def test_a_member_that_was_away_catches_up_by_the_chain(absent: Federation, answer: Answer) -> None:
@@ -75,12 +50,6 @@ def test_a_member_that_was_away_catches_up_by_the_chain(absent: Federation, answ
 
 def key_with(pairs: tuple[PairKey, ...], peer: str) -> bytes:
     return {pair.peer: pair.key for pair in pairs}[peer]
-
-
-@pytest.mark.parametrize("kept", [slice(0, 0), slice(0, 1), slice(1, 2)], ids=str)
-def test_a_history_with_a_hole_is_refused(absent: Federation, answer: Answer, kept: slice) -> None:
-    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
-        answer(absent, "member-4", opening(absent, links=absent.links[kept]))
 
 
 def test_a_certificate_that_the_history_omits_or_replaces_is_asked_for(answer: Answer) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.messages.forms import sample
+from tests.support.forging import again
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages.base import Signed

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.forging import again
 from tests.protocol.messages.forms import sample
+from tests.support.forging import again
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import Tree

@@ -16,9 +16,9 @@ from service.access.bodies import Pace
 from service.access.connections import Connection
 from service.routes import rounds
 from service.telemetry import logs
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, Server, running, served
-from tests.service.signing import KEYS
+from tests.support.clients import KEYS
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Server, running, served
 from veilsum.protocol.request_signature import Target, sign_request
 
 PATH = "/healthz"
@@ -181,15 +181,6 @@ async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path:
 LONG = HEAD.replace(PATH.encode(), b"/openapi.json") * 5
 
 
-async def test_an_answer_that_is_taken_late_is_whole(tmp_path: Path) -> None:
-    async with hasty(tmp_path) as (_, url):
-        reader, writer = await opened(url)
-        writer.write(LONG)
-        await asyncio.sleep(LATE_S / 3)
-        assert (await ends(reader)).count(b"HTTP/1.1 200 ") == 5
-        writer.close()
-
-
 async def asking_on(writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(LONG)
@@ -206,18 +197,6 @@ async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("before", [1, 2, 3])
-async def test_the_end_of_an_answer_that_nobody_takes_is_dropped(tmp_path: Path, before: int) -> None:
-    """Of a connection's last one: what is left of it may be too little to be told of, and too much for the kernel."""
-    async with hasty(tmp_path) as (_, url):
-        _, writer = await opened(url)
-        asked = HEAD.replace(PATH.encode(), b"/static/uplot.min.js")
-        writer.write(before * asked + asked[:-2] + b"Connection: close\r\n\r\n")
-        with pytest.raises(ConnectionError):
-            await asyncio.wait_for(asking_on(writer), 120)
-        writer.close()
-
-
 class Seen(Connection):
     """Whose sockets are remembered."""
 
@@ -226,18 +205,6 @@ class Seen(Connection):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.opened.append(transport.get_extra_info("socket"))
-
-
-async def test_answers_are_not_held_back_for_more(tmp_path: Path) -> None:
-    """Nagle's algorithm and a client's delayed acknowledgement make 40 ms of each call."""
-    async with (
-        running(tmp_path) as server,
-        served(server, http=Seen) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
-        assert (await client.get(PATH)).status_code == 200
-        (connection,) = Seen.opened
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n"

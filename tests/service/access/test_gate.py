@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from service.access.nonces import FORGET_EVERY_S, Nonce, Nonces
 from service.storage.tables import nonces
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server, running
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import parse
 from veilsum.protocol.request_signature import Target, content_digest, sign_request

@@ -7,8 +7,8 @@ from fastapi.routing import APIRoute
 from service.access import guards
 from service.access.guards import Guard, GuardedRoute, guard_of
 from service.app import ROUTERS
-from tests.service.declared import client_of
-from tests.service.serving import TOKEN, Server
+from tests.support.clients import client_of
+from tests.support.serving import TOKEN, Server
 from veilsum.protocol import rest
 from veilsum.protocol.errors import Misuse
 

@@ -13,8 +13,8 @@ from service.access.bodies import Room
 from service.access.gate import check_digest
 from service.storage.tables import audit, nonces
 from tests.service.access.test_limits import few
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, Server, running
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey

@@ -19,7 +19,7 @@ from service.access import issuer as issuer_module
 from service.access.issuer import Issuer
 from service.settings import Settings
 from tests.service.access.provider import OTHER, RSA, SCOPES, SHARED, Provider, encoded, public
-from tests.service.serving import Server, running
+from tests.support.serving import Clock, Server, running
 from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -117,6 +117,9 @@ FALSE: dict[str, Callable[[Provider], str]] = {
     "no claims": lambda p: forged({"alg": "RS256", "kid": "rsa"}, {}, b""),
     "no JSON": lambda _: "a.b.c",
     "dots": lambda _: "..",
+    "an end that is no number": lambda p: p.token(exp=float("nan")),
+    "an end of words": lambda p: p.token(exp="tomorrow"),
+    "a beginning that is a list": lambda p: p.token(nbf=[]),
     "JSON without end": lambda _: encoded(b"[" * 20_000) + ".e30.e30",
 }
 
@@ -136,6 +139,25 @@ async def test_what_does_not_hold_is_refused(
         assert (await status(server, provider.token()))[0] == 404
 
 
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+async def test_a_token_s_times_are_judged_by_the_database_s_clock(
+    tmp_path: Path, provider: Provider, ahead_s: float
+) -> None:
+    """A machine whose clock is two hours off makes no token of now expire, and none of then valid."""
+    clock = Clock()
+    clock.ahead_s = ahead_s
+    then = int(time.time() + ahead_s)
+    async with running(tmp_path, clock, oidc=provider.trust()) as server:
+        for token, code in (
+            (provider.token(iat=then, nbf=then, exp=then + 600), 404),
+            (provider.token(), 401),
+            (provider.token(iat=then - 600, exp=then - 120), 401),
+            (provider.token(iat=then + 300, exp=then + 600), 401),
+            (provider.token(iat=then, nbf=then + 300, exp=then + 600), 401),
+        ):
+            assert (await status(server, token))[0] == code
+
+
 async def test_without_an_issuer_its_tokens_are_nobody_s(tmp_path: Path, provider: Provider) -> None:
     async with running(tmp_path) as server:
         assert (await status(server, provider.token()))[:2] == (401, "unauthorised")
@@ -151,7 +173,7 @@ async def cause_of(issuer: Issuer, token: str) -> Cause | None:
 
 
 async def test_keys_are_rotated(provider: Provider) -> None:
-    issuer = Issuer(provider.trust(), 60.0, again_s=0.0)
+    issuer = Issuer(provider.trust(), time.time, 60.0, again_s=0.0)
     old = provider.token()
     caller, ends_s = await issuer.caller(old)
     assert ends_s == jwt.decode(old, options={"verify_signature": False})["exp"]
@@ -163,7 +185,7 @@ async def test_keys_are_rotated(provider: Provider) -> None:
 
 
 async def test_a_flood_of_unknown_keys_is_fetched_for_once(provider: Provider) -> None:
-    issuer = Issuer(provider.trust(), 60.0)
+    issuer = Issuer(provider.trust(), time.time, 60.0)
     for number in range(20):
         assert await cause_of(issuer, provider.token(f"new-{number}", OTHER)) is Cause.UNAUTHORISED
     assert provider.asked.count("/realm/keys") <= 2
@@ -172,7 +194,7 @@ async def test_a_flood_of_unknown_keys_is_fetched_for_once(provider: Provider) -
 
 async def test_an_issuer_that_is_away_is_not_asked_again_at_once(provider: Provider) -> None:
     now_s, token = [0.0], provider.token()
-    issuer = Issuer(provider.trust(), 60.0, lambda: now_s[0])
+    issuer = Issuer(provider.trust(), time.time, 60.0, lambda: now_s[0])
     provider.says = {"issuer": "https://id.example.org"}  # as good as away
     for _ in range(3):
         assert await cause_of(issuer, token) is Cause.UNAVAILABLE
@@ -181,7 +203,7 @@ async def test_an_issuer_that_is_away_is_not_asked_again_at_once(provider: Provi
     now_s[0] += 31
     assert await cause_of(issuer, token) is None
     provider.stop()
-    away = Issuer(provider.trust(), 60.0)
+    away = Issuer(provider.trust(), time.time, 60.0)
     assert await cause_of(away, token) is Cause.UNAVAILABLE
 
 
@@ -190,7 +212,7 @@ async def test_an_issuer_that_is_away_is_not_asked_again_at_once(provider: Provi
 )
 async def test_a_discovery_that_leads_astray(provider: Provider, says: dict[str, Any]) -> None:
     provider.says = says
-    issuer = Issuer(provider.trust(), 60.0)
+    issuer = Issuer(provider.trust(), time.time, 60.0)
     assert await cause_of(issuer, provider.token()) is Cause.UNAVAILABLE
     assert "/realm/keys" not in provider.asked
 
@@ -201,14 +223,15 @@ async def test_keys_without_tls_are_not_believed(provider: Provider, monkeypatch
         issuer_module, "_fetched", lambda _: {"issuer": url, "jwks_uri": f"{provider.url}/keys"}
     )
     assert (
-        await cause_of(Issuer(provider.trust(issuer=url), 60.0), provider.token(iss=url)) is Cause.UNAVAILABLE
+        await cause_of(Issuer(provider.trust(issuer=url), time.time, 60.0), provider.token(iss=url))
+        is Cause.UNAVAILABLE
     )
 
 
 async def test_keys_of_a_file(tmp_path: Path, provider: Provider) -> None:
     path = tmp_path / "keys.json"
     path.write_text(json.dumps(provider.document("/realm/keys")))
-    issuer = Issuer(provider.trust(jwks=path), 60.0, again_s=0.0)
+    issuer = Issuer(provider.trust(jwks=path), time.time, 60.0, again_s=0.0)
     assert await cause_of(issuer, provider.token()) is None
     provider.keys = {"rsa-2": OTHER}
     assert await cause_of(issuer, provider.token("rsa-2")) is Cause.UNAUTHORISED
@@ -245,7 +268,7 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
 
 async def test_a_key_of_nobody_s_keeps_nobody_out_while_the_issuer_is_away(provider: Provider) -> None:
     now_s = [0.0]
-    issuer = Issuer(provider.trust(), 60.0, lambda: now_s[0])
+    issuer = Issuer(provider.trust(), time.time, 60.0, lambda: now_s[0])
     assert await cause_of(issuer, provider.token()) is None
     provider.stop()
     now_s[0] += 31

@@ -9,11 +9,10 @@ from sqlalchemy import func, select
 
 from service.access import callers
 from service.access.callers import STRANGER, Allowance, Caller, Limits, Role, TooMany
-from service.pages.rendering import asset
 from service.storage.tables import nonces
-from tests.service.driver import Party
-from tests.service.serving import Server, running
-from tests.service.signing import KEYS
+from tests.support.clients import KEYS
+from tests.support.party import Party
+from tests.support.serving import Server, running
 from veilsum.protocol import rest
 
 MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
@@ -62,19 +61,6 @@ def test_a_bucket_is_full_at_first_and_fills_at_its_rate(clock: Ticking, found: 
         found.charge(MEMBER, at("192.0.2.1"))
 
 
-def test_the_wait_that_is_named_is_long_enough_and_no_second_longer(clock: Ticking) -> None:
-    found = Limits(Allowance(0.3, 1, 1), Allowance(1, 1, 1), clock)
-    found.charge(MEMBER, at(None))
-    with pytest.raises(TooMany) as refused:
-        found.charge(MEMBER, at(None))
-    assert refused.value.after_s == 4
-    clock.now_s += 3
-    with pytest.raises(TooMany):
-        found.charge(MEMBER, at(None))
-    clock.now_s += 1
-    found.charge(MEMBER, at(None))
-
-
 @pytest.mark.parametrize(
     ("one", "same", "other"),
     [
@@ -93,23 +79,6 @@ def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, 
         found.charge(STRANGER, at(same))
     found.charge(STRANGER, at(other))
     found.charge(MEMBER, at(one))
-
-
-def test_what_is_given_back_may_be_used_again(clock: Ticking, found: Limits) -> None:
-    found.give_back(MEMBER, at("x"))  # of nobody who has asked for anything
-    for _ in range(2):
-        for _ in range(4):
-            found.charge(MEMBER, at("x"))
-        with pytest.raises(TooMany):
-            found.charge(MEMBER, at("x"))
-        for _ in range(4):
-            found.give_back(MEMBER, at("x"))
-    clock.now_s += 3600
-    found.give_back(MEMBER, at("x"))  # no more than a full one
-    for _ in range(4):
-        found.charge(MEMBER, at("x"))
-    with pytest.raises(TooMany):
-        found.charge(MEMBER, at("x"))
 
 
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
@@ -157,21 +126,6 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
         assert (await server.client.get(member)).status_code == 200
         for machine in (rest.HEALTH, rest.READY, rest.METRICS):
             assert (await nobody.get(machine)).status_code == 200
-
-
-async def test_static_files_are_no_way_around(tmp_path: Path) -> None:
-    async with running(tmp_path, limits=few(8)) as server, server.anonymous() as nobody:
-        style = asset("style.css")
-        first = await nobody.get(style)
-        assert (first.status_code, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
-        again = await nobody.get(style, headers={"if-none-match": first.headers["etag"]})
-        head = await nobody.head(style)
-        assert (again.status_code, head.status_code, head.content) == (304, 200, b"")
-        for name in ("none.css", "%2e%2e%2frendering.py"):
-            assert (await nobody.get(f"/static/{name}")).status_code == 404
-        answers = [await nobody.get(style) for _ in range(20)]
-        assert {answer.status_code for answer in answers[-10:]} == {429}
-        assert answers[-1].json()["cause"] == "too-many-requests"
 
 
 async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> None:
@@ -252,25 +206,6 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
         assert await count(server, "/m-0") == kept + 17
 
 
-async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None:
-    async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
-        answers = [await nobody.get(f"/v1/nothing/{n}") for n in range(2)]
-        answers.append(await nobody.delete("/v1/coordinator"))
-        assert [answer.status_code for answer in answers] == [404, 404, 405]
-        answers = [await nobody.get("/wp-login.php"), await nobody.delete(rest.COORDINATOR)]
-        answers.append(await nobody.get(rest.COORDINATOR))
-        assert {(answer.status_code, answer.json()["cause"]) for answer in answers} == {
-            (429, "too-many-requests")
-        }
-        assert "retry-after" in answers[0].headers
-        assert (await nobody.get(rest.HEALTH)).status_code == 200
-
-
-def test_a_rate_scales_the_rest() -> None:
-    assert callers.ADDRESS.at(400.0) == Allowance(400.0, 40_000, 2048, 200, share=0.5, busy_s=4.0)
-    assert callers.CALLER.at(0.001) == Allowance(0.001, 1, 1, 1, share=5e-6, busy_s=1e-4)
-
-
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path, limits=few(at_once=2)) as server, server.anonymous() as nobody:
         await party.begin(server)
@@ -302,10 +237,3 @@ def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
     assert not found._bytes
     with found.under_way(MEMBER, at("x"), most + 1):  # one alone is bounded by its route
         pass
-
-
-async def test_the_api_s_document_has_limits_too(tmp_path: Path) -> None:
-    async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
-        answers = [await nobody.get("/openapi.json") for _ in range(5)]
-        assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
-        assert answers[0].json()["info"]["title"] == "veilsum coordinator"

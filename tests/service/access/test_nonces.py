@@ -14,7 +14,7 @@ from service.settings import Settings
 from service.storage.database import Database
 from service.storage.stores import opened
 from service.storage.tables import nonces
-from tests.service import serving
+from tests.support import serving
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.request_signature import MAX_LIFETIME_S

@@ -9,8 +9,8 @@ import pytest
 
 from service.access.bodies import Room
 from service.access.callers import TooMany
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, running, served
+from tests.support.party import Party
+from tests.support.serving import TOKEN, running, served
 
 MIB = 1 << 20
 MOMENT_S = 0.3
@@ -50,20 +50,6 @@ async def test_so_much_of_bodies_is_there_at_once_and_the_first_to_come_is_the_f
     assert room._taken == 0
 
 
-async def test_small_bodies_wait_for_nobody() -> None:
-    room, until = Room(MIB), asyncio.Event()
-    with ExitStack() as ending:
-        (await room.enter(5 * MIB, ending))()
-        waiting = asyncio.create_task(uploaded(room, 2 * MIB, [], until))
-        await settled()
-        with ExitStack() as small:
-            (await room.enter(Room.SMALL, small))()
-        assert not waiting.done()
-    until.set()
-    await waiting
-    assert room._taken == 0
-
-
 async def test_bodies_that_are_announced_and_do_not_come_keep_others_out_for_a_moment() -> None:
     room, until, done = Room(8 * MIB), asyncio.Event(), list[int]()
     with ExitStack() as silent:
@@ -100,19 +86,6 @@ async def test_whoever_finds_no_room_in_time_is_told_when_to_come_again() -> Non
             await room.enter(MIB, other)
         assert refused.value.after_s == 5
     assert room._taken == 0
-
-
-async def test_who_gives_up_waiting_stands_in_nobody_s_way() -> None:
-    room, until, done = Room(MIB), asyncio.Event(), list[int]()
-    with ExitStack() as ending:
-        (await room.enter(MIB, ending))()
-        first, second = (asyncio.create_task(uploaded(room, MIB + index, done, until)) for index in range(2))
-        await settled()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-    until.set()
-    await second
-    assert done == [MIB + 1]
 
 
 async def test_a_round_goes_well_where_there_is_hardly_any_room(

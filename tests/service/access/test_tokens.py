@@ -13,8 +13,8 @@ from service.access.tokens import Tokens
 from service.federations import MAX_NUMBER
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server, running
+from tests.support.party import Party
+from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.errors import Misuse
 
 

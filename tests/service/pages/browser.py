@@ -14,7 +14,7 @@ from playwright.async_api import Page
 
 from tests.service.pages.gallery import exhibitor, hang
 from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, reach
-from tests.service.serving import TOKEN, running, served
+from tests.support.serving import TOKEN, running, served
 
 OPERATORS = frozenset({"round-running", "result", "audit", "federation", "cohort-formed", "cohort-enrolling"})
 """Pages that show more to whoever is signed in, or nothing to others."""

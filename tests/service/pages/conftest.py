@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.driver import Party
 from tests.service.pages.gallery import Gallery, browser, exhibitor, hang
-from tests.service.serving import Clock, Server, running, snapshot
+from tests.support.party import Party
+from tests.support.serving import Clock, Server, running, snapshot
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.service.driver import SIX, Party
-from tests.service.serving import OCTETS, Server
+from tests.support.party import SIX, Party
+from tests.support.serving import OCTETS, Server
 from tests.support.simulator import After
 
 

@@ -11,10 +11,10 @@ import pytest
 from playwright.async_api import expect
 
 from service.access.callers import ADDRESS, CALLER, Limits
-from tests.service.driver import Party
 from tests.service.pages import looking
 from tests.service.pages.gallery import exhibitor, hang
-from tests.service.serving import Server, running, served
+from tests.support.party import Party
+from tests.support.serving import Server, running, served
 
 
 @pytest.fixture(autouse=True)

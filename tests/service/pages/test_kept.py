@@ -6,8 +6,8 @@ import pytest
 from fastapi import FastAPI
 
 from service.pages import kept, rendering
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, Server
+from tests.support.party import Party
+from tests.support.serving import TOKEN, Server
 
 
 @pytest.fixture
@@ -54,14 +54,6 @@ async def test_refusals_and_pages_of_people_who_are_signed_in_are_not_kept(
         own = (await operator.get("/federations")).text
         assert (await nobody.get("/federations")).text == plain != own
     assert made.count("federations.html") == 2
-
-
-async def test_pages_age(server: Server, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "KEPT_S", 0.0)
-    async with server.anonymous() as nobody:
-        for _ in range(2):
-            await nobody.get("/problems")
-    assert made == ["problems.html"] * 2
 
 
 async def test_the_api_document_is_made_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

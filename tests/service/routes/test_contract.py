@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from service.problems import status_of
-from tests.service.declared import OBSERVED, client_of
-from tests.service.driver import Party
-from tests.service.serving import OCTETS, TOKEN, Server
+from tests.support.clients import OBSERVED, client_of
+from tests.support.party import Party
+from tests.support.serving import OCTETS, TOKEN, Server
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.tags import PROTOCOL_VERSION
@@ -187,14 +187,6 @@ async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> No
     for path in ASTRAY:
         answer = await server.client.get(path.format(**paths, **upper))
         assert answer.status_code in {400, 401, 404, 405}, (path, answer.text)
-
-
-async def test_chunk_indices_have_their_bounds(server: Server, paths: dict[str, str]) -> None:
-    for index, status in [("-1", 400), ("9" * 30, 400), ("1e3", 400), ("4000000000", 422), ("99", 422)]:
-        answer = await server.client.put(
-            f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/{index}", content=b"x", headers=OCTETS
-        )
-        assert answer.status_code == status, answer.text
 
 
 async def test_other_methods_are_problems_too(server: Server, paths: dict[str, str]) -> None:

@@ -4,9 +4,9 @@ import httpx
 import pytest
 
 from service.app import MAX_JSON_BYTES
-from tests.service.driver import Party
 from tests.service.pages.gallery import browser
-from tests.service.serving import Server
+from tests.support.party import Party
+from tests.support.serving import Server
 from veilsum.protocol.rest import PROBLEM, REQUEST_ID_HEADER
 
 
@@ -33,7 +33,7 @@ async def test_so_does_what_is_too_long_and_what_fails(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(server.coordinator.federations, "view", broken)
+    monkeypatch.setattr(server.coordinator.federations, "version", broken)
     transport = httpx.ASGITransport(server.app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://coordinator") as client:
         long = await client.post("/v1/tokens", content=bytes(MAX_JSON_BYTES + 1))

@@ -11,8 +11,8 @@ import pytest
 from service.access.callers import ADDRESS, CALLER, Limits
 from service.rounds import Round
 from service.routes import rounds
-from tests.service.driver import Party
-from tests.service.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running
 
 
 def open_streams(server: Server) -> int:

@@ -16,8 +16,8 @@ from pathlib import Path
 from service.storage import migrating
 from service.storage.folder import make_folder
 from tests.service.conftest import CHUNK_ELEMENTS
-from tests.service.driver import SIX, Party
-from tests.service.serving import Clock, running
+from tests.support.party import SIX, Party
+from tests.support.serving import Clock, running
 from veilsum.protocol import round_spec
 
 FOLDERS = Path(__file__).parent / "folders"

@@ -1,6 +1,10 @@
 """A database that can't be worked with is named in words that quote nothing."""
 
+import os
 import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -9,10 +13,11 @@ from pydantic import SecretStr
 from sqlalchemy.exc import OperationalError
 
 from service.settings import Settings
-from service.storage.dialects import Postgres, postgres_url
+from service.storage.dialects import Postgres
 from service.storage.faults import worded
 from service.storage.stores import opened
-from tests.service.servers import ADMIN_URL, lacking
+from tests.support.servers import ADMIN_URL, Servers, execute, lacking
+from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
 CANARY = "c4n4ry"
@@ -46,30 +51,6 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(url: str) -> None:
     assert CANARY not in str([refused.value, refused.value.__context__, refused.value.__cause__])
 
 
-def test_a_url_is_read_as_it_stands() -> None:
-    url = postgres_url("postgresql://v:p%40s%3As%2F%3Fword:x@db:5432/veilsum")
-    assert (url.password, url.host, url.port, url.database) == ("p@s:s/?word:x", "db", 5432, "veilsum")
-    assert postgres_url("postgresql:///veilsum?host=a:1&host=b:2").query["host"] == ("a:1", "b:2")
-    for name, value in (("sslmode", "verify-full"), ("ssl", "require")):
-        assert dict(postgres_url(f"postgresql://v@db/veilsum?{name}={value}").query) == {"ssl": value}
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("sslmode=always", "sslmode in VEILSUM_DATABASE_URL is to be one of disable, allow, prefer"),
-        ("ssl=true", "is to be one of"),
-        (f"port={CANARY}", "a numbered port for each host"),
-        ("host=a&host=b:1", "a numbered port for each host"),
-        ("target_session_attrs=any", r"target_session_attrs after its \?; known are host, passfile"),
-    ],
-)
-def test_values_after_the_question_mark_are_looked_at(query: str, said: str) -> None:
-    with pytest.raises(Misuse, match=said) as refused:
-        postgres_url(f"postgresql://v@db/veilsum?{query}")
-    assert CANARY not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -84,11 +65,6 @@ def test_a_driver_s_error_is_a_sentence_of_ours(error: Exception, said: str) -> 
     with pytest.raises(Misuse, match=said) as raised, worded():
         raise error
     assert CANARY not in str(raised.value)
-
-
-def test_what_is_no_database_s_passes() -> None:
-    with pytest.raises(PermissionError), worded():
-        raise PermissionError
 
 
 async def test_a_file_that_is_no_database(tmp_path: Path) -> None:
@@ -128,6 +104,47 @@ async def test_a_server_that_refuses(tmp_path: Path) -> None:
         with pytest.raises(Misuse, match=said):
             async with opened(Settings(data_dir=tmp_path, database_url=SecretStr(url))):
                 pass
+
+
+async def test_a_database_that_takes_no_writes(servers: Servers, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, **await servers.settings(tmp_path))
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    await execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
+    with pytest.raises(Misuse, match="the database takes no writes: name the primary"):
+        async with opened(settings):
+            pass
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own of 2 MB."""
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(tmp_path)]
+    if (mounted := subprocess.run(command, capture_output=True, check=False)).returncode:
+        lacking(f"no file system can be mounted: {mounted.stderr.decode().strip()}")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("left", [0, 4096, 16_384, 100_000])
+@pytest.mark.parametrize("existing", [False, True])
+async def test_a_start_on_a_full_disk_says_so(small: Path, left: int, *, existing: bool) -> None:
+    """Wherever the start runs out of room: at the folder, the key, or each of the database's files."""
+    folder = small / "data"
+    if existing:
+        async with running(folder):
+            pass
+    with (small / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+    os.truncate(small / "filler", (small / "filler").stat().st_size - left)
+    if existing and left == 100_000:  # it needs no more
+        async with running(folder) as server:
+            assert (await server.client.get("/healthz")).status_code == 200
+        return
+    with pytest.raises(Misuse, match=r"disk.* full: make room and start again"):
+        async with running(folder):
+            pass
 
 
 def test_a_full_disk_is_said() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.storage.folder import DataFolderLock
-from tests.service.serving import running
+from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
 

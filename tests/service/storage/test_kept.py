@@ -7,10 +7,10 @@ from sqlalchemy import select
 
 from service.storage import migrating
 from service.storage.tables import rounds
-from tests.service.driver import SIX, Party
-from tests.service.serving import running
 from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
 from tests.service.test_audit import log_of
+from tests.support.party import SIX, Party
+from tests.support.serving import running
 from veilsum.protocol.audit import follow
 
 

@@ -11,8 +11,8 @@ from service.storage import migrating
 from service.storage.database import Database
 from service.storage.stores import database_of
 from service.storage.tables import audit_head, rosters
-from tests.service import serving
-from tests.service.serving import Server, running
+from tests.support import serving
+from tests.support.serving import Server, running
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.tags import PROTOCOL_VERSION
 

@@ -6,7 +6,7 @@ import pytest
 from service.storage import objects
 from service.storage.blobs import PIECE_BYTES
 from service.storage.objects import MULTIPART_BYTES, ObjectBlobs
-from tests.service.servers import BUCKET
+from tests.support.servers import BUCKET
 from veilsum.protocol.errors import Misuse
 
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from service import checking
+from service.settings import Settings
 from service.storage import migrating
 from service.telemetry.metrics import DAMAGED
-from tests.service.driver import SIX, Party
-from tests.service.serving import running
 from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from tests.support.party import SIX, Party
+from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
 DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
@@ -41,14 +43,17 @@ def names(folder: Path, federation: str) -> dict[str, str]:
     return {"federation": federation, **dict(zip(("round", "cohort", "study"), row, strict=True))}
 
 
-def flip(folder: Path, table: str, column: str, where: str, value: str, *, cut: bool = False) -> None:
-    """Flip a stored value's first bit, or cut its last byte off."""
+def flip(
+    folder: Path, table: str, column: str, where: str, value: str, *, after: str = "", cut: bool = False
+) -> None:
+    """Flip the lowest bit of a stored value's first byte, or of the byte after a text; or cut the last byte off."""
     with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
         for row, old in file.execute(
             f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", (value,)
         ).fetchall():
             data = old.encode() if isinstance(old, str) else bytes(old)
-            new = data[:-1] if cut else bytes([data[0] ^ 1]) + data[1:]
+            at = data.index(after.encode()) + len(after)
+            new = data[:-1] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
             file.execute(
                 f"UPDATE {table} SET {column} = ? WHERE rowid = ?",
                 (new.decode() if isinstance(old, str) else new, row),
@@ -94,6 +99,34 @@ async def test_a_damaged_row_is_named_and_all_else_goes_on(folder: Path, place: 
         assert named in (await server.client.get("/health")).text
         assert (await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["rounds"]})).is_success
     assert count("row") > found
+
+
+@pytest.mark.parametrize(
+    ("column", "after"),
+    [
+        ("final", '"survivors_min":'),
+        ("final", '"survivors":["m-'),
+        ("final", '"transcript":"'),
+        ("record", '"rows":'),
+        ("record", '"error_bound":'),
+        ("record", '"signature":"'),
+        ("final", " "),
+    ],
+)
+async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column: str, after: str) -> None:
+    """What is still well-formed text is not served either."""
+    clock = opened(FOLDERS / f"{migrating.newest()}.tar.gz", folder)
+    of = names(folder, DONE)
+    flip(folder, "rounds", column, "federation", DONE, after=after)
+    assert await checking.check(Settings(data_dir=folder)) == {
+        "damaged": [f"round {of['round']} of federation {DONE}"]
+    }
+    async with running(folder, clock) as server:
+        for path in ("", "/result", "/transcript", "/result/weights"):
+            answer = await server.client.get(f"/v1/rounds/{of['round']}{path}")
+            assert (answer.status_code, answer.json()["cause"]) == (500, "storage-damaged")
+            assert f"round {of['round']}" in answer.json()["detail"]
+        assert f"round {of['round']}" in (await server.client.get("/readyz")).json()["damaged"]
 
 
 @pytest.mark.parametrize("table", ["tokens", "audit", "events", "nonces"])

@@ -32,11 +32,3 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO, lines: Li
     assert "test_logs.py:" in server["at"]
     assert written["event"] == "a traceback, left out"
     assert CANARY not in stream.getvalue()
-
-
-def test_quiet_leaves_warnings_and_errors(stream: io.StringIO, lines: Lines) -> None:
-    logs.configure(stream, quiet=True)
-    structlog.get_logger(logs.LOGGER).info("refused")
-    logging.getLogger("uvicorn.error").info("started")
-    logging.getLogger("uvicorn.error").warning("stopping")
-    assert [line["event"] for line in lines()] == ["stopping"]

@@ -8,7 +8,7 @@ import pytest
 from service.storage import migrating
 from service.telemetry.metrics import READY, REGISTRY, Exposition
 from service.telemetry.readiness import NotReady, Readiness, checks_of
-from tests.service.serving import Server, running
+from tests.support.serving import Server, running
 from veilsum.protocol.errors import PeerFault
 
 

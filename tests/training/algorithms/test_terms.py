@@ -1,17 +1,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from training.algorithms import (
+    Aggregation,
     Algorithm,
     Batch,
     ControlVariates,
     DynamicCorrection,
+    DynamicPenalty,
     FedAvg,
     FedNova,
+    HeadFirst,
+    PersonalLayers,
     Proximal,
     ServerOptimiser,
     Site,
@@ -20,10 +25,14 @@ from training.algorithms import (
     Term,
     TrainingRound,
 )
+from training.algorithms.base import trained, zeros
 from training.algorithms.named import scaffold
-from training.data import Dataset
+from training.data import Dataset, load_digits_dataset
+from training.federated import train
 from training.heads import Classifier
-from training.models import Extractor
+from training.models import Extractor, ExtractorConfig
+from training.partition import dirichlet_partition
+from training.recipe import fedavg
 
 
 def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float]]) -> None:
@@ -115,6 +124,70 @@ def test_scaffolds_server_divides_by_all_members() -> None:
     messages = [{"w": torch.tensor(2.0)}, {"w": torch.tensor(4.0)}]
     reduced = term.reduce({"w": torch.tensor(1.0)}, messages, TrainingRound(0, 0.1, members=12))
     assert float(reduced["w"]) == 1.5
+
+
+class ByAutograd(Term):
+    """The papers' penalties as scalars, instead of their gradients."""
+
+    def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
+        return 0.0, 0.0
+
+
+class ProximalByAutograd(ByAutograd, Proximal):
+    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
+        held = [(n, p) for n, p in trained(site.model).items() if self.over == "all" or n.startswith("head.")]
+        return 0.5 * self.mu * sum((p - site.origin[name]).square().sum() for name, p in held)
+
+
+class ControlVariatesByAutograd(ByAutograd, ControlVariates):
+    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
+        own = site.memory or zeros(site.model)
+        return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in trained(site.model).items())
+
+
+class DynamicPenaltyByAutograd(ByAutograd, DynamicPenalty):
+    def penalty(self, batch: Batch, site: Site) -> Tensor | float:
+        own = site.memory or zeros(site.model)
+        return sum(
+            0.5 * self.alpha * (p - site.origin[name]).square().sum() - (own[name] * p).sum()
+            for name, p in trained(site.model).items()
+        )
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "terms", "by_autograd"),
+    [
+        (FedAvg(), (Proximal(1.0),), (ProximalByAutograd(1.0),)),
+        (FedAvg(), (Proximal(1.0, "head"),), (ProximalByAutograd(1.0, "head"),)),
+        (FedAvg(uniform=True), (ControlVariates(),), (ControlVariatesByAutograd(),)),
+        (DynamicCorrection(0.5), (DynamicPenalty(0.5),), (DynamicPenaltyByAutograd(0.5),)),
+        (
+            FedAvg(uniform=True),
+            (PersonalLayers("head"), Proximal(0.5), HeadFirst(1), ControlVariates()),
+            (PersonalLayers("head"), ProximalByAutograd(0.5), HeadFirst(1), ControlVariatesByAutograd()),
+        ),
+    ],
+    ids=["FedProx", "clsprox", "SCAFFOLD", "FedDyn", "together"],
+)
+def test_penalties_change_steps_as_autograd_would(
+    aggregation: Aggregation, terms: tuple[Term, ...], by_autograd: tuple[Term, ...]
+) -> None:
+    digits = load_digits_dataset()
+    partition = dirichlet_partition(digits.train.y.numpy(), 3, 0.1, np.random.default_rng(0))
+    model = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 8})
+    plain, given, reference = (
+        train(
+            fedavg(
+                model, algorithm=Algorithm(aggregation, own), rounds=3, local_epochs=2, lr=0.02, momentum=0.5
+            ),
+            digits,
+            partition,
+        ).classifier.state_dict()
+        for own in ((), terms, by_autograd)
+    )
+    for name, weight in reference.items():
+        torch.testing.assert_close(given[name], weight, rtol=1e-4, atol=1e-5)
+    assert any((given[name] - plain[name]).abs().max() > 1e-3 for name in plain)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_a_file_that_is_not_the_published_one_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_what_is_missing_is_named_with_where_it_goes(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match=r"is not in .*: (get it from http|docs/training\.md)"):
+    with pytest.raises(DataError, match=r"is not in .*: (get it from http|name the folder)"):
         load_dataset(name, tmp_path)
 
 

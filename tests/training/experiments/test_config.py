@@ -168,13 +168,6 @@ def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:
         load_experiment(tmp_path / "own.toml")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="can't be read: No such file"):
-        load_experiment(tmp_path / "own.toml")
-    with pytest.raises(ConfigError, match=r"name a \.toml file, or one of digits-fedavg"):
-        load_experiment("nothing")
-
-
 def test_changes_as_words() -> None:
     assert parse_change("training.rounds=3") == {"training": {"rounds": 3}}
     assert parse_change("training.algorithm=fedprox") == {"training": {"algorithm": "fedprox"}}

@@ -48,13 +48,6 @@ def test_the_same_seed_is_the_same_run_and_another_another() -> None:
     assert one.deal.digest != other.deal.digest
 
 
-def test_the_digits_that_are_held_out_are_the_seeds() -> None:
-    one, same, other = (prepare(digits(), seed).data for seed in (1, 1, 2))
-    assert torch.equal(one.test.x, same.test.x)
-    assert not torch.equal(one.test.x, other.test.x)
-    assert torch.equal(other.test.x, load_digits_dataset(2).test.x)
-
-
 @pytest.mark.slow
 def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
     def sent(**training: Any) -> float:
@@ -88,20 +81,8 @@ def test_fewer_records_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPat
     assert torch.equal(one.data.train.y, other.data.train.y)
     assert len(one.data.train) == one.partition.sizes.sum() == 200
     assert len(one.data.test) == 450
-    accuracies = [line.accuracy for line in run(few, 0).result.history]
+    accuracies = [line.accuracy or 0.0 for line in run(few, 0).result.history]
     np.testing.assert_allclose(np.multiply(accuracies, 50) % 1, 0, atol=1e-9)
-
-
-def test_a_pack_of_one_s_own_is_read_where_the_run_says_so(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    own: dict[str, Any] = {"x": rng.integers(256, size=(40, 32, 32), dtype=np.uint8), "y": np.arange(40) % 10}
-    np.savez(tmp_path / "fsdd_logmel32.npz", index=np.arange(40) % 8, speaker=np.arange(40) % 2, **own)
-    choice: dict[str, Any] = {"name": "spoken-digits", "note": "mine"}
-    two = {"name": "iid", "members": 2}
-    with pytest.raises(DataError, match=r"has SHA-256 .*data\.checked=false"):
-        prepare(digits(data=choice, deal=two), 0, tmp_path)
-    unchecked = digits(data={**choice, "checked": False}, deal=two, calibrate={})
-    assert run(unchecked, 0, folder=tmp_path).result.data.note == "mine; checksums not looked at"
 
 
 @pytest.mark.slow

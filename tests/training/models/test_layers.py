@@ -8,8 +8,6 @@ from training.models.layers import (
     convolution,
     first_stride,
     groups,
-    normalisation,
-    projector,
 )
 
 
@@ -26,13 +24,6 @@ def test_groups_hold_eight_channels_or_more_and_are_32_at_most() -> None:
         32,
         32,
     ]
-
-
-def test_a_norm_is_one_of_three() -> None:
-    kinds = [type(normalisation(norm, 16)) for norm in ("group", "batch", "none")]
-    assert kinds == [nn.GroupNorm, BatchNorm2d, nn.Identity]
-    with pytest.raises(ValueError, match="norm is group, batch or none, not 'layer'"):
-        normalisation("layer", 16)
 
 
 def test_a_convolution_has_a_bias_only_where_nothing_normalises() -> None:
@@ -66,12 +57,6 @@ def test_of_more_records_it_is_torchs(ours: nn.Module, torchs: nn.Module) -> Non
     x = torch.rand(5, 4) if isinstance(ours, BatchNorm1d) else torch.rand(1, 4, 2, 3)
     assert torch.equal(ours.train()(x), torchs.train()(x))
     assert all(torch.equal(b, torchs.state_dict()[n]) for n, b in ours.state_dict().items())
-
-
-def test_the_projector_is_two_normalised_layers() -> None:
-    layers = projector(6, 8)
-    assert [type(layer) for layer in layers] == [nn.Linear, BatchNorm1d, nn.ReLU] * 2
-    assert nn.Sequential(*layers)(torch.rand(3, 6)).min() >= 0
 
 
 def test_large_images_are_halved_early_unless_told_otherwise() -> None:

@@ -2,7 +2,6 @@ import os
 import re
 import stat
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, load_file
 
-from tests.veilsum.cli import CLASSES, DIM, Cli, records
+from tests.support.cli import CLASSES, DIM, Cli, records
 from veilsum.calibrating.fitting import HEADS
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head_file import Calibrated, notes_in
@@ -43,35 +42,12 @@ def test_several_files_are_one(cli: Cli, files: list[Path]) -> None:
         assert said["accuracy"] == (expected.predict(data["features"]) == data["labels"]).mean()
 
 
-def test_a_ridge_of_ones_own(cli: Cli, files: list[Path]) -> None:
-    said = cli("calibrate", files[0], "--ridge", 0.25, "--output", "made/here/head.safetensors")
-    assert said.code == 0
-    assert Path("made/here/head.safetensors").exists()
-    assert cli.json("calibrate", files[0], "--ridge", 0.25)["ridge"] == 0.25
-    assert cli("calibrate", files[0], "--ridge", -1).error
-
-
-def test_too_small_a_ridge_for_what_there_is(cli: Cli) -> None:
-    features = np.eye(2, 4)
-    assert cli("calibrate", write("x.npz", features, np.arange(2)), "--ridge", 0).error
-
-
 def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     # The last record scores below zero in the only class that there is: the zeros of an empty one would win.
     path = write("x.npz", np.array([[1.0, 0], [1, 0], [-1, 0]]), np.ones(3, int))
     said = cli.json("calibrate", path, "--held-out", path, "--ridge", 1)
     assert said["empty_classes"] == [0]
     assert said["accuracy"] == 1
-
-
-def test_the_highest_label_of_all_files_counts(cli: Cli, files: list[Path]) -> None:
-    high = write("high.npz", np.eye(1, DIM), np.array([7]))
-    assert cli.json("calibrate", files[0], high)["classes"] == 8
-    assert cli.json("calibrate", files[0], "--classes", 5)["empty_classes"] == [3, 4]
-    error = cli("calibrate", files[0], "--held-out", high).error
-    assert error.startswith("high.npz")
-    assert cli.json("calibrate", files[0], "--held-out", high, "--classes", 8)["accuracy"] == 0
-    assert cli("calibrate", high, "--classes", 3).error.startswith("high.npz")
 
 
 def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
@@ -111,15 +87,6 @@ def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: lis
     assert not list(cli.folder.glob(".*"))
 
 
-def test_a_pipe_is_written_to(cli: Cli, files: list[Path]) -> None:
-    os.mkfifo("pipe")
-    with ThreadPoolExecutor() as pool:
-        reading = pool.submit(Path("pipe").read_bytes)
-        cli.json("calibrate", *files, "--output", "pipe")
-        assert load(reading.result(30))["weights"].shape == (DIM, CLASSES)
-    assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
-
-
 def test_more_than_fits_is_refused_at_once(
     cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,13 +97,6 @@ def test_more_than_fits_is_refused_at_once(
     assert "0.1 GB" in cli("calibrate", wide).error
     many = write("many.npz", np.eye(2, 200), np.array([0, 1000]))
     assert cli("calibrate", many, "--head", "ccvr").error  # although the sums of ffc would fit
-
-
-def test_other_lengths(cli: Cli, files: list[Path]) -> None:
-    with np.load(files[0]) as data:
-        long = write("long.npz", 5 * data["features"], data["labels"])
-    said = cli.json("calibrate", long, "--held-out", long)
-    assert said["accuracy"] == cli.json("calibrate", files[0], "--held-out", files[0])["accuracy"]
 
 
 @pytest.mark.parametrize("name", HEADS)

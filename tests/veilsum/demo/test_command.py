@@ -134,15 +134,6 @@ def found(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> Iterator[None]:
         yield
 
 
-def test_without_json_it_prints_a_table(
-    make_facts: Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with found(monkeypatch, make_facts()):
-        code, printed, _ = demo()
-    assert code == 0
-    assert "/out/report.html" in printed
-
-
 def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
     make_facts: Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.veilsum.cli import EXTRACTOR
+from tests.support.cli import EXTRACTOR
 from veilsum.demo.consortium import KilledMember, _Killing, casualties, demo_study
 from veilsum.demo.plan import DemoPlan
 from veilsum.demo.screen import Screen

@@ -6,13 +6,6 @@ from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
 
 
-def test_a_new_and_an_empty_folder_are_claimed(tmp_path: Path) -> None:
-    for root in (tmp_path, tmp_path / "new" / "deep"):
-        folder = Folder.claim(root)
-        assert folder.root.is_dir()
-        assert folder.root.is_absolute()
-
-
 def test_an_earlier_demo_is_replaced_and_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

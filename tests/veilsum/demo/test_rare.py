@@ -1,6 +1,5 @@
 """The demo that withholds a digit: on the page, in the table, and once with real processes."""
 
-import io
 import json
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from safetensors.numpy import load_file
 
 from client_sdk import Result
@@ -17,10 +15,7 @@ from tests.veilsum.demo.test_command import demo, demo_verify, two_rounds
 from tests.veilsum.demo.test_report import Page
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
-from veilsum.demo.folder import Folder
 from veilsum.demo.plan import DemoPlan
-from veilsum.demo.report import render
-from veilsum.demo.table import print_table
 from veilsum.features import read_table
 
 NAN = float("nan")
@@ -30,16 +25,6 @@ NAN = float("nan")
 def facts(make_facts: Callable[..., Facts]) -> Facts:
     per_class = Heads(*(np.array([value, NAN]) for value in (0.6, 0.85, 0.85, 0.7, 0.8)))
     return make_facts(withheld=(1,), holders=(5, 2), floor=5, per_class=per_class)
-
-
-def test_page_and_table_say_what_was_withheld(facts: Facts, make_facts: Callable[..., Facts]) -> None:
-    stream = io.StringIO()
-    print_table(facts, Folder(Path("/out")), Console(file=stream, width=400))
-    for text in (Page(render(facts)).text, stream.getvalue()):
-        assert "1 (held by 2)" in text
-    assert "--withhold" in Page(render(facts)).text
-    assert "--withhold" not in Page(render(make_facts())).text
-    assert facts.summary()["withheld"] == [1]
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 
-import numpy as np
-
-from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.report import render
 
@@ -81,17 +78,3 @@ def test_names_are_escaped(make_facts: Callable[..., Facts]) -> None:
     assert "<b>" not in text
     assert "<i>" not in text
     assert "&lt;b&gt;&amp;" in text
-
-
-def test_rarer_facts_are_told_too(make_facts: Callable[..., Facts]) -> None:
-    nothing = np.array([np.nan, 0.8])
-    facts = make_facts(
-        survivors=("member-02", "member-03"),
-        per_class=Heads(*[nothing] * 5),
-        error_bound=None,
-        chunks=3,
-        bias=False,
-    )
-    page = Page(render(facts))
-    assert "3 chunks" in page.text
-    assert "–" in page.text

@@ -3,7 +3,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.veilsum.cli import CLASSES, DIM, PATIENCE_S, Consortium
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, Consortium
 
 ROOT = Path(__file__).parents[3]
 

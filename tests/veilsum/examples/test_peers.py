@@ -15,8 +15,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from client_sdk import Identity, Result
-from tests.service.servers import lacking
-from tests.veilsum.cli import CLASSES, DIM, PATIENCE_S, TOKEN, Consortium
+from tests.support.cli import CLASSES, DIM, PATIENCE_S, TOKEN, Consortium
+from tests.support.servers import lacking
 
 pytestmark = pytest.mark.slow  # their environments weigh gigabytes: `make peers`
 ROOT = Path(__file__).parents[3]

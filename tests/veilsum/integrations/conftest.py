@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from client_sdk import Result
-from tests.veilsum.cli import Consortium
+from tests.support.cli import Consortium
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from client_sdk import Result
-from tests.veilsum.cli import records
+from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, RandomFeatures, solve_ffc
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
@@ -38,17 +38,6 @@ def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_p
     assert not head.bias.any()
     save_file(solution.tensors, tmp_path / "head.safetensors")
     assert LinearHead.of(str(tmp_path / "head.safetensors")).unanswered == (3, 4)
-
-
-def test_a_file_says_its_temperature_and_classes_that_it_never_answers(tmp_path: Path) -> None:
-    path = tmp_path / "head.safetensors"
-    logistic = Calibrated(Head(np.eye(3), np.ones(3), (1,)), temperature=0.25)  # its column is not of zeros
-    save_file(logistic.arrays, path, {HEAD: json.dumps(logistic.notes)})
-    for head in (LinearHead.of(path), LinearHead.of(logistic)):
-        assert (head.unanswered, head.temperature) == ((1,), 0.25)
-    save_file(logistic.arrays, path, {HEAD: json.dumps(logistic.notes | {"temperature": -1.0})})
-    with pytest.raises(Misuse):
-        LinearHead.of(path)
 
 
 def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:

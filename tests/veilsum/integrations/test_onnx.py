@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from client_sdk import Records, Result
-from tests.veilsum.cli import records
+from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.integrations.onnx import save_onnx
 from veilsum.protocol.errors import Misuse

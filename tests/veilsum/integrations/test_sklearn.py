@@ -9,14 +9,13 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier
-from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Records, Result
-from tests.veilsum.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
+from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 from veilsum.protocol.errors import Misuse
 
@@ -118,30 +117,6 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
         result.to_sklearn(["a", "b", "b"])
 
 
-def test_two_classes_have_one_row_of_coefficients() -> None:
-    X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
-    ours = SecureRidgeClassifier().fit(X, y)
-    assert ours.coef_.shape == (1, 4)
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    np.testing.assert_allclose((unit @ ours.coef_.T + ours.intercept_)[:, 0], ours.decision_function(X))
-
-
-def test_labels_in_any_order_are_sorted_for_scikit_learn_s_metrics() -> None:
-    rng = np.random.default_rng(0)
-    y = np.array(["a", "b", "c"])[np.arange(300) % 3]
-    X = rng.normal(size=(300, 5)) + 4 * np.eye(3, 5)[np.arange(300) % 3]
-    plain = SecureRidgeClassifier().fit(X, y)
-    ours = SecureRidgeClassifier(classes=["c", "a", "b"]).fit(X, y)
-    assert ours.classes_.tolist() == ["a", "b", "c"]
-    np.testing.assert_allclose(ours.predict_proba(X), plain.predict_proba(X))
-    np.testing.assert_allclose(ours.head_.weights[:, [1, 2, 0]], plain.head_.weights)
-    assert roc_auc_score(y, ours.predict_proba(X), multi_class="ovr") > 0.98
-    assert log_loss(y, ours.set_params(temperature=0.1).predict_proba(X)) < 0.3
-    two = y != "c"
-    binary = SecureRidgeClassifier(classes=["b", "a"]).fit(X[two], y[two])
-    np.testing.assert_array_equal(binary.decision_function(X[two]) > 0, binary.predict(X[two]) == "b")
-
-
 def test_what_fails_leaves_what_was_fitted() -> None:
     X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
     classifier = SecureRidgeClassifier().fit(X, y)
@@ -175,14 +150,6 @@ class _Again(Member):
 
     def join(self, *_: Any, **__: Any) -> Any:
         return iter([self._result])
-
-
-def test_a_class_that_nobody_holds_is_never_answered() -> None:
-    rng = np.random.default_rng(0)
-    features, labels = rng.normal(size=(60, 5)), np.arange(60) % 2
-    classifier = SecureRidgeClassifier(classes=[0, 1, 2]).fit(features, labels)
-    assert set(classifier.predict(rng.normal(size=(500, 5)))) == {0, 1}
-    assert not classifier.predict_proba(features)[:, 2].any()
 
 
 def test_wrong_use_says_what_to_do() -> None:

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from client_sdk import Records, Result
-from tests.veilsum.cli import records
+from tests.support.cli import records
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.calibration.head_file import Calibrated
 from veilsum.integrations.torch import CalibratedHead, classifier_name, head_inputs, replace_head
@@ -326,66 +326,6 @@ def test_a_classifier_that_would_stay_in_use_is_not_replaced(hold: Any) -> None:
     assert not isinstance(model.fc, CalibratedHead)
 
 
-@pytest.mark.parametrize("last", [nn.Conv1d(DIM, 10, 1), nn.Softmax(dim=1)])
-def test_a_lone_linear_layer_is_no_classifier_beside_one_of_another_kind(last: nn.Module) -> None:
-    model = nn.Sequential()
-    model.add_module("attention", nn.Linear(DIM, DIM))
-    model.add_module("classifier", nn.Sequential(nn.Dropout(), last))
-    with pytest.raises(
-        Misuse,
-        match=r"classifier of Sequential does not end in a linear layer: .* pass at= one of attention$",
-    ):
-        classifier_name(model)
-    assert classifier_name(model, "attention") == "attention"
-
-
-@pytest.mark.parametrize(
-    "z", [torch.zeros(1, DIM), torch.full((1, DIM), 60_000.0), torch.full((1, DIM), 1e-5)]
-)
-def test_half_precision_of_any_length(z: Tensor) -> None:
-    head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
-    model = replace_head(ResNetLike().half(), head)
-    found = model.fc(z.half())
-    assert found.dtype == torch.float16
-    expected = replace_head(ResNetLike(), head).fc(z.half().float())
-    np.testing.assert_allclose(found[:, :3].float(), expected[:, :3], atol=2e-3)
-    double = replace_head(ResNetLike().double(), head).fc(z.double())
-    assert double.dtype == torch.float64
-
-
-def test_each_module_s_mode_is_left_as_it_was() -> None:
-    model = ResNetLike()
-    model.layers.append(nn.BatchNorm1d(DIM))
-    model.train()
-    model.layers[2].eval()  # frozen
-    head_inputs(model, [torch.randn(4, PIXELS)])
-    assert model.training
-    assert model.layers[0].training
-    assert not model.layers[2].training
-
-
-class Calling(ResNetLike):
-    """Calls its classifier in a way of its own."""
-
-    def __init__(self, call: Any) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.call(self.fc, self.layers(x))
-        return out
-
-
-def test_a_classifier_is_called_once_a_batch_by_position_or_by_name() -> None:
-    x = torch.randn(4, PIXELS)
-    by_name = Calling(lambda fc, z: fc(input=z))
-    np.testing.assert_array_equal(head_inputs(by_name, [x, x])[4:], by_name.layers(x).numpy(force=True))
-    with pytest.raises(Misuse, match=r"fc is called 2 times for a batch: .*collect them yourself"):
-        head_inputs(Calling(lambda fc, z: fc(z) + fc(z.flip(1))), [x])
-    with pytest.raises(Misuse, match="fc is called 0 times for a batch"):
-        head_inputs(Calling(lambda fc, z: nn.functional.linear(z, fc.weight)), [x])
-
-
 def test_another_extractor_s_head_and_unusable_inputs_are_refused() -> None:
     wide = FFCStatistics(DIM + 1, 2, normalise=True)
     wide.update(np.eye(DIM + 1)[:4], np.array([0, 1, 0, 1]))
@@ -395,7 +335,3 @@ def test_another_extractor_s_head_and_unusable_inputs_are_refused() -> None:
         head_inputs(ResNetLike(), [])
     with pytest.raises(Misuse, match=r"fc is given \(2, 5, 6\), not one vector a record"):
         head_inputs(ResNetLike(), [torch.zeros(2, 5, PIXELS)])
-
-
-def test_a_batch_by_keywords() -> None:
-    assert head_inputs(HuggingFaceLike(), [{"pixel_values": torch.ones(3, PIXELS)}]).shape == (3, DIM)

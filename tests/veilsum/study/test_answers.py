@@ -258,15 +258,15 @@ def test_noise_that_drowns_the_records_leaves_a_centre_of_zeros() -> None:
         ("centre", lambda array: array[:-1]),
         ("weights", lambda array: array * 1e7),
         ("weights", lambda array: array.astype(np.float32)),
-        ("inverse", lambda array: array * np.nan),
-        ("bias", None),
+        ("whitening", lambda array: array * np.nan),
+        ("rate", None),
     ],
 )
 def test_material_of_another_shape_or_size_is_refused(name: str, spoil: Any) -> None:
-    steps = chain("mean+sum+refinement", LINEAR)
+    steps = chain("mean+sum+gradients", LINEAR)
     spec, content = steps[2][0], steps[1][4].material
     arrays = load(content)
-    assert read_material(spec, content).keys() == {"centre", "weights", "bias", "inverse"}
+    assert read_material(spec, content).keys() == {"centre", "whitening", "weights", "rate"}
     if spoil is None:
         del arrays[name]
     else:

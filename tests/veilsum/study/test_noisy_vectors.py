@@ -24,9 +24,9 @@ STEPS = [
     ("sum", "sum", CCVR),
     ("mean+sum", "sum", CCVR),
     ("mean+sum", "sum", KERNEL),
-    ("mean+sum+refinement", "refinement-2", FFC),
-    ("mean+gradients", "gradient-3", BIAS),
-    ("mean+gradients", "gradient-1", KERNEL),
+    ("mean+sum+gradients", "gradient-2", FFC),
+    ("mean+sum+gradients", "gradient-3", BIAS),
+    ("mean+sum+gradients", "gradient-1", KERNEL),
 ]
 
 
@@ -38,12 +38,11 @@ def material_of(spec: Any) -> Material:
     rng = np.random.default_rng(5)
     (statistic,) = spec.question.statistics
     width = statistic.width(DIM)
-    bias = statistic.kind == "ffc" and statistic.bias
     centre = rng.standard_normal(DIM)
     found = {"centre": 0.4 * centre / np.linalg.norm(centre)} if "mean" in spec.question.steps else {}
     if "-" in spec.step:
-        found |= {"weights": rng.standard_normal((width - bias, CLASSES)), "inverse": np.eye(width)}
-        found |= {"bias": rng.standard_normal(CLASSES)} if bias else {}
+        found |= {"weights": rng.standard_normal((width, CLASSES)), "rate": np.ones(1)}
+        found |= {"whitening": np.eye(width) + 0.3 * rng.standard_normal((width, width))}
     return found if spec.takes_material else {}
 
 

@@ -13,6 +13,7 @@ from veilsum.calibration.privacy.accountant import (
     sum_defect,
     zcdp_epsilon,
 )
+from veilsum.calibration.privacy.descent import Descent, NoisyGradient, whitened
 from veilsum.calibration.privacy.integer_sums import (
     ClassMoments,
     GradientSums,
@@ -29,7 +30,7 @@ from veilsum.calibration.privacy.noisy_sums import (
     noise_edge,
     solve_noisy,
 )
-from veilsum.calibration.privacy.plan import CohortSizes, FFCPlan, MeanPlan, NoisyRound, Outlook, plan
+from veilsum.calibration.privacy.plan import CohortSizes, NoisyRound, Outlook, Plan, plan
 from veilsum.calibration.privacy.release import (
     Release,
     WeightedBlock,
@@ -41,11 +42,46 @@ from veilsum.calibration.privacy.release import (
     mean_release,
 )
 from veilsum.calibration.privacy.sampler import ByteSource, DiscreteGaussian
+from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
 
 __all__ = [
-    "ByteSource", "ClassMoments", "CohortSizes", "DiscreteGaussian", "FFCPlan", "GradientSums", "IntegerMean",
-    "IntegerMoments", "IntegerSums", "MeanPlan", "Mechanism", "NoisyGaussians", "NoisyMean", "NoisyRound",
-    "NoisySolution", "NoisySums", "Outlook", "Release", "Share", "WeightedBlock", "ccvr_release",
-    "clip_member", "compose", "default_weight", "ffc_release", "gdp_delta", "gdp_epsilon", "gdp_mu",
-    "gradient_release", "mean_release", "noise_edge", "plan", "solve_noisy", "sum_defect", "zcdp_epsilon",
+    "TRIAL_OFF_BY",
+    "ByteSource",
+    "ClassMoments",
+    "CohortSizes",
+    "Descent",
+    "DiscreteGaussian",
+    "GradientSums",
+    "IntegerMean",
+    "IntegerMoments",
+    "IntegerSums",
+    "Mechanism",
+    "NoisyGaussians",
+    "NoisyGradient",
+    "NoisyMean",
+    "NoisyRound",
+    "NoisySolution",
+    "NoisySums",
+    "Outlook",
+    "Plan",
+    "Release",
+    "Share",
+    "WeightedBlock",
+    "ccvr_release",
+    "clip_member",
+    "compose",
+    "default_weight",
+    "ffc_release",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "gradient_release",
+    "mean_release",
+    "noise_edge",
+    "plan",
+    "points_lost",
+    "solve_noisy",
+    "sum_defect",
+    "whitened",
+    "zcdp_epsilon",
 ]  # fmt: skip

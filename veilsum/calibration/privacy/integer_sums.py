@@ -13,6 +13,8 @@ from veilsum.calibration.lattice import FeaturesLattice, exact_products
 from veilsum.calibration.privacy.release import Release
 from veilsum.calibration.rows import Floats, Integers, row_blocks, row_sums
 
+CLIP = 0.25
+"""Residuals are cut to this length, and divided by it."""
 _SQRT_HALF = math.sqrt(0.5)
 
 
@@ -88,23 +90,20 @@ class ClassMoments(IntegerSums):
 
 
 class GradientSums(IntegerSums):
-    """G = Σ q·ρᵀ, (l, C), with ρ the integers of r/max(1, ‖r‖) and r = softmax(Wᵀx + b) − one_hot(y).
+    """G = Σ q·ρᵀ, (l, C), with ρ the integers of r/max(¼, ‖r‖) and r = softmax(Wᵀx) − one_hot(y).
 
     Args:
         release: G.
-        weights: (l, C) W, without the row of a constant.
-        bias: (C,) b; None without a constant.
+        weights: (l, C) W.
     """
 
-    def __init__(self, release: Release, weights: Floats, bias: Floats | None) -> None:
-        super().__init__(release, constant=bias is not None)
-        self._weights, self._bias = weights, bias
+    def __init__(self, release: Release, weights: Floats) -> None:
+        super().__init__(release)
+        self._weights = weights
 
     def _add(self, rows: Floats, whole: Integers, labels: Integers) -> None:
-        scores = exact_products(rows, self._weights)
-        scores += 0.0 if self._bias is None else self._bias
-        residuals = np.exp(log_softmax(scores))
+        residuals = np.exp(log_softmax(exact_products(rows, self._weights)))
         residuals[np.arange(len(labels)), labels] -= 1
-        residuals /= np.maximum(np.sqrt(row_sums(residuals * residuals)), 1)[:, None]
+        residuals /= np.maximum(np.sqrt(row_sums(residuals * residuals)), CLIP)[:, None]
         gradient = whole.astype(np.float64).T @ self.lattice.encode_rows(residuals)
         self._part("G")[:] += gradient.astype(np.int64).ravel()

@@ -57,12 +57,6 @@ class NoisySolution(Head):
         """The noisy number of records, tr V̂."""
         return float(self.spectrum.observed.sum())
 
-    @property
-    def inverse(self) -> Floats:
-        """(l, l), the matrix that Û was multiplied by."""
-        inverse: Floats = (self.spectrum.vectors / self.eigenvalues) @ self.spectrum.vectors.T
-        return inverse
-
 
 def noise_edge(deviation: float, dim: int) -> float:
     """σ_V·√(2l), where the eigenvalues of the noise alone end."""
@@ -106,8 +100,8 @@ def solve_noisy(
     found = shrunk(V, deviation)
     eigenvalues = found.eigenvalues + (found.edge / 2 if ridge is None else ridge)
     # Without a ridge an eigenvalue may be 0.
-    safe = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
-    W = found.vectors @ (found.vectors.T @ U / safe[:, None])
+    eigenvalues = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
+    W = found.vectors @ (found.vectors.T @ U / eigenvalues[:, None])
     weights, constant = (W[:-1] * _SQRT_HALF, W[-1] * _SQRT_HALF) if bias else (W, None)
     return NoisySolution(weights, constant, (), eigenvalues=eigenvalues, spectrum=found)
 

@@ -1,13 +1,12 @@
-"""Plans: what a noisy sum would promise, cost and lose, before it is made.
+"""Plans: what a noisy study would promise, cost and lose, before it is made.
 
-The accuracy that noise costs was measured, not derived (`benchmarks.private_heads`): 18 problems of 1,000 to 60,000 records and 32 to 256
-features, each at ε from 0.5 to 8, solved by `solve_noisy`. Two ratios order the losses, and the worse verdict of the two counts:
-N/(l·edge), the mean eigenvalue of V over the edge of its noise; and (N/C)/(σ_U·√l), the records of a class over the length of the noise on
-its column of U. What refinement gains was measured on 16 of the problems (`benchmarks.refined_heads`). For other data this is a rule of thumb,
-not a bound.
+The accuracy that noise costs was measured, not derived (`benchmarks.noisy_recipes`). One ratio orders the losses of a recipe: N·μ/(l·C), the
+records of a class and a dimension over the noise of one sum. The table has the median and the extremes of what was measured. Features differ
+more than that ratio says, mostly in how much of tr V is the direction of the mean; `points_lost` tells from one's own.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict, Unpack
@@ -15,27 +14,40 @@ from typing import TypedDict, Unpack
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy.accountant import gdp_epsilon, gdp_mu
 from veilsum.calibration.privacy.mechanism import Mechanism
-from veilsum.calibration.privacy.noisy_sums import noise_edge
-from veilsum.calibration.privacy.release import ffc_release
+from veilsum.calibration.privacy.release import Release, ffc_release, gradient_release, mean_release
 
-_Figures = tuple[tuple[float, float, float], ...]
-"""Rows of (smallest ratio, median, worst), in points of accuracy."""
-
-# Points lost: the median of what was measured up to the next ratio, and the worst from this ratio on.
-_BY_EIGENVALUE: _Figures = (
-    (0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.5, 5.2, 31.7), (1.0, 3.5, 15.8),
-    (2.0, 2.3, 5.5), (4.0, 0.8, 3.8), (8.0, 0.5, 1.8), (16.0, 0.1, 1.0),
-)  # fmt: skip
-_BY_CLASS: _Figures = (
-    (0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2, 9.5), (16.0, 3.6, 5.5),
-    (32.0, 2.6, 3.7), (64.0, 1.8, 2.4), (128.0, 0.7, 1.5),
-)  # fmt: skip
-# Points gained by rounds of gradients at one budget, half of μ² on V and U, by N/(l·edge) of one sum.
-_GAINS: dict[int, _Figures] = {
-    2: ((0.0, 4.8, 1.1), (0.25, 1.9, 0.5), (0.5, 1.1, 0.6), (1.0, 1.3, 0.0), (2.0, 1.2, 0.1), (4.0, 1.3, 0.1), (8.0, 1.4, 0.0)),
-    4: ((0.0, 4.2, 1.2), (0.25, 2.8, 0.6), (0.5, 2.2, 0.5), (1.0, 2.1, -0.1), (2.0, 1.8, 0.1), (4.0, 1.9, 0.0), (8.0, 2.1, 0.1)),
-    8: ((0.0, 5.0, 0.6), (0.25, 3.6, 0.2), (0.5, 2.7, 0.3), (1.0, 2.5, -0.3), (2.0, 2.4, 0.0), (4.0, 2.4, 0.1), (8.0, 2.8, 0.0)),
-}  # fmt: skip
+LOSSES: dict[str, tuple[tuple[float, float, float, float], ...]] = {
+    "sum": (
+        (0.0, 25.1, 19.4, 61.3),
+        (0.2, 15.7, 10.5, 52.0),
+        (0.4, 12.2, 6.2, 47.3),
+        (0.8, 7.7, 3.9, 37.5),
+        (1.6, 6.1, 2.0, 30.4),
+        (3.2, 3.4, 0.7, 24.4),
+        (12.8, 1.1, 0.3, 5.7),
+    ),
+    "mean+sum": (
+        (0.0, 20.5, 13.5, 49.0),
+        (0.2, 12.6, 9.7, 37.8),
+        (0.4, 8.7, 5.5, 26.7),
+        (0.8, 5.2, 2.9, 20.7),
+        (1.6, 3.7, 0.3, 16.5),
+        (3.2, 1.9, -0.3, 8.9),
+        (12.8, 0.7, -0.3, 3.2),
+    ),
+    "mean+sum+gradients": (
+        (0.0, 11.6, 8.1, 41.3),
+        (0.2, 6.5, 4.2, 27.2),
+        (0.4, 3.8, 0.8, 16.2),
+        (0.8, 1.1, -1.9, 11.8),
+        (1.6, -0.4, -3.4, 6.3),
+        (3.2, -1.4, -5.3, 3.4),
+        (12.8, -2.4, -5.5, 0.0),
+    ),
+}
+"""By recipe, rows of (smallest ratio, median, least, most) points lost: the least up to the next ratio, the most from this ratio on."""
+RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 12.8)
+_BEST = "mean+sum+gradients"
 _GOOD_POINTS, _WEAK_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
 
@@ -49,7 +61,7 @@ class CohortSizes(TypedDict):
 
 
 class Outlook(StrEnum):
-    """Whether to open the round, by the median loss: up to 4 points, up to 10, more."""
+    """Whether to sign the study, by the median loss: up to 4 points, up to 10, more."""
 
     GOOD = "good"
     WEAK = "weak"
@@ -97,84 +109,88 @@ class NoisyRound:
 
 
 @dataclass(frozen=True)
-class MeanPlan(NoisyRound):
-    """A noisy round of means."""
+class Plan:
+    """A noisy study of FFC in figures.
 
-    @property
-    def error(self) -> float:
-        """The expected length of the noise on the mean of unit features when all members are summed: √(2l)·σ/N."""
-        dim = self.mechanism.release.layout.elements - 1
-        return math.sqrt(2 * dim) * self.deviation / self.records
+    Attributes:
+        recipe: as the study names it.
+        rounds: by step.
+        dim: l, the rows of V.
+        classes: C.
+        mu: of the whole chain.
+    """
 
-
-@dataclass(frozen=True)
-class FFCPlan(NoisyRound):
-    """A noisy round of FFC statistics with C classes."""
-
+    recipe: str
+    rounds: Mapping[str, NoisyRound]
+    dim: int
     classes: int
+    mu: float
 
     @property
-    def dim(self) -> int:
-        """l, the rows of V."""
-        return self.mechanism.release.layout.blocks[0].shape[0]
+    def sums(self) -> NoisyRound:
+        """The round of V and U."""
+        return self.rounds["sum"]
 
     @property
-    def eigenvalue_ratio(self) -> float:
-        """N/(l·edge)."""
-        return self.records / (self.dim * noise_edge(self.deviation, self.dim))
+    def mean_error(self) -> float | None:
+        """The expected length of the noise on the mean of unit features when all members are summed, √(2l)·σ/N; None without a mean."""
+        if (mean := self.rounds.get("mean")) is None:
+            return None
+        dim = mean.mechanism.release.layout.elements - 1
+        return math.sqrt(2 * dim) * mean.deviation / mean.records
 
     @property
-    def class_ratio(self) -> float:
-        """(N/C)/(σ_U·√l)."""
-        deviation = self.mechanism.deviation("U", self.mechanism.members)
-        return self.records / (self.classes * deviation * math.sqrt(self.dim))
+    def effective_mu(self) -> float:
+        """μ of one row, of a mechanism that has as much noise as a sum of all members here."""
+        return self.mu / (self.sums.mechanism.rows * self.sums.excess)
 
     @property
-    def expected_loss(self) -> tuple[float, float]:
-        """Points of accuracy lost against the exact sum: the greater median, and the worst among those with both ratios."""
-        found = [_figures(_BY_EIGENVALUE, self.eigenvalue_ratio), _figures(_BY_CLASS, self.class_ratio)]
-        median = max(median for median, _ in found)
-        return median, max(median, min(worst for _, worst in found))
+    def ratio(self) -> float:
+        """N·μ/(l·C)."""
+        return self.sums.records * self.effective_mu / (self.dim * self.classes)
+
+    def expected_loss(self, recipe: str = "") -> tuple[float, float, float]:
+        """Points of accuracy lost against the exact sum: median, least and most of what was measured; below 0 for a gain.
+
+        Args:
+            recipe: another than the plan's.
+        """
+        _, median, least, most = next(
+            row for row in reversed(LOSSES[recipe or self.recipe]) if self.ratio >= row[0]
+        )
+        return median, least, most
 
     @property
     def outlook(self) -> Outlook:
-        median, _ = self.expected_loss
+        median, *_ = self.expected_loss()
         if median <= _GOOD_POINTS:
             return Outlook.GOOD
         return Outlook.WEAK if median <= _WEAK_POINTS else Outlook.HOPELESS
 
-    def refinement_gain(self, rounds: int) -> tuple[float, float] | None:
-        """Points gained if half of μ² goes to so many rounds of gradients instead, median and worst; None below two rounds.
-
-        These are the figures of the most rounds measured, up to `rounds`.
-        """
-        measured = [each for each in _GAINS if each <= rounds]
-        return _figures(_GAINS[max(measured)], self.eigenvalue_ratio) if measured else None
-
     @property
     def factor(self) -> float:
-        """By how much the noise would have to shrink, or the records to grow, for a good round; at most 1 for a good one."""
-        return max(
-            _first_good(_BY_EIGENVALUE) / self.eigenvalue_ratio, _first_good(_BY_CLASS) / self.class_ratio
-        )
+        """By how much the noise would have to shrink, or the records to grow, for a good study; at most 1 for a good one."""
+        return next(row[0] for row in LOSSES[self.recipe] if row[1] <= _GOOD_POINTS) / self.ratio
 
     def advice(self) -> tuple[str, ...]:
-        """Changes each of which would make it a good round; empty for a good one."""
+        """What would help: first the recipe that loses least, then changes each of which would make a good study."""
+        advice = []
+        if self.recipe != _BEST:
+            median, least, most = self.expected_loss(_BEST)
+            advice.append(f"the recipe {_BEST}, which loses {median:g} points ({least:g} to {most:g})")
         if self.outlook is Outlook.GOOD:
-            return ()
-        advice = [f"{math.ceil(self.records * self.factor):,} records"]
-        epsilon = gdp_epsilon(self.mechanism.mu * self.factor, self.delta)
+            return tuple(advice)
+        delta = self.sums.delta
+        advice.append(f"{math.ceil(self.sums.records * self.factor):,} records")
+        epsilon = gdp_epsilon(self.mu * self.factor, delta)
         if epsilon <= _EPSILON_ADVISED:
             advice.append(f"ε = {math.ceil(epsilon * 100) / 100:g}")
-        # The ratios go as l^−1.5 and l^−0.5.
-        by_eigenvalue = self.dim * (self.eigenvalue_ratio / _first_good(_BY_EIGENVALUE)) ** (2 / 3)
-        by_class = self.dim * (self.class_ratio / _first_good(_BY_CLASS)) ** 2
-        dim = int(min(by_eigenvalue, by_class))
+        dim = int(self.dim / self.factor)
         if dim >= 2 * self.classes:
             advice.append(f"features projected to {dim} dimensions by a public map")
-        if self.excess >= self.factor:
+        if self.sums.excess >= self.factor:
             advice.append(
-                f"n_min − a closer to n: the noise is {self.excess:.1f} times what a sum of honest members only needs"
+                f"n_min − a closer to n: the noise is {self.sums.excess:.1f} times what a sum of honest members only needs"
             )
         return tuple(advice)
 
@@ -184,19 +200,23 @@ def plan(
     dim: int,
     classes: int,
     *,
+    recipe: str,
+    shares: Mapping[str, float],
     epsilon: float,
     delta: float = 1e-5,
     bias: bool = False,
     rows_per_unit: int = 1,
     **cohort: Unpack[CohortSizes],
-) -> FFCPlan:
-    """Size a noisy sum of FFC statistics.
+) -> Plan:
+    """Size a noisy study of FFC.
 
     Args:
         records: N of all members.
         dim: features per record.
         classes: C.
-        epsilon: what the sum may cost, positive.
+        recipe: as the study names it.
+        shares: of μ², by step.
+        epsilon: what the whole study may cost, positive.
         delta: at this δ; well below 1/N.
         bias: with a constant column, from which the counts are read.
         rows_per_unit: the most rows that a record has, or a member if members are protected as a whole.
@@ -209,15 +229,12 @@ def plan(
         raise CalibrationError(
             f"a plan takes at least one record and a positive ε, not {records} and {epsilon!r}"
         )
-    mechanism = Mechanism(ffc_release(dim + bias, classes), rows_per_unit, gdp_mu(epsilon, delta), **cohort)
-    return FFCPlan(mechanism, records, delta, classes)
+    mu, width = gdp_mu(epsilon, delta), dim + bias
 
+    def noisy(step: str, share: float) -> NoisyRound:
+        releases: dict[str, Release] = {"mean": mean_release(dim), "sum": ffc_release(width, classes)}
+        release = releases.get(step) or gradient_release(width, classes)
+        return NoisyRound(Mechanism(release, rows_per_unit, mu * math.sqrt(share), **cohort), records, delta)
 
-def _figures(table: _Figures, ratio: float) -> tuple[float, float]:
-    """Median and worst of the row that a ratio falls into."""
-    _, median, worst = next(row for row in reversed(table) if ratio >= row[0])
-    return median, worst
-
-
-def _first_good(table: _Figures) -> float:
-    return next(ratio for ratio, median, _ in table if median <= _GOOD_POINTS)
+    rounds = {step: noisy(step, share) for step, share in shares.items()}
+    return Plan(recipe, rounds, width, classes, mu)

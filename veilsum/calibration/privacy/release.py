@@ -98,7 +98,7 @@ def ccvr_release(dim: int, classes: int) -> Release:
 
 
 def gradient_release(width: int, classes: int) -> Release:
-    """G = Σx·rᵀ, ‖r‖ ≤ 1."""
+    """G = Σx·ρᵀ, ‖ρ‖ ≤ 1."""
     return Release((WeightedBlock(DenseBlock("G", (width, classes)), 2),), 1.0)
 
 

@@ -1,7 +1,7 @@
 """The base of all coordinator phases, and the phases that end an attempt: VOID, erasure or certificate (protocol §4.6 to §4.9)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -13,6 +13,7 @@ from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Certificate,
     Deliveries,
+    Delivery,
     Disclosed,
     Disclosure,
     Erased,
@@ -188,12 +189,18 @@ class Delivering(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The boxes of a decryptor without a receipt; for any other member `question_for`."""
+        deliveries = self.deliveries_for(member)
+        if deliveries is None:
+            return self.question_for(member)
+        return Deliveries(self.attempt.context, tuple(deliveries))
+
+    def deliveries_for(self, member: str) -> Iterator[Delivery] | None:
+        """What a decryptor without a receipt is shown, each read from the shelf when its turn comes; None for any other member."""
         place = self.attempt.decryptor_place.get(member)
         if place is None or member in self.receipts:
-            return self.question_for(member)
+            return None
         shelf = self.setting.shelf
-        deliveries = tuple(shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
-        return Deliveries(self.attempt.context, deliveries)
+        return (shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
 
     def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
         """Give up the attempt: uploads are closed, so no member sends the chunk again."""

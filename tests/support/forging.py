@@ -1,16 +1,16 @@
 """What a cheat can make: messages changed and signed again, uploads dealt otherwise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from hashlib import sha512
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.codec import SecretBytes, Struct
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Uploaded
+from veilsum.protocol.member import MemberPhase, Uploaded
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     NOTHING_REVEALED,
@@ -30,6 +30,17 @@ from veilsum.protocol.sealing import commit_row, commitment_tree, seal, unseal
 from veilsum.protocol.shamir import share_secrets
 
 SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
+
+
+class Dealers(Protocol):
+    """Members' phases and keys, such as the simulator's."""
+
+    @property
+    def phases(self) -> MutableMapping[str, MemberPhase]: ...
+    @property
+    def keys(self) -> Mapping[str, SigningKey]: ...
+
+
 Edit = Callable[[str, bytes], bytes]
 """What a false dealer deals a decryptor instead of its shares."""
 
@@ -63,7 +74,7 @@ def _scalar(key: SigningKey) -> int:
     return low & ((1 << 254) - 8) | 1 << 254
 
 
-def resign(federation: Federation, upload: Upload, **changes: Any) -> Upload:
+def resign(federation: Dealers, upload: Upload, **changes: Any) -> Upload:
     """A cheating member's upload: with some fields changed, its roots computed anew, and signed by it again."""
     upload = replace(upload, **{name: value for name, value in changes.items() if name in vars(upload)})
     values = unsigned(upload.header) | {
@@ -84,7 +95,7 @@ def reupload(federation: Federation, upload: Upload, **changes: Any) -> Upload:
     return other
 
 
-def redeal(federation: Federation, upload: Upload, edit: Edit, *, commit: bool = True) -> Upload:
+def redeal(federation: Dealers, upload: Upload, edit: Edit, *, commit: bool = True) -> Upload:
     """A cheating dealer's upload: `edit(decryptor, shares)` says what each decryptor is dealt.
 
     Its commitments are to those shares, or with `commit=False` to the true ones. The dealer keeps it as its own.

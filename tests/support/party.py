@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -14,21 +14,26 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load
 
-from tests.service.serving import OCTETS, Server
-from tests.service.signing import KEYS
-from tests.support.simulator import After, SeededRandom, simulated_content, simulated_question, untampered
+from tests.support.clients import KEYS
+from tests.support.forging import redeal
+from tests.support.serving import OCTETS, Server
+from tests.support.simulator import (
+    After,
+    SeededRandom,
+    simulated_content,
+    simulated_question,
+    simulated_roster,
+    untampered,
+)
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol import rest
-from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, Uploaded
+from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     NO_CONTEXT,
     Cards,
     Disclosure,
-    Entry,
     Erasure,
     ErasureRequest,
     Evictions,
@@ -37,13 +42,11 @@ from veilsum.protocol.messages import (
     Opening,
     Roster,
     Study,
-    UploadHeader,
     parse,
 )
 from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sealing import commit_row, commitment_tree, seal, unseal
-from veilsum.protocol.study import DAY_S, Content, as_tuples
+from veilsum.protocol.study import DAY_S, Content
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.study.materials import read_material
 from veilsum.study.vectors import vector
@@ -134,18 +137,9 @@ class Party:
         return f"/v1/federations/{self.federation}"
 
     def make_roster(self, coordinator: bytes, number: int = 1, **changes: Any) -> Roster:
-        values: dict[str, Any] = {
-            "number": number,
-            "name": self.name,
-            "federation": self.admin.public,
-            "coordinator": coordinator,
-            "study_key": self.admin.public,
-            "members": tuple(Entry(member, self.keys[member].public) for member in self.ids),
-            "decryptors": self.decryptors,
-            "readers": (),
-            "revoked": (),
-        }
-        return Roster.make(self.admin, **{**values, **changes})
+        keys = {member: self.keys[member].public for member in self.ids}
+        values = {"number": number, "name": self.name, "decryptors": self.decryptors, **changes}
+        return simulated_roster(self.admin, coordinator, keys, **values)
 
     def make_content(self, now_s: float, **notes: Any) -> Content:
         """The study: lengths of 48 bits, all classes published, unless the party says otherwise."""
@@ -157,10 +151,8 @@ class Party:
             "windows": {"enrol": 3600, "upload": 600, "answer": 120},
             **self.question,
         }
-        found = simulated_content(question, int(now_s) + 80 * DAY_S).model_dump(mode="json")
-        found["notes"] |= {"name": "study", **self.notes, **notes}
-        found["after"] |= self.after
-        return Content.model_validate(as_tuples(found))
+        notes = {"name": "study", **self.notes, **notes}
+        return simulated_content(question, int(now_s) + 80 * DAY_S, notes, self.after)
 
     def make_study(self, now_s: float, **notes: Any) -> Study:
         content = self.make_content(now_s, **notes).to_bytes()
@@ -387,7 +379,7 @@ class Party:
                 content=self.tamper(member, reply).to_bytes(),
                 headers=OCTETS,
             )
-            assert sent.status_code == 200, sent.text
+            assert sent.is_success, sent.text
             await self.on_ack(f"{type(reply).__name__} of {member}")
         return bool(replies) or self.phases[member] is not before
 
@@ -416,30 +408,7 @@ class Party:
             upload, shares = sealing.finish(self.keys[member])
             self.phases[member], _ = opened.uploaded(upload, shares)
             if member in self.deal:
-                self._redeal(member, self.deal[member])
-
-    def _redeal(self, member: str, edit: Callable[[str, bytes], bytes]) -> None:
-        """A false dealer: `edit(decryptor, shares)` says what each is dealt, with commitments to that."""
-        phase = self.phases[member]
-        assert isinstance(phase, Uploaded)
-        attempt, upload = phase.attempt, phase.uploads[0]
-        pairs = {pair.peer: pair for pair in phase.ready.boxes}
-        rows, boxes, own = [], [], bytes(phase.own_shares)
-        for decryptor, box in zip(attempt.decryptors, upload.boxes, strict=True):
-            if decryptor == member:
-                shares = own = edit(decryptor, own)
-                boxes.append(b"")
-            else:
-                key = pairs[decryptor].box_key(member, decryptor, attempt.context, upload.header.salt)
-                shares = edit(decryptor, unseal(key, box, attempt.context, member))
-                boxes.append(seal(key, shares, attempt.context))
-            rows.append(commit_row(attempt.context, member, decryptor, shares))
-        values = {name: getattr(upload.header, name) for name in vars(upload.header) if name != "signature"}
-        values["commitment_root"] = commitment_tree(upload.secret_commitments, tuple(rows)).root
-        values["box_root"] = Tree.of(boxes).root
-        header = UploadHeader.make(self.keys[member], **values)
-        dealt = replace(upload, header=header, share_rows=tuple(rows), boxes=tuple(boxes))
-        self.phases[member] = replace(phase, uploads=(dealt,), own_shares=SecretBytes(own))
+                redeal(self, upload, self.deal[member])
 
     def upload_of(self, member: str) -> bytes:
         phase = self.phases[member]

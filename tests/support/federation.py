@@ -17,11 +17,11 @@ from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.records import Records
 from client_sdk.surroundings import Surroundings
-from tests.client_sdk.local_coordinator import LocalCoordinator
-from tests.support.simulator import simulated_content, simulated_question
+from tests.support.local_coordinator import LocalCoordinator
+from tests.support.simulator import simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, Roster, Study
-from veilsum.protocol.study import DAY_S, Content, as_tuples
+from veilsum.protocol.messages import Roster, Study
+from veilsum.protocol.study import DAY_S, Content
 from veilsum.study.vectors import vector
 
 T = TypeVar("T")
@@ -83,20 +83,17 @@ class Federation:
         self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.study, self.clock)
         self.events: list[tuple[str, Progress]] = []
         self.open: dict[str, Conversations] = {}
+        self.transcripts = False
 
     def make_roster(self, number: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
+        keys = {member: Identity.load(self.folder / member).public for member in self.ids}
         values = {
             "number": number,
-            "name": "tests",
             "federation": self.admin.public,
-            "coordinator": self.coordinator_key.public,
             "study_key": self.admin.public,
-            "members": tuple(Entry(m, Identity.load(self.folder / m).public) for m in self.ids),
-            "decryptors": (),
-            "readers": (),
-            "revoked": (),
+            **changes,
         }
-        return Roster.make(admin or self.admin, **{**values, **changes})
+        return simulated_roster(admin or self.admin, self.coordinator_key.public, keys, **values)
 
     def content(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Content:
         """A study's content: all classes published, unless the federation or the caller says otherwise."""
@@ -109,10 +106,8 @@ class Federation:
             **self.question,
             **question,
         }
-        found = simulated_content(values, int(self.clock()) + 80 * DAY_S).model_dump(mode="json")
-        found["notes"] |= {"name": "study", **(notes or {})}
-        found["after"] |= self.after
-        return Content.model_validate(as_tuples(found))
+        notes = {"name": "study", **(notes or {})}
+        return simulated_content(values, int(self.clock()) + 80 * DAY_S, notes, self.after)
 
     def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
         """A signed study, which members approve from now on."""
@@ -129,6 +124,7 @@ class Federation:
             "progress": lambda event: self.events.append((member, event)),
             "patience_s": 60.0,
             "lanes": 2,
+            "transcripts": self.transcripts,
             "surroundings": Surroundings(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
         }
         values.update(changes)

@@ -235,7 +235,7 @@ class LocalCoordinator:
 
     def has_news(self, request: Request) -> bool:
         after = request.params.get("after")
-        if after is None:
+        if after is None or request.method != "GET":  # an answer is taken at once
             return True
         kind, name = request.path.split("/")[2:4]
         if kind == "federations":
@@ -442,13 +442,18 @@ class LocalCoordinator:
     def _request(self, _request: Request, round_id: str, member: str) -> Response:
         entry = self.rounds[round_id]
         message = entry.phase.request_for(member)
-        headers = {rest.VERSION_HEADER: str(entry.version)}
+        headers = {
+            rest.VERSION_HEADER: str(entry.version),
+            rest.STATE_HEADER: self.view(round_id).state,
+            rest.ROSTER_HEADER: str(self.roster.number),
+        }
         return Response(204, headers) if message is None else Response(200, headers, message.to_bytes())
 
     def _answer(self, request: Request, round_id: str) -> Response:
         entry = self.rounds[round_id]
-        self._take(entry, parse(request.body))
-        return model(self.view(round_id))
+        message = parse(request.body)
+        self._take(entry, message)
+        return self._request(request, round_id, message.member)  # type: ignore[attr-defined]  # answers have one
 
     def _upload(self, request: Request, round_id: str, member: str) -> Response:
         entry = self.rounds[round_id]

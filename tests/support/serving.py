@@ -1,10 +1,15 @@
-"""A coordinator on a folder, its clock, and an operator's client to it."""
+"""The real app on a folder: in this process, as two replicas, and as `uvicorn service.app:app`; its clock, and an operator's client to it."""
 
 import asyncio
+import itertools
+import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +23,8 @@ from service.access.callers import Limits
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
-from tests.service.declared import client_of
-from tests.service.servers import Servers
-from tests.service.signing import Everybody, Signing
+from tests.support.clients import Everybody, Signing, client_of
+from tests.support.servers import Servers
 from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Opening
@@ -136,3 +140,110 @@ async def served(server: Server, **config: Any) -> AsyncIterator[str]:
 def snapshot(folder: Path, into: Path) -> Path:
     """The folder as a crash at this moment would leave it."""
     return Path(shutil.copytree(folder, into))
+
+
+class Process:
+    """A coordinator's process; looks like the driver's Server to members.
+
+    Args:
+        folder: its data folder.
+        environment: settings, and whatever else it is to find there.
+        under: the command that it runs under, such as strace's.
+    """
+
+    clock = staticmethod(time.time)
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str] | None = None, under: Sequence[str] = ()
+    ) -> None:
+        self.folder, self.environment, self.under = folder, dict(environment or {}), tuple(under)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}",
+            auth=Everybody(time.time, TOKEN),
+            timeout=120,
+            trust_env=False,
+        )
+        self.log = (folder.parent / "log").open("ab")
+
+    async def start(self) -> None:
+        environment = {
+            **os.environ,
+            "VEILSUM_DATA_DIR": str(self.folder),
+            "VEILSUM_OPERATOR_TOKEN": TOKEN,
+            "OMP_NUM_THREADS": "1",
+            **self.environment,
+        }
+        self.process = subprocess.Popen(  # noqa: ASYNC220 - it is not waited for
+            [*self.under, sys.executable, "-m", "uvicorn", "service.app:app", "--port", str(self.port)],
+            env=environment,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,  # so that what it runs under, and runs, ends with it
+        )
+        for _ in range(2400):
+            try:
+                if (await self.client.get("/healthz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                assert self.process.poll() is None, (self.folder.parent / "log").read_text()
+                await asyncio.sleep(0.05)
+        raise AssertionError("it does not start")
+
+    async def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        await asyncio.to_thread(self.process.wait)
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        if self.process.poll() is None:
+            await self.kill()
+        self.log.close()
+
+    async def pass_time(self, view: Mapping[str, Any]) -> None:
+        """Nobody has anything to say: wait for the phase's deadline, and for what it changes."""
+        await asyncio.sleep(max(0.0, (view["deadline_s"] or 0.0) - time.time()))
+        await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
+
+    async def view(self, round_id: str) -> dict[str, Any]:
+        view: dict[str, Any] = (await self.client.get(f"/v1/rounds/{round_id}")).json()
+        return view
+
+
+class Turns(httpx.AsyncBaseTransport):
+    """Every request goes to the next replica."""
+
+    def __init__(self, replicas: tuple[Server, ...]) -> None:
+        self._next = itertools.cycle(replicas)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await next(self._next).client._transport.handle_async_request(request)
+
+
+@asynccontextmanager
+async def two(
+    folder: Path, clock: Clock | None = None, others: Clock | None = None
+) -> AsyncIterator[tuple[Server, Server, Server]]:
+    """Each of them, and both in turn; the fixture `servers` has to be there.
+
+    Args:
+        folder: of the first.
+        clock: of the first, and of clients.
+        others: of the other replica; the same by default.
+    """
+    clock, key = clock or Clock(), "5e" * 32
+    async with (
+        running(folder, clock, coordinator_key=key) as one,
+        running(folder, others or clock, coordinator_key=key, data_dir=folder.with_name("other")) as other,
+    ):
+        auth = Everybody(clock, TOKEN)
+        async with httpx.AsyncClient(
+            transport=Turns((one, other)), base_url="http://coordinator", auth=auth
+        ) as client:
+            yield one, other, Server(folder, one.app, client, clock)

@@ -1,0 +1,57 @@
+"""What a snapshot after one round of ten members writes, how long that takes, and the memory beside the run's own.
+
+The model is VGG-11 and the algorithm SCAFFOLD, so each participant's control variate is as large as the model.
+
+    .venv/bin/python -m benchmarks.snapshots --output runs/snapshots.json
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from training.models import ExtractorConfig
+from training.recipe import fedavg
+from training.resume import RunState, Snapshots
+
+PARTICIPANTS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=Path("runs/snapshots.json"))
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    weights = fedavg(ExtractorConfig("vgg11", (3, 32, 32))).build(10).shared_weights()
+    # All members' variates are the same tensors: what is measured is the file, not the run's own memory.
+    run = RunState(weights, {}, ({name: torch.zeros_like(p) for name, p in weights.items()},), (), ())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        snapshots = Snapshots(folder, {})
+        for round_ in range(args.rounds):
+            began = time.perf_counter()
+            for member in range(PARTICIPANTS):
+                snapshots.put(member, (weights,), round_)
+            snapshots.commit(run)
+            seconds.append(time.perf_counter() - began)
+        size = sum(path.stat().st_size for path in folder.iterdir())  # all files are of the last snapshot
+    found = {
+        "megabytes": round(size / 1e6),
+        "seconds": [round(each, 2) for each in seconds],
+        "megabytes_of_memory": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3),
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Public documents are built once for each version, and sent once to a client that says which version it has."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from service.cache import ObjectCache
+from service.cohorts import Cohort
+from service.federations import Federations
+from tests.support.party import Party
+from tests.support.serving import Server, running
+from veilsum.protocol import rest
+
+ON_BOTH = True
+
+
+async def paths(server: Server, party: Party, round_id: str) -> list[str]:
+    """Every document that is published, as its route has it."""
+    names = {
+        "federation": party.federation,
+        "study": party.study.hash.hex(),
+        "cohort": party.cohort,
+        "round_id": round_id,
+        "context": (await server.view(round_id))["context"],
+    }
+    templates = (
+        rest.FEDERATION, rest.ROSTER, rest.CHAIN, rest.STUDY, rest.STUDIES, rest.RUNS, rest.COHORT,
+        rest.MANIFEST, rest.ROUND, rest.OPENING, rest.CLOSING, rest.RESULT,
+    )  # fmt: skip
+    return [template.format(**names) for template in templates]
+
+
+async def test_a_client_that_has_the_version_is_not_sent_it_again(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play(server, round_id)
+    async with server.anonymous() as nobody:
+        for path in await paths(server, formed, round_id):
+            first = await nobody.get(path)
+            assert (first.status_code, first.headers["cache-control"]) == (200, "no-cache"), path
+            tag = first.headers["etag"]
+            for known in (tag, f"W/{tag}", f'"another", {tag}'):
+                again = await nobody.get(path, headers={"if-none-match": known})
+                assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag), path
+            other = await nobody.get(path, headers={"if-none-match": '"another"'})
+            assert (other.status_code, other.content) == (200, first.content)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each kind of document was built."""
+    counts = Counter[str]()
+
+    def count(kind: type, name: str) -> None:
+        true = getattr(kind, name)
+
+        def counted(*arguments: Any) -> Any:
+            counts[kind.__name__] += 1
+            return true(*arguments)
+
+        monkeypatch.setattr(kind, name, counted)
+
+    count(Federations, "view")
+    count(Cohort, "view")
+    return counts
+
+
+async def test_a_document_is_built_once_for_each_version(
+    server: Server, party: Party, built: Counter[str]
+) -> None:
+    await party.found(server)
+    cohort = f"/v1/cohorts/{await party.open_cohort(server)}"
+    async with server.anonymous() as nobody:
+
+        async def shown(path: str) -> dict[str, Any]:
+            """What each of ten callers at once is shown."""
+            answers = await asyncio.gather(*(nobody.get(path) for _ in range(10)))
+            assert len({answer.content for answer in answers}) == 1
+            view: dict[str, Any] = answers[0].json()
+            return view
+
+        built.clear()
+        assert (await shown(party.where))["cohorts"] == [party.cohort]
+        assert (await shown(cohort))["cards"] == []
+        assert built == {"Federations": 1, "Cohort": 1}
+        await party.enrol(server, party.ids[:1])
+        built.clear()
+        assert (await shown(cohort))["cards"] == [party.ids[0]]
+        assert (await shown(party.where))["cohorts"] == [party.cohort]
+        assert built == {"Cohort": 1}
+        await party.enrol(server)
+        round_id = await party.open_round(server)
+        built.clear()
+        assert (await shown(cohort))["rounds"] == (await shown(party.where))["rounds"] == [round_id]
+        await party.play(server, round_id)
+        assert (await shown(cohort))["step"] is None
+        assert built == {"Federations": 1, "Cohort": 2}
+
+
+async def test_a_new_roster_is_in_every_document_that_shows_it(server: Server, formed: Party) -> None:
+    coordinator = server.coordinator.key.public
+    async with server.anonymous() as nobody:
+        documents = [formed.where + path for path in ("", "/roster", "/studies")]
+        before = [(await nobody.get(path)).content for path in documents]
+        revoked = (formed.study.hash,)
+        await formed.publish_roster(server, formed.make_roster(coordinator, 2, revoked=revoked))
+        after = [(await nobody.get(path)).content for path in documents]
+    assert all(old != new for old, new in zip(before, after, strict=True))
+
+
+async def test_replicas_show_what_the_others_stored(server: Server, formed: Party) -> None:
+    if not server.coordinator.database.shared:
+        pytest.skip("SQLite has one process")
+    async with running(server.folder) as other, other.anonymous() as nobody:
+        for path in (formed.where, f"/v1/cohorts/{formed.cohort}"):
+            assert (await nobody.get(path)).json()["rounds"] == []
+        round_id = await formed.open_round(server)
+        for path in (formed.where, f"/v1/cohorts/{formed.cohort}"):
+            assert (await nobody.get(path)).json()["rounds"] == [round_id]
+
+
+class Held:
+    at_rest, size = True, 1
+
+    def __init__(self, name: str, federation: str) -> None:
+        self.id, self.federation = name, federation
+
+
+def test_a_federation_s_cohorts_are_found_by_its_name() -> None:
+    cache = ObjectCache[Held]()
+    held = [Held(f"cohort-{index}", f"federation-{index % 3}") for index in range(9)]
+    for each in (*held, *held):
+        cache.put(each)
+    assert {each.id for each in cache.of("federation-1")} == {"cohort-1", "cohort-4", "cohort-7"}
+    assert cache.of("federation-9") == []
+
+
+async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Party) -> None:
+    """The only process has at hand what it stored."""
+    statements = list[str]()
+
+    def after(change: str) -> list[str]:
+        [at] = [index for index, each in enumerate(statements) if each.startswith(change)]
+        return [each for each in statements[at:] if each.startswith("SELECT rounds.number, rounds.id")]
+
+    async with running(tmp_path) as server:
+        engine = server.coordinator.database._engine.sync_engine
+        event.listen(engine, "before_cursor_execute", lambda *a: statements.append(" ".join(a[2].split())))
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        assert after("INSERT INTO rounds") == []
+        await party.play(server, round_id)
+        await server.tidy(round_id)
+        assert after("UPDATE rounds SET final") == []
+        await party.check_result(server, round_id)

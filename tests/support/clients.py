@@ -1,0 +1,117 @@
+"""Clients that sign their requests, and hold every answer against what its route declares."""
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+from service.app import create_app
+from service.settings import Settings
+from veilsum.protocol import rest
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import parse
+from veilsum.protocol.request_signature import Target, sign_request
+
+KEYS: dict[str, SigningKey] = {}
+"""Everybody's, as the parties made them."""
+_SENDER = re.compile(r"/(?:cards|requests|uploads|disclosure|manifest)/([a-z0-9-]{1,64})(?![a-z0-9-])")
+
+
+class Signing(httpx.Auth):
+    """Signs each request as whoever it is from, or as one and the same."""
+
+    requires_request_body = True
+
+    def __init__(self, clock: Callable[[], float], who: str = "", key: SigningKey | None = None) -> None:
+        self.clock, self.who, self.key = clock, who, key
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # nothing is sent into it
+        who = self.who or sender_of(request)
+        key = self.key or KEYS.get(who)
+        if key is not None and "signature" not in request.headers:
+            request.headers.update(signed(request, who, key, self.clock()))
+        yield request
+
+
+class Everybody(Signing):
+    """An operator's token, and each member's signature."""
+
+    def __init__(self, clock: Callable[[], float], token: str) -> None:
+        super().__init__(clock)
+        self.token = token
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # as above
+        request.headers.setdefault("authorization", f"Bearer {self.token}")
+        yield from super().auth_flow(request)
+
+
+def signed(request: httpx.Request, who: str, key: SigningKey, now_s: float) -> dict[str, str]:
+    """The headers that sign a request as it stands."""
+    path, _, query = request.url.raw_path.decode().partition("?")
+    target = Target(request.method, request.headers["host"], path, query)
+    return sign_request(key, who, target, request.content, created_s=now_s, nonce=os.urandom(16))
+
+
+def sender_of(request: httpx.Request) -> str:
+    """Whose request it is, by its path or the answer in it."""
+    if request.url.path.endswith("/answers"):
+        with suppress(PeerFault):
+            return str(getattr(parse(request.content), "member", "m-0"))
+        return "m-0"
+    found = _SENDER.search(request.url.path)
+    return found[1] if found else ""
+
+
+OBSERVED: set[tuple[str, str, int, str]] = set()
+"""Every problem that the suite has seen: method, route, status, cause."""
+
+
+@functools.cache
+def declared_paths() -> dict[str, Any]:
+    """Every app's API document is the same, and takes a while."""
+    paths: dict[str, Any] = create_app(Settings()).openapi()["paths"]
+    return paths
+
+
+class Checking:
+    """The app, with every answer held against what its route declares."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.declared = declared_paths()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        status, kind, body = 0, "", b""
+
+        async def sent(message: Any) -> None:
+            nonlocal status, kind, body
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                kind = dict(message["headers"]).get(b"content-type", b"").decode()
+            elif message["type"] == "http.response.body":
+                body += message.get("body", b"")
+            await send(message)
+
+        await self.app(scope, receive, sent)
+        route = getattr(scope.get("route"), "path", "")
+        if status >= 400:
+            assert kind == rest.PROBLEM, f"{scope['method']} {scope['path']}: {status} {kind}"
+            problem = rest.Problem.model_validate_json(body)
+            assert problem.status == status
+            assert problem.type == rest.PROBLEM_BASE + problem.cause
+            if scope["method"].lower() in self.declared.get(route, ()):
+                responses = self.declared[route][scope["method"].lower()]["responses"]
+                assert str(status) in responses, f"{scope['method']} {route} does not declare {status}"
+                causes = responses[str(status)]["description"].split(", ")
+                assert problem.cause in causes, f"{scope['method']} {route} does not declare {problem.cause}"
+                OBSERVED.add((scope["method"], route, status, problem.cause))
+
+
+def client_of(app: Any, headers: Mapping[str, str], auth: httpx.Auth | None = None) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(Checking(app))
+    return httpx.AsyncClient(transport=transport, base_url="http://coordinator", headers=headers, auth=auth)

@@ -1,0 +1,49 @@
+"""What a user's package might hold, named by import paths."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.algorithms import Algorithm, FedAvg, Proximal
+from training.data import Dataset, Split
+from training.recipe import HeadFactory
+
+
+class Net(nn.Module):
+    def __init__(self, shape: tuple[int, ...], *, width: int = 4) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(shape[0], width), nn.BatchNorm1d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.layers(x)
+        return features
+
+
+def load(folder: Path | None) -> Split:
+    """Two clouds of vectors."""
+    del folder
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(200) % 2
+    x = torch.randn(200, 6, generator=generator) + 2 * y[:, None]
+    data = Dataset(x, y, 2, "clouds")
+    return Split(data.subset(torch.arange(150)), data.subset(torch.arange(150, 200)))
+
+
+def algorithm(*, mu=0.1):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  a user may write no annotations
+    return Algorithm(FedAvg(), (Proximal(mu),))
+
+
+def zero_head(dim: int, classes: int) -> nn.Linear:
+    head = nn.Linear(dim, classes)
+    nn.init.zeros_(head.weight)
+    return head
+
+
+def head() -> HeadFactory:
+    return zero_head
+
+
+def loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, labels, label_smoothing=0.1)
