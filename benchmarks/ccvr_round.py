@@ -33,7 +33,7 @@ from benchmarks.serving import Served, coordinator
 from client_sdk import AsyncMember, Identity, Records
 from veilsum.calibration import ccvr_layout
 from veilsum.protocol.study import CCVR, CCVRHead
-from veilsum.study.alone import alone
+from veilsum.study.answers import alone
 
 TESTED = 2_000
 RING_BITS = 48

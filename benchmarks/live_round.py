@@ -2,12 +2,13 @@
 
 Ours: `veilsum serve`, a `veilsum member join` for each member and what `veilsum operator run` does, from the members' start to ten verified
 heads, so process starts and enrolment count. Flower: a SuperLink and a SuperNode for each member; one round of SecAgg+ over as many numbers,
-timed at the server once all nodes are there, so process starts don't count.
+timed at the server once all nodes are there, so process starts don't count. Both run from compiled modules, as pip installs them.
 
     .venv/bin/python -m benchmarks.live_round --flower benchmarks/peers/.venv/bin
 """
 
 import argparse
+import compileall
 import contextlib
 import json
 import os
@@ -36,7 +37,8 @@ DIM, CLASSES, PERIOD = 1280, 100, "period-0"
 AT_MOST = 0.10
 """Of Flower's seconds."""
 PATIENCE_S = 600.0
-LIVE = Path(__file__).parent / "peers/live"
+ROOT = Path(__file__).parents[1]
+LIVE = ROOT / "benchmarks/peers/live"
 
 
 @contextlib.contextmanager
@@ -44,8 +46,9 @@ def process(
     command: Sequence[str | Path], log: Path, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process until the block ends; its output goes to `log`."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("ab") as out:
-        running = subprocess.Popen(command, env={**os.environ, **environment}, stdout=out, stderr=out)
+        running = subprocess.Popen(command, env={**inherited, **environment}, stdout=out, stderr=out)
     try:
         yield running
     finally:
@@ -154,6 +157,8 @@ def flower(members: int, numbers: int, programs: Path, folder: Path) -> float:
 def measured(members: int, turns: int, programs: Path | None) -> dict[str, Any]:
     """Both in turns, and the ratio of their medians."""
     mine, theirs = list[float](), list[float]()
+    for package in ("client_sdk", "veilsum"):
+        compileall.compile_dir(ROOT / package, quiet=2)
     numbers = Question.model_validate(as_tuples(question_of(members, DIM, CLASSES))).elements
     for _ in range(turns):
         with tempfile.TemporaryDirectory(prefix="veilsum-live-") as folder:

@@ -30,7 +30,7 @@ from veilsum.protocol.messages import (
     Terms,
     parse,
 )
-from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.sizing import Sizes, size
 from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 
 RECORDS_MAX = 65_535
@@ -80,7 +80,13 @@ class Case:
     @property
     def sizes(self) -> Sizes:
         """Graph, committee and threshold, as the rules give them."""
-        return size(self.members, self.nominated or None, Assumptions(delta=self.loss))
+        return size(
+            self.members,
+            self.nominated or None,
+            roster=self.members,
+            colluders=self.members // 4,
+            loss=self.loss,
+        )
 
 
 class Meter:

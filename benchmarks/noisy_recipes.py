@@ -88,6 +88,11 @@ class Figure:
     tuned: float | None
     trial: tuple[float, float, float] | None
 
+    @property
+    def data(self) -> str:
+        """The data set."""
+        return self.problem.partition(",")[0]
+
 
 def problems(data: Path, features: Path) -> Iterator[Problem]:
     loaded = load_digits()

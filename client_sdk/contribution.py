@@ -5,7 +5,7 @@
         └─── an indicator leads on to the sum that withholds by its counts ────────┘
                                         │  opening: history, policy, ledger, mask, upload
                                         │  deliveries, freeze, void, evictions, erasure: answered by protocol.member
-                                        └─ certificate: evidence kept, spool cleared, reveal sent
+                                        └─ certificate: evidence kept, reveal sent
 
 What is uploaded comes from the reservation that was made before this member enrolled. Each phase is on disk before any message that it
 speaks leaves, so the flow may end at any effect: the next one on the same folder reads from the store how far it came, and asks the
@@ -31,10 +31,10 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
-from veilsum.protocol.rare_classes import check_enough_rows
 from veilsum.protocol.record import verify_record
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
-from veilsum.study.materials import read_material
+from veilsum.protocol.study import check_enough_rows
+from veilsum.study.result_files import read_material
 from veilsum.study.vectors import Material
 
 
@@ -83,7 +83,7 @@ def take_part(session: Session, round_id: str, view: RoundView | None = None) ->
         if not view.ended:
             yield from session.settle()
     yield from attendance.close((yield from attendance.until_end(view)))
-    if (attempt := Evidence.load(folder).attempt).spec.indicator:
+    if (attempt := attendance.kept.attempt).spec.indicator:
         yield from attendance.check_counted()
         if (fault := too_few_rows(session, attempt)) is not None:
             raise NoResult(round_id, "counted", fault)
@@ -149,6 +149,7 @@ class Attendance:
         phase: as it is stored.
         phase_round: the round that `phase` is in or was in last.
         material_file: the step's input from earlier steps, kept once fetched so that it cannot be withheld later.
+        evidence: of this round, once this conversation has checked and kept it.
     """
 
     session: Session
@@ -157,6 +158,12 @@ class Attendance:
     phase: MemberPhase
     phase_round: str
     material_file: bytes | None = None
+    evidence: Evidence | None = None
+
+    @property
+    def kept(self) -> Evidence:
+        """The round's evidence; StateError if none was kept."""
+        return self.evidence or Evidence.load(self.session.store.results(self.round_id))
 
     @property
     def taking_part(self) -> bool:
@@ -233,7 +240,7 @@ class Attendance:
         session, coordinator, name = self.session, self.session.coordinator, self.round_id
         session.report(Progress(Step.VERIFYING, phase="done"))
         folder = session.store.results(name)
-        evidence = Evidence.load(folder)
+        evidence = self.kept
         record = yield from coordinator.result(name)
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
         head_file = None if record.head is None else (yield from coordinator.weights(name))
@@ -248,7 +255,11 @@ class Attendance:
             write_durably(folder / TRANSCRIPT, transcript)
         yield from self._material(evidence.attempt)
         result = Result(evidence, record, head_file, evictions, transcript, documents, self.material_file)
-        yield from compute(partial(result.verify, session.policy.federation))
+        if self.evidence is None:
+            yield from compute(partial(result.verify, session.policy.federation))
+        else:
+            session.policy.check_roster(evidence.roster)
+            yield from compute(result.verify_against_evidence)
         result.check_counts(session.store.history())
         result.save(folder)
         self.erase_shares()
@@ -262,7 +273,7 @@ class Attendance:
         Raises:
             PeerFault: indicator-mismatch if this member went on without counting; and as `_count`.
         """
-        context = Evidence.load(self.session.store.results(self.round_id)).attempt.context
+        context = self.kept.attempt.context
         self.phase = self._knowing()
         if self.phase_round == self.round_id and self._uncounted(context):
             yield from self._count()
@@ -386,13 +397,14 @@ class Attendance:
         elif isinstance(self.phase, Opened):
             # Opened before a restart: policy or roster may be others now.
             self._check_allowed(self.phase.attempt)
+        chunks: dict[int, bytes] = {}
         if isinstance(self.phase, Opened):
             material = yield from self._material(self.phase.attempt)
-            self.phase = yield from mask(self.session, self.round_id, self.phase, material)
+            self.phase, chunks = yield from mask(self.session, self.round_id, self.phase, material)
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
             try:
-                yield from send(self.session, self.round_id, self.cohort, upload)
+                yield from send(self.session, self.round_id, self.phase, upload, chunks)
             except PeerFault as fault:
                 if fault.cause is not Cause.WRONG_PHASE:
                     raise
@@ -461,11 +473,12 @@ class Attendance:
         if isinstance(following, Closed) and not isinstance(self.phase, Closed):
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
             assert isinstance(self.phase, Attempting)
-            Evidence.of(following, self.phase.uploads).save(session.store.results(self.round_id))
+            self.evidence = Evidence.of(following, self.phase.uploads)
+            self.evidence.save(session.store.results(self.round_id))
         if following is not self.phase:
             self._hold(following)
         if not isinstance(following, Attempting):
-            session.store.spool(self.cohort).clear()
+            session.store.unsent(self.cohort).clear()
         if replies:
             session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
         return replies
@@ -481,7 +494,7 @@ class Attendance:
         before, following = self.phase, self.phase.lapse(now_s)
         if following is not self.phase:
             self.session.hold(self.cohort, self.phase, following, self.phase_round)
-            self.session.store.spool(self.cohort).clear()
+            self.session.store.unsent(self.cohort).clear()
             self.phase = following
         return isinstance(before, Attempting) and following is not before
 

@@ -38,26 +38,26 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         Misuse: the run was answered with other data.
         ClientError: the state is damaged or the coordinator can't be reached.
     """
-    phase = yield from send_card(session, cohort, records)
+    before = {run.number for run in session.store.ledger.runs()}
+    phase, view = yield from send_card(session, cohort, records)
     while isinstance(phase, Enrolled):
-        view = yield from session.coordinator.cohort(cohort)
         if view.state == "enrolling":
-            yield from _wait(session, view)
+            view = yield from _wait(session, view)
         else:
             phase = yield from form(session, phase, view)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
-    if records is not None:
-        yield from compute(partial(_check_same, session, question, ready.manifest.period, records))
+    run = session.store.ledger.run(question.digest, ready.manifest.period)
+    if records is not None and run is not None and run.number in before:
+        yield from compute(partial(_check_same, session, question, run, records))
     return Quorum.of(ready.manifest, question)
 
 
-def _check_same(session: Session, question: Question, period: str, records: Records) -> None:
+def _check_same(session: Session, question: Question, run: Run, records: Records) -> None:
     """Refuse other data than the run was answered with: its sum holds the rows that were reserved then."""
-    ledger = session.store.ledger
-    run = ledger.run(question.digest, period)
-    if run is None or run.state is State.DECLINED:
+    if run.state is State.DECLINED:
         return
+    ledger = session.store.ledger
     features, _, ranks = ledger.rows(run)
     marks = Marks(ledger.secret, session.policy.federation)
     other = (select_again(records, question.dim, marks, ranks) != features).any(axis=1)
@@ -68,8 +68,14 @@ def _check_same(session: Session, question: Question, period: str, records: Reco
         )
 
 
-def send_card(session: Session, cohort: bytes, records: Records | None) -> Flow[MemberPhase]:
-    """Answer for a cohort's run, and send the card after a yes; arguments and errors as `enrol`."""
+def send_card(
+    session: Session, cohort: bytes, records: Records | None
+) -> Flow[tuple[MemberPhase, CohortView]]:
+    """Answer for a cohort's run, and send the card after a yes; arguments and errors as `enrol`.
+
+    Returns:
+        The member's phase in the cohort, and the cohort as it was shown last.
+    """
     session.store.ledger.give_up_expired(session.surroundings.now_s())
     roster = yield from session.roster()
     if roster.key_of(session.member) != session.key.public:
@@ -82,8 +88,8 @@ def send_card(session: Session, cohort: bytes, records: Records | None) -> Flow[
         waits = view.state == "enrolling" and session.member not in view.cards
         phase = held.phase
         if isinstance(phase, Enrolled) and waits:
-            yield from session.coordinator.send_card(phase.card)
-        return phase
+            view = yield from session.coordinator.send_card(phase.card)
+        return phase, view
     if view.state != "enrolling":
         raise NotEnrolled(f"cohort {cohort.hex()} takes no cards any more ({view.state}): join the next one")
     study, content = yield from session.study(roster, bytes.fromhex(view.study))
@@ -104,8 +110,9 @@ def send_card(session: Session, cohort: bytes, records: Records | None) -> Flow[
     session.store.hold(cohort, enrolled, "")
     for card in cards:
         assert isinstance(card, KeyCard)
-        tell_waiting(session, (yield from session.coordinator.send_card(card)))
-    return enrolled
+        view = yield from session.coordinator.send_card(card)
+    tell_waiting(session, view)
+    return enrolled, view
 
 
 def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhase]:
@@ -145,11 +152,12 @@ def tell_waiting(session: Session, view: CohortView) -> None:
     )
 
 
-def _wait(session: Session, view: CohortView) -> Flow[None]:
+def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     tell_waiting(session, view)
     asked_s = session.surroundings.monotonic_s()
     later = yield from session.coordinator.cohort(bytes.fromhex(view.cohort), view.version)
     yield from session.waited(asked_s, news=later.version != view.version)
+    return later
 
 
 def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:

@@ -8,7 +8,7 @@ from client_sdk.result import Result
 from client_sdk.session import Session
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
-from veilsum.study.alone import alone
+from veilsum.study.answers import alone
 
 
 def judge(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
@@ -18,26 +18,25 @@ def judge(session: Session, result: Result, records: Records, held_out: Records 
     ledger, question, after = session.store.ledger, result.spec.question, result.content.after
     records.check_dim(question.dim)
     run = ledger.run(question.digest, result.record.period)
+    rows = None if run is None or run.state is State.DECLINED else ledger.rows(run)
+    if held_out is None:
+        summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
+        marks = Marks(ledger.secret, session.policy.federation)
+        held_out = Records(*unsummed(records, question.classes, marks, summed))
+    if not len(held_out):
+        return result
     own: Head | None = None
-    ranks = np.zeros((0, 32), np.uint8)
-    if run is not None and run.state is not State.DECLINED:
-        features, labels, ranks = ledger.rows(run)
-        ridge = after.ridge
+    if rows is not None:
         try:
             own = alone(
                 question.dim,
                 len(question.classes),
                 question.statistics[0],
-                [(features, labels)],
+                [rows[:2]],
                 normalise=True,
-                ridge=ridge,
+                ridge=after.ridge,
                 ccvr=after.ccvr,
             ).answer.head
         except CalibrationError:  # too few rows of its own for any head
             own = None
-    if held_out is None:
-        marks = Marks(ledger.secret, session.policy.federation)
-        held_out = Records(*unsummed(records, question.classes, marks, ranks))
-    if not len(held_out):
-        return result
     return result.judge(held_out, own)

@@ -2,6 +2,7 @@
 
 import hashlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -66,6 +67,20 @@ class LedgerDatabase:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._kept: sqlite3.Connection | None = None
+        self._turn = threading.Lock()
+
+    def keep_open(self) -> None:
+        """Open the database once instead of for each transaction, until `close`."""
+        with self._turn, self._errors():
+            self._kept = self._connected()
+
+    def close(self) -> None:
+        """Close what `keep_open` opened; later transactions open the database again."""
+        with self._turn:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                kept.close()
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
@@ -76,23 +91,40 @@ class LedgerDatabase:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        make_private(self._folder)
-        path = self._folder / DATABASE
-        try:
-            with closing(sqlite3.connect(path, isolation_level="DEFERRED")) as ledger:
-                path.chmod(0o600)
-                ledger.execute(f"PRAGMA synchronous = {self.synchronous}")
-                ledger.execute("PRAGMA foreign_keys = ON")
-                version = ledger.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
-                    ledger.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_FORMAT}; COMMIT;")
-                elif version != _FORMAT:
-                    raise StateError(
-                        f"{path} is not of this release: go on with the one that wrote it. Else: {LOSS}"
-                    )
+        with self._turn, self._errors():
+            if self._kept is not None:
+                yield self._kept
+                return
+            with closing(self._connected()) as ledger:
                 yield ledger
+
+    def _connected(self) -> sqlite3.Connection:
+        path = make_private(self._folder) / DATABASE
+        # A flow's steps run in several threads, one at a time: `_turn`.
+        ledger = sqlite3.connect(path, isolation_level="DEFERRED", check_same_thread=False)
+        try:
+            path.chmod(0o600)
+            self._prepare(ledger, path)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def _prepare(self, ledger: sqlite3.Connection, path: Path) -> None:
+        ledger.execute(f"PRAGMA synchronous = {self.synchronous}")
+        ledger.execute("PRAGMA foreign_keys = ON")
+        version = ledger.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            ledger.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_FORMAT}; COMMIT;")
+        elif version != _FORMAT:
+            raise StateError(f"{path} is not of this release: go on with the one that wrote it. Else: {LOSS}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.DatabaseError as error:
-            raise StateError(f"{path} is damaged ({error}). {LOSS}") from error
+            raise StateError(f"{self._folder / DATABASE} is damaged ({error}). {LOSS}") from error
 
 
 def kept_in(ledger: sqlite3.Connection, name: str) -> bytes | None:

@@ -102,7 +102,8 @@ class Conversations:
                 transcripts=transcripts,
             )
             if given is not None:
-                self.session.store.see_roster(given)
+                store.see_roster(given)
+            store.ledger.keep_open()
         except BaseException:
             self.lock.release()
             raise
@@ -283,6 +284,7 @@ class Conversations:
 
     def _give_back(self) -> None:
         if not (self._open or self._busy):
+            self.session.store.ledger.close()
             self.lock.release()
 
 

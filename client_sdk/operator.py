@@ -15,13 +15,12 @@ from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 from veilsum.protocol import rest
-from veilsum.protocol.access import NewToken, TokenList, TokenRequest, TokenView
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Chain, Lost, Manifest, Opening, Roster, Study
-from veilsum.protocol.preflight import PreflightView
 from veilsum.protocol.record import CombinedRecord, CombineRequest, ResultRecord
 from veilsum.protocol.request_signature import ADMIN
+from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

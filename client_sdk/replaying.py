@@ -5,9 +5,8 @@ from client_sdk.evidence import Evidence
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Survivor
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import COORDINATOR, Verdict, replay
 from veilsum.protocol.transcript import Transcript
-from veilsum.protocol.verdict import COORDINATOR, Verdict
 
 
 def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:

@@ -277,8 +277,9 @@ class Reservations(LedgerDatabase):
 
     def renew(self, run: Run, expires: int) -> None:
         """Note that a later version of the study expires later."""
-        with self._write() as ledger:
-            ledger.execute("UPDATE run SET expires = MAX(expires, ?) WHERE id = ?", (expires, run.number))
+        if expires > run.expires:
+            with self._write() as ledger:
+                ledger.execute("UPDATE run SET expires = ? WHERE id = ?", (expires, run.number))
 
     # What a reservation sends
 
@@ -347,7 +348,7 @@ class Reservations(LedgerDatabase):
 
     def keep_vector(self, run: Run, name: str, vector: Array) -> None:
         """Keep a vector durably before anything made of it leaves; Misuse for a different one under this name."""
-        content = vector.astype("<i8").tobytes()
+        content = np.ascontiguousarray(vector, "<i8").data
         digest = hashlib.sha256(content).digest()
         with self._write() as ledger:
             before = _vector_digest(ledger, run, name)

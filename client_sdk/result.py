@@ -29,21 +29,19 @@ from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
-from veilsum.protocol.rare_classes import withheld_classes
 from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP, Content
-from veilsum.study.materials import read_material
+from veilsum.protocol.study import SUM_STEP, Content, withheld_classes
 from veilsum.study.promise import promise
-from veilsum.study.result_files import calibrated_in, check_head, document_in
+from veilsum.study.result_files import calibrated_in, check_head, document_in, read_material
 from veilsum.study.vectors import Material
 
 if TYPE_CHECKING:
     from veilsum.calibration import Personal
     from veilsum.integrations.sklearn import SecureRidgeClassifier
     from veilsum.integrations.torch import CalibratedHead
-    from veilsum.protocol.verdict import Verdict
+    from veilsum.protocol.replay import Verdict
 
 Floats = npt.NDArray[np.float64]
 
@@ -404,6 +402,10 @@ class Result:
             PeerFault: the first of these that does not hold.
         """
         self.evidence.verify(admin_key)
+        self.verify_against_evidence()
+
+    def verify_against_evidence(self) -> None:
+        """Check what `verify` does after the evidence, which the caller has checked."""
         if self.certificate.void:
             raise mismatch("the certificate says that the attempt ended without a sum")
         if self.spec.indicator:

@@ -5,19 +5,22 @@
         studies/NAME            the highest version seen of each study
         ledger/                 which records are reserved or spent, and the federation's chain as far as this member knows it
         phases/COHORT           the member's phase in each cohort, with the round it is in
-        spool/COHORT/INDEX      masked chunks of the attempt in progress
+        uploads/COHORT          what the masked chunks of the attempt in progress follow from
         results/ROUND/          evidence and result of each finished round (no secrets)
 
-Every file but the spool's and the results' is sealed by a checksum: a damaged one is refused, never guessed at.
+Every file but the results' is sealed by a checksum: a damaged one is refused, never guessed at.
 """
 
-import hashlib
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import (
@@ -32,70 +35,37 @@ from client_sdk.files import (
 from client_sdk.ledger import DATABASE
 from client_sdk.reservations import Reservations
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import SecretBytes
+from veilsum.protocol.keystream import SEED_BYTES
 from veilsum.protocol.member import Closed, History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
 
 T = TypeVar("T")
+Integers = npt.NDArray[np.int64]
 
 _EXPORTED = "exported"
 
 
-class Spool:
-    """A folder of masked chunks, which hold nothing that the coordinator may not see."""
+class Unsent:
+    """What the chunks of an upload in progress follow from, beside the phase's keys: a crash makes no difference to their bytes."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    @property
-    def exists(self) -> bool:
-        """Whether anything is kept here."""
-        return self._folder.exists()
+    def keep(self, seed: bytes, vector: Integers | None) -> None:
+        """Keep the seed of the member's own mask durably, and a vector that is kept nowhere else; an interrupted upload's are dropped."""
+        write_sealed(self._path, seed + (b"" if vector is None else vector.astype("<i8").tobytes()))
 
-    def begin(self) -> None:
-        """Make room for a new upload; what an interrupted one left is dropped with its masks."""
-        self.clear()
-        make_private(self._folder)
-
-    def write(self, index: int, packed: bytes | memoryview) -> None:
-        """Keep a chunk; it is durable after `seal`."""
-        write_synced(self._path(index), packed)
-
-    def seal(self) -> None:
-        """Make every chunk durable: the upload may be stored and announced after this."""
-        sync_folder(self._folder)
-
-    def read(self, index: int, digest: bytes) -> bytes:
-        """A chunk as it was written.
-
-        Args:
-            index: which chunk.
-            digest: SHA-256 that the upload announced.
-
-        Raises:
-            StateError: it is missing or damaged; it can't be made again, since its masks are gone.
-        """
-        try:
-            packed = self._path(index).read_bytes()
-        except FileNotFoundError:
-            packed = b""
-        if hashlib.sha256(packed).digest() != digest:
-            raise StateError(
-                f"{self._path(index)} is damaged or missing: this upload can't be completed. Take part in the "
-                "next round"
-            )
-        return packed
+    def load(self) -> tuple[SecretBytes, Integers | None]:
+        """Read what `keep` was given; StateError if it is missing or damaged."""
+        return read_sealed(self._path, _unsent)
 
     def clear(self) -> None:
-        """Delete all chunks, and the folder."""
-        if self._folder.exists():
-            for path in self._folder.iterdir():
-                path.unlink()
-            self._folder.rmdir()
-
-    def _path(self, index: int) -> Path:
-        return self._folder / f"{index:07d}"
+        """Delete it durably, if it is there."""
+        if self._path.exists():
+            remove_durably(self._path)
 
 
 @dataclass(frozen=True)
@@ -127,8 +97,10 @@ class Store:
             StateError: the ledger is gone, and this member has enrolled before.
         """
         make_private(self._state)
-        for name in ("phases", "spool", "results", "studies"):
+        for name in ("phases", "uploads", "results", "studies"):
             make_private(self._state / name)
+        # Masked chunks of an earlier release: an upload that it began is not completed.
+        shutil.rmtree(self._state / "spool", ignore_errors=True)
         ledger = self._state / "ledger" / DATABASE
         if any(self._state.glob("phases/[!.]*")) and not (ledger.exists() and ledger.stat().st_size):
             raise StateError(f"{ledger} is missing. {LOSS}")
@@ -167,7 +139,7 @@ class Store:
             if (following := held.phase.lapse(now_s)) is not held.phase:
                 self.remember(following.history, held.phase.history)
                 self.hold(other, following, held.round_id)
-                self.spool(other).clear()
+                self.unsent(other).clear()
 
     def history(self) -> History:
         """The newest: what the next opening is checked against, in whichever cohort."""
@@ -182,9 +154,9 @@ class Store:
         path = self._state / name
         return read_sealed(path, load) if path.exists() else None
 
-    def spool(self, cohort: bytes) -> Spool:
-        """The masked chunks of the attempt that this cohort is in."""
-        return Spool(self._state / "spool" / cohort.hex())
+    def unsent(self, cohort: bytes) -> Unsent:
+        """What the upload of the attempt that this cohort is in follows from."""
+        return Unsent(self._state / "uploads" / cohort.hex())
 
     def results(self, round_id: str) -> Path:
         """Where a round's evidence and result are kept."""
@@ -234,6 +206,11 @@ class Store:
         """Remember a study that was checked, as the highest version of its name."""
         if self.study(name := read_content(study.content).notes.name) != study:
             write_sealed(self._state / "studies" / name, study.to_bytes())
+
+
+def _unsent(content: bytes) -> tuple[SecretBytes, Integers | None]:
+    seed, vector = content[:SEED_BYTES], content[SEED_BYTES:]
+    return SecretBytes(seed), np.frombuffer(vector, "<i8") if vector else None
 
 
 def _held(content: bytes) -> StoredPhase:

@@ -9,8 +9,7 @@ from safetensors.numpy import load
 from client_sdk.errors import mismatch
 from client_sdk.result import Result
 from veilsum.study.answers import Pooled, answer, pooled
-from veilsum.study.materials import material_file
-from veilsum.study.result_files import Files, check_answer
+from veilsum.study.result_files import Files, check_answer, material_file
 
 
 def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | None = None) -> Pooled:

@@ -1,18 +1,24 @@
-"""M1 as flows: the vector of a reservation, masked chunk by chunk into the spool, announced, and sent."""
+"""M1 as flows: the vector of a reservation, masked chunk by chunk, announced, and sent.
+
+Masked chunks are on no disk here: they follow from the vector, the phase's keys and the seed of the member's own mask, which are.
+"""
 
 import hashlib
-from functools import partial
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from client_sdk.effects import Flow, compute, together
+from client_sdk.errors import StateError
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.reservations import Run
 from client_sdk.session import Session
-from client_sdk.store import Spool
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.member import MemberPhase, Opened
+from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import Sealing
@@ -21,7 +27,9 @@ from veilsum.study.vectors import Material, vector
 Integers = npt.NDArray[np.int64]
 
 
-def mask(session: Session, round_id: str, opened: Opened, material: Material) -> Flow[MemberPhase]:
+def mask(
+    session: Session, round_id: str, opened: Opened, material: Material
+) -> Flow[tuple[MemberPhase, dict[int, bytes]]]:
     """Make this member's upload; nothing of it has left when it is interrupted, and it begins afresh.
 
     Args:
@@ -31,20 +39,21 @@ def mask(session: Session, round_id: str, opened: Opened, material: Material) ->
         material: of the step.
 
     Returns:
-        The Uploaded phase, stored, with every chunk of it.
+        The Uploaded phase, stored, with all that its chunks follow from; and the first chunks, as many as there are lanes, by index.
     """
     attempt = opened.attempt
     run = session.store.ledger.check(attempt)
     values = yield from compute(partial(own_vector, session, run, attempt.spec, material))
-    spool = session.store.spool(opened.opening.cohort)
     sealing = opened.seal(session.surroundings.random_bytes)
-    yield from _fill(session, attempt, sealing, spool, values)
+    chunks = yield from _masked(session, attempt, sealing, values)
     upload, own_shares = yield from compute(partial(sealing.finish, session.key))
-    spool.seal()
+    session.store.unsent(opened.opening.cohort).keep(
+        sealing.self_seed, values if attempt.spec.noisy else None
+    )
     phase, _ = opened.uploaded(upload, own_shares)
-    # The chunks first, then the phase: a stored upload can always be sent whole.
+    # Last: a stored upload can always be sent whole.
     session.hold(opened.opening.cohort, opened, phase, round_id)
-    return phase
+    return phase, chunks
 
 
 def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
@@ -66,35 +75,87 @@ def _name(spec: RoundSpec) -> str:
     return f"{spec.step}-{withheld}" if spec.withheld else spec.step
 
 
-def _fill(session: Session, attempt: Attempt, sealing: Sealing, spool: Spool, values: Integers) -> Flow[None]:
-    """Mask a vector, chunk by chunk, into an empty spool."""
-    spool.begin()
-    step = attempt.spec.chunk_elements
+def _masked(session: Session, attempt: Attempt, sealing: Sealing, values: Integers) -> Flow[dict[int, bytes]]:
+    """Mask a vector, chunk by chunk; the first chunks, which are not masked again to be sent."""
+    first = dict[int, bytes]()
     for index in range(attempt.chunks):
-        chunk = values[index * step : (index + 1) * step]
-        yield from compute(partial(_keep, sealing, spool, index, chunk))
+        packed = yield from compute(partial(sealing.chunk, _part(attempt, values, index)))
+        if index < session.lanes:
+            first[index] = bytes(packed)
         session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+    return first
 
 
-def _keep(sealing: Sealing, spool: Spool, index: int, values: Integers) -> None:
-    spool.write(index, sealing.chunk(values))
+def _part(attempt: Attempt, values: Integers, index: int) -> Integers:
+    step = attempt.spec.chunk_elements
+    return values[index * step : (index + 1) * step]
 
 
-def send(session: Session, round_id: str, cohort: bytes, upload: Upload) -> Flow[None]:
+@dataclass(frozen=True, repr=False)
+class _Chunks:
+    """The chunks of a stored upload; those that are not in memory are masked again, by one lane at a time."""
+
+    session: Session
+    phase: Attempting
+    upload: Upload
+    memory: dict[int, bytes]
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def packed(self, index: int) -> bytes:
+        """A chunk; StateError if what it follows from is damaged or missing."""
+        if (packed := self.memory.pop(index, None)) is not None:
+            return packed
+        with self.turn:
+            sealing, values = self._source
+            packed = bytes(sealing.packed(index, _part(self.phase.attempt, values, index)))
+        # Under these masks no other bytes may ever leave.
+        if hashlib.sha256(packed).digest() != self.upload.chunk_digests[index]:
+            raise self._lost()
+        return packed
+
+    @cached_property
+    def _source(self) -> tuple[Sealing, Integers]:
+        attempt, store = self.phase.attempt, self.session.store
+        try:
+            seed, values = store.unsent(attempt.manifest.cohort).load()
+        except StateError as error:
+            raise self._lost() from error
+        if values is None:
+            run = store.ledger.run(attempt.question.digest, attempt.manifest.period)
+            values = None if run is None else store.ledger.vector(run, _name(attempt.spec))
+        if values is None or len(values) != attempt.spec.elements:
+            raise self._lost()
+        return self.phase.sealed_again(seed), values
+
+    def _lost(self) -> StateError:
+        return StateError(
+            "what this upload was masked from is damaged or missing: it can't be completed. Take part in the next round"
+        )
+
+
+def send(
+    session: Session, round_id: str, phase: Attempting, upload: Upload, memory: dict[int, bytes]
+) -> Flow[None]:
     """Announce an upload and send its missing chunks, each once, several at a time; after a crash, the same bytes.
 
+    Args:
+        session: the member.
+        round_id: 16 hexadecimal digits.
+        phase: as it is stored.
+        upload: the phase's.
+        memory: chunks that need not be masked again, by index; each leaves it when its turn comes.
+
     Raises:
-        StateError: a chunk is damaged or missing here too.
+        StateError: what a chunk follows from is damaged or missing.
     """
     view = yield from session.coordinator.announce(round_id, upload)
-    spool, digests = session.store.spool(cohort), upload.chunk_digests
-    missing = sorted({index for index in view.missing if 0 <= index < len(digests)})
-    counter = Counter(session.report, Step.UPLOADING, len(digests) - len(missing), len(digests))
+    chunks, total = _Chunks(session, phase, upload, memory), len(upload.chunk_digests)
+    missing = sorted({index for index in view.missing if 0 <= index < total})
+    counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
 
     def chunk(index: int) -> Flow[None]:
-        # Read when its turn comes: memory holds as many chunks as there are lanes.
-        packed = spool.read(index, digests[index])
-        yield from session.coordinator.chunk(round_id, session.member, index, packed)
+        # Made when its turn comes: memory holds as many chunks as there are lanes.
+        yield from session.coordinator.chunk(round_id, session.member, index, chunks.packed(index))
         counter()
 
     yield from together([partial(chunk, index) for index in missing], session.lanes)

@@ -34,8 +34,7 @@ from service.clock import Clock
 from service.coordinator import Coordinator
 from service.pages import acting
 from service.pages import routes as pages
-from service.pages.kept import KEPT_BYTES, KeptPages
-from service.pages.rendering import problem_page
+from service.pages.rendering import KEPT_BYTES, KeptPages, problem_page
 from service.routes import federations, operating, rounds
 from service.routes.published import PublishedCache
 from service.settings import Settings
@@ -43,10 +42,9 @@ from service.storage.faults import worded
 from service.storage.folder import make_folder
 from service.storage.stores import opened
 from service.telemetry import logs
-from service.telemetry.logs import LOGGER, where
+from service.telemetry.logs import LOGGER, note, tracing, where
 from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness, checks_of
-from service.telemetry.requests import note, tracing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import WITH_BODY
@@ -162,13 +160,14 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     problems.install(app, problem_page)
     app.state.refused, app.state.exposition = Recent[str, Counter[str]](REFUSED_ROUNDS), Exposition()
     for router in ROUTERS:
-        app.include_router(router)
+        # Not included: FastAPI would try the included routers' routes twice for each request.
+        app.router.routes.extend(router.routes)
     return app
 
 
 ROUTERS = (
+    rounds.serve.router,  # first: most requests are theirs
     federations.serve.router,
-    rounds.serve.router,
     federations.combinations.router,
     operating.tokens.router,
     operating.log.router,

@@ -26,12 +26,11 @@ from service.storage.tables import (
     studies,
     tokens,
 )
-from veilsum.protocol.access import Scope
 from veilsum.protocol.audit import AuditEntry, End, follow
 from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Study, parse
-from veilsum.protocol.rest import Problem, round_name
+from veilsum.protocol.rest import Problem, Scope, round_name
 
 
 def _roster(row: Row[Any]) -> None:

@@ -30,7 +30,7 @@ from service.watch import Watch, calm_s
 from veilsum.protocol.attempt import Attempt, Finished
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling, Erasing
-from veilsum.protocol.cost import plan_of
+from veilsum.protocol.cost import cost_in_words, cost_of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
@@ -47,18 +47,26 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_LINKS
 from veilsum.protocol.opening_rules import check_opening, check_repeats, link_of, same_records
-from veilsum.protocol.preflight import PreflightView
-from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
 from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.rest import (
     MAX_DISCLOSURE_BYTES,
     MAX_WAIT_S,
     CohortRequest,
     CohortView,
+    PreflightView,
     RoundRequest,
     round_name,
 )
-from veilsum.protocol.study import END_MAX_S, INDICATOR_STEP, SUM_STEP, Question, read_content, refused
+from veilsum.protocol.study import (
+    END_MAX_S,
+    INDICATOR_STEP,
+    SUM_STEP,
+    Question,
+    check_enough_rows,
+    read_content,
+    refused,
+    withheld_classes,
+)
 from veilsum.study.promise import check_cohort
 
 HOUR_S = 3600
@@ -237,7 +245,7 @@ class Coordinator:
             members=len(attempt.members),
             survivors_min=attempt.survivors_min,
             spec=spec_view(attempt),
-            cost=plan_of(attempt).sentence,
+            cost=cost_in_words(attempt),
             decryptors=await liveness.decryptors(self.database, attempt, within_s, now_s, self._skew_s),
         )
 
@@ -532,7 +540,7 @@ def _check_room(attempt: Attempt, blobs: Blobs) -> None:
     free_bytes = blobs.free_bytes()
     members, packed_bytes = len(attempt.members), attempt.ring.packed_bytes(attempt.spec.elements)
     # Announcements lie there twice: as they came, and as they are delivered.
-    uploads_bytes = 2 * plan_of(attempt).cost.stored_bytes - members * packed_bytes
+    uploads_bytes = 2 * cost_of(attempt).stored_bytes - members * packed_bytes
     sums_bytes = 16 * attempt.spec.elements  # while it is added up, and as it is kept
     if free_bytes is not None and free_bytes < uploads_bytes + sums_bytes:
         raise terms_refused(

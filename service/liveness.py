@@ -17,8 +17,8 @@ from service.access.nonces import newest, signer_of
 from service.problems import named, terms_refused
 from service.storage.database import Database
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.preflight import DecryptorsView
 from veilsum.protocol.request_signature import LIFETIME_S
+from veilsum.protocol.rest import DecryptorsView
 
 LOOK_BACK_S = 600.0
 """How far a preflight looks back unless the request says otherwise."""

@@ -14,13 +14,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from service.access.callers import STRANGER, TooMany
-from service.telemetry.logs import LOGGER, where
+from service.telemetry.logs import LOGGER, round_in, where
 from service.telemetry.metrics import REFUSALS
-from service.telemetry.requests import round_in
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.preflight import NAMED
-from veilsum.protocol.rest import PROBLEM, PROBLEM_BASE, Problem
+from veilsum.protocol.rest import NAMED, PROBLEM, PROBLEM_BASE, Problem
 
 log = structlog.get_logger(LOGGER)
 

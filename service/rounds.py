@@ -54,7 +54,7 @@ from veilsum.protocol.coordinator import (
     Voiding,
 )
 from veilsum.protocol.coordinator.base import Delivering, cancelled, chunk_fault
-from veilsum.protocol.cost import plan_of
+from veilsum.protocol.cost import cost_in_words
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Deliveries, Delivery, Message, Upload
@@ -173,6 +173,7 @@ class Round:
         self.final, self.closing, self.documents.record = end.final, end.closing, end.record
         self.phase, self.version, self.littered = None, self.final.version, littered
         self.asked, self.noted = self.version, None
+        self.summing.let_go()
         return self
 
     async def refresh(self) -> None:
@@ -277,7 +278,7 @@ class Round:
                     for (name, since), (_, until) in pairwise(timeline)
                 },
                 "spec": spec_view(attempt),
-                "cost": plan_of(attempt).sentence,
+                "cost": cost_in_words(attempt),
                 "transcript": head.hex() if head else None,
             }
         )
@@ -318,11 +319,15 @@ class Round:
         self._writing += 1
         try:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
-            await asyncio.to_thread(self._blobs.put, chunk_name(self.id, member, index), data)
+            await asyncio.to_thread(self._take, member, index, digest, data)
             await self._decisions.put(decide)
         finally:
             self._writing -= 1
             self._wake()
+
+    def _take(self, member: str, index: int, digest: bytes, data: bytes) -> None:
+        self._blobs.put(chunk_name(self.id, member, index), data)
+        self.summing.take(member, index, digest, data)
 
     async def damaged(self, chunk: DamagedChunkError, now_s: float) -> None:
         """Have a damaged chunk sent again while uploads are collected; later on there can be no sum."""

@@ -10,9 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.access.callers import ADDRESS, CALLER
 from veilsum.exposure import loose_mode
-from veilsum.protocol.access import Scope
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.rest import MAX_WAIT_S
+from veilsum.protocol.rest import MAX_WAIT_S, Scope
 
 SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Names another folder of secrets, for clusters that have files of their own in /run/secrets."""

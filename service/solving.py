@@ -33,8 +33,7 @@ from veilsum.protocol.record import (
     sign_record,
 )
 from veilsum.study.answers import answer, pooled
-from veilsum.study.materials import read_material
-from veilsum.study.result_files import files
+from veilsum.study.result_files import files, read_material
 
 
 def give_back() -> None:
@@ -129,9 +128,11 @@ def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> 
             Cause.SUM_CHECK_FAILED,
             "a class has fewer holders than none, or more than there are members: a member did not send ones and zeros",
         )
-    shown = disclose(
-        recovered, lambda member, index: read_chunk(blobs, round_id, recovered.uploads[member], index)
-    )
+
+    def stored(member: str, index: int) -> bytes:
+        return read_chunk(blobs, round_id, member, index, recovered.uploads[member].chunk_digest(index))
+
+    shown = disclose(recovered, stored)
     documents = {EVICTIONS: _evictions(recovered), DISCLOSURE: shown.to_bytes()}
     return Publication(None, documents, tuple(holders.tolist()))
 

@@ -1,8 +1,11 @@
-"""A round's sum by ranges of chunks: each is added up as uploads come in, kept, and unmasked once the set is certified.
+"""A round's sum by ranges, one for each chunk of an upload: added up as uploads come in, and unmasked once the set is certified.
+
+A process adds a chunk in memory while it has it, and reads none of its own again. This running sum is a cache: chunks that it lacks, after a
+restart or because another process took them, are added from storage, and those of members that are not certified are taken off.
 
 What is kept of a range is a blob with the masked sum so far, and a row that names it and the members with chunks in it. To add more, a process writes
 another blob and then replaces the row, if it still is the one that was read. So any process can continue where another
-stopped, and a late one changes nothing. Memory is one range and one chunk, whatever the number of members.
+stopped, and a late one changes nothing. Memory is one sum and one chunk, whatever the number of members.
 
 Storage is not trusted with what was written: a chunk is read against the digest that its member announced, a range against its own. A
 damaged range is made again from the chunks, which stay until the round ends.
@@ -12,9 +15,11 @@ import asyncio
 import hashlib
 import json
 import secrets
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +43,10 @@ log = structlog.get_logger(LOGGER)
 
 Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
 """Of a sum, each with its first element's place."""
-T = TypeVar("T", bound=np.generic)
-RANGE_ELEMENTS = 1 << 18
-"""Of one range, unless one chunk alone is longer."""
 BATCH = 16
-"""Uploads that are waited for before a range is read and written for them."""
+"""Uploads that lie in storage alone and are waited for before a range is read and written for them."""
+HELD_BYTES = 256 << 20
+"""Most that the running sums of all rounds take in one process; what finds no room is added from storage."""
 
 
 def chunk_name(round_id: str, member: str, index: int) -> str:
@@ -72,16 +76,53 @@ def note_damage(what: Literal["chunk", "range"], round_id: str, **where: str | i
     log.error("storage damaged", what=what, round=round_id, **where)
 
 
-def read_chunk(blobs: Blobs, round_id: str, upload: Announced, index: int) -> bytes:
-    """A stored chunk, as it was announced; DamagedChunkError for anything else."""
-    member = upload.header.member
+def read_chunk(blobs: Blobs, round_id: str, member: str, index: int, digest: bytes) -> bytes:
+    """A stored chunk with this SHA-256; DamagedChunkError for anything else."""
     try:
         chunk = blobs.get(chunk_name(round_id, member, index))
     except FileNotFoundError as error:
         raise DamagedChunkError(member, index) from error
-    if hashlib.sha256(chunk).digest() != upload.chunk_digest(index):
+    if hashlib.sha256(chunk).digest() != digest:
         raise DamagedChunkError(member, index)
     return chunk
+
+
+class Memory:
+    """Memory that all rounds of a process share.
+
+    Args:
+        size: bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free, self._lock = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes; False where they are not free."""
+        with self._lock:
+            taken = size <= self._free
+            self._free -= size if taken else 0
+            return taken
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self._free += size
+
+
+HELD = Memory(HELD_BYTES)
+
+
+@dataclass(frozen=True)
+class Running:
+    """What this process has added of a range as chunks came in.
+
+    Attributes:
+        total: the masked sum.
+        digests: SHA-256 of each chunk in it, by member.
+    """
+
+    total: Words
+    digests: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,23 +155,40 @@ class Summing:
         attempt: Attempt,
     ) -> None:
         self._database, self._blobs, self._round, self._attempt = database, blobs, round_id, attempt
-        self._chunks_each = max(1, RANGE_ELEMENTS // attempt.spec.chunk_elements)
-        self.parts = range(-(-attempt.chunks // self._chunks_each))
+        self.parts = range(attempt.chunks)
         self.unmasked: set[int] = set()
-        self._added: dict[int, int] = {}
+        self._added: dict[int, frozenset[str]] = {}
+        self._running: dict[int, Running] = {}
+        self._lock, self._over = threading.Lock(), False
+
+    def take(self, member: str, part: int, digest: bytes, chunk: Buffer) -> None:
+        """Add a chunk that was just stored and has this SHA-256, if memory has room. Blocks; the same again changes nothing."""
+        with self._lock:
+            running = self._running.get(part)
+            if running is None:
+                if self._over or not HELD.take(self._bytes(part)):
+                    return
+                running = self._running[part] = Running(self._nothing(part))
+            if member not in running.digests:
+                # One that is not packed as it should be is refused when the set is certified, by its member's name.
+                with suppress(PackingError):
+                    add_packed(running.total, chunk, self._attempt.ring.bits)
+                    running.digests[member] = digest
 
     def missing(self, part: int, uploads: int) -> int:
         """How many more than so many whole uploads make it worth to add them to a range, as far as is known here."""
-        return self._added.get(part, 0) + BATCH - uploads
+        running = self._running.get(part)
+        added = self._added.get(part, frozenset()).union(running.digests if running else ())
+        return len(added) + BATCH - uploads
 
     async def add(self, part: int, uploads: Mapping[str, Announced]) -> None:
-        """Add the chunks of complete uploads that are not in yet.
+        """Add the chunks of complete uploads that are not in yet, from storage.
 
         Raises:
             DamagedChunkError: one of them is to be sent again, if it can be.
         """
         kept = await self._kept(part)
-        if kept is None or kept.done or len(uploads.keys() - set(kept.members)) < BATCH:
+        if kept is None or kept.done or self.missing(part, len(uploads)) > 0:
             return
         total, members = await asyncio.to_thread(self._masked, part, kept, uploads)
         await self._replace(part, kept, Kept(members=members), total)
@@ -166,7 +224,15 @@ class Summing:
 
     def forget(self) -> None:
         """Remove every range, of a round that has ended."""
+        self.let_go()
         self._blobs.delete(f"sums/{self._round}")
+
+    def let_go(self) -> None:
+        """Free the memory, of a round that has ended."""
+        with self._lock:
+            self._over = True
+            for part in tuple(self._running):
+                self._pop(part)
 
     # Arithmetic
 
@@ -174,57 +240,66 @@ class Summing:
         self, part: int, kept: Kept, uploads: Mapping[str, Announced]
     ) -> tuple[Words, tuple[str, ...]]:
         """The range's masked sum over these uploads and the members already in it; and the ids of all of them."""
-        total, had = self._begun(part, kept)
-        new = sorted(uploads.keys() - set(had))
-        self._add(part, total, [uploads[member] for member in new])
+        announced = _digests(uploads, part)
+        total, had = self._begun(part, kept, announced)
+        new = {member: announced[member] for member in sorted(announced.keys() - had.keys())}
+        self._add(part, total, new)
         return total, (*had, *new)
 
     def _unmasked(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
-        summed = {member: recovered.uploads[member] for member in recovered.summed}
-        total, had = self._begun(part, kept)
-        spare = set(had) - summed.keys()  # taken off: the certificate leaves them out
+        announced = _digests(recovered.uploads, part)
+        summed = {member: announced[member] for member in sorted(recovered.summed)}
+        total, had = self._begun(part, kept, announced)
+        spare = dict(sorted(had.items() - summed.items()))  # taken off: the certificate leaves them out
         try:
             np.negative(total, out=total)
-            self._add(part, total, [recovered.uploads[member] for member in sorted(spare)])
+            self._add(part, total, spare)
             np.negative(total, out=total)
-        except (DamagedChunkError, KeyError):  # or not whole any more, since it was damaged
-            total, had = self._nothing(part), ()
-        self._add(part, total, [upload for member, upload in sorted(summed.items()) if member not in had])
-        lifted = np.empty(total.size, np.int64)
+        except DamagedChunkError:  # or not whole any more, since it was damaged
+            total, had = self._nothing(part), {}
+        self._add(part, total, dict(sorted(summed.items() - had.items())))
         # Ranges are unmasked side by side, and a stream of masks serves one thread.
-        unmasking = recovered.unmasking()
-        for (index, words), (_, plain) in zip(
-            self._pieces(part, total), self._pieces(part, lifted), strict=True
-        ):
-            plain[:] = unmasking.unmask(index, words)
-        return lifted
+        return recovered.unmasking().unmask(part, total)
 
-    def _begun(self, part: int, kept: Kept) -> tuple[Words, tuple[str, ...]]:
-        """The stored masked sum and its members; zeros and no members if it is damaged."""
-        total = self._nothing(part)
-        if not kept.blob:
-            return total, ()
-        try:
-            total += np.frombuffer(self._read(part, kept), total.dtype.newbyteorder("<"))
-        except DamagedRangeError:
-            note_damage("range", self._round, part=part)
-            return total, ()
-        return total, kept.members
+    def _begun(self, part: int, kept: Kept, announced: Mapping[str, bytes]) -> tuple[Words, dict[str, bytes]]:
+        """The masked sum so far, stored and running, with the digests of the chunks in it; zeros and none if it is damaged."""
+        total, had = self._nothing(part), dict[str, bytes]()
+        if kept.blob:
+            try:
+                total += np.frombuffer(self._read(part, kept), total.dtype.newbyteorder("<"))
+                had = {member: announced.get(member, b"") for member in kept.members}
+            except DamagedRangeError:
+                note_damage("range", self._round, part=part)
+        with self._lock:
+            running = self._pop(part)
+        if running is not None and running.digests.keys().isdisjoint(had):
+            total += running.total
+            had |= running.digests
+        return total, had
+
+    def _pop(self, part: int) -> Running | None:
+        """Take a running sum out of memory."""
+        running = self._running.pop(part, None)
+        if running is not None:
+            HELD.give_back(self._bytes(part))
+        return running
+
+    def _bytes(self, part: int) -> int:
+        return self._attempt.chunk_elements(part) * self._attempt.ring.itemsize
 
     def _nothing(self, part: int) -> Words:
-        return np.zeros(self._elements(part), self._attempt.ring.dtype)
+        return np.zeros(self._attempt.chunk_elements(part), self._attempt.ring.dtype)
 
-    def _add(self, part: int, total: Words, uploads: Iterable[Announced]) -> None:
-        for upload in uploads:
-            for index, words in self._pieces(part, total):
-                chunk = read_chunk(self._blobs, self._round, upload, index)
-                try:
-                    add_packed(words, chunk, self._attempt.ring.bits)
-                except PackingError as error:
-                    member = upload.header.member
-                    raise PeerFault(
-                        Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
-                    ) from error
+    def _add(self, part: int, total: Words, digests: Mapping[str, bytes]) -> None:
+        """Add stored chunks, each of which has its digest."""
+        for member, digest in digests.items():
+            chunk = read_chunk(self._blobs, self._round, member, part, digest)
+            try:
+                add_packed(total, chunk, self._attempt.ring.bits)
+            except PackingError as error:
+                raise PeerFault(
+                    Cause.CHUNK_MISMATCH, f"{member}'s chunk {part}: {error}", [member]
+                ) from error
 
     def _read_ranges(self, ranges: Sequence[Kept]) -> Pieces:
         start = 0
@@ -232,20 +307,6 @@ class Summing:
             words = np.frombuffer(self._read(part, kept), "<i8")
             yield start, words
             start += words.size
-
-    def _elements(self, part: int) -> int:
-        return sum(self._attempt.chunk_elements(index) for index in self._chunks(part))
-
-    def _chunks(self, part: int) -> range:
-        return range(part * self._chunks_each, min((part + 1) * self._chunks_each, self._attempt.chunks))
-
-    def _pieces(self, part: int, total: npt.NDArray[T]) -> Iterable[tuple[int, npt.NDArray[T]]]:
-        """Views of a range's chunks, each with its index."""
-        start = 0
-        for index in self._chunks(part):
-            elements = self._attempt.chunk_elements(index)
-            yield index, total[start : start + elements]
-            start += elements
 
     # Storage
 
@@ -277,7 +338,7 @@ class Summing:
         return self._note(part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if begun else Kept())
 
     def _note(self, part: int, kept: Kept) -> Kept:
-        self._added[part] = len(kept.members)
+        self._added[part] = frozenset(kept.members)
         if kept.done:
             self.unmasked.add(part)
         else:  # another process found it damaged
@@ -314,6 +375,11 @@ class Summing:
     def _row_of(self, part: int, kept: Kept) -> tuple[ColumnElement[bool], ...]:
         """A range's row, as long as it is the one that was read."""
         return sums.c.round == self._round, sums.c.part == part, sums.c.blob == kept.blob
+
+
+def _digests(uploads: Mapping[str, Announced], part: int) -> dict[str, bytes]:
+    """SHA-256 of the chunk that each member announced for a range."""
+    return {member: upload.chunk_digest(part) for member, upload in uploads.items()}
 
 
 def _mark(blob: str, numbers: Buffer) -> bytes:

@@ -8,9 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from veilsum.cli import app
 from veilsum.protocol.causes import Cause
 
 ROOT = Path(__file__).parents[1]
@@ -80,21 +78,6 @@ def test_no_key_is_of_a_generator_that_can_be_guessed() -> None:
         if re.search(r"\b(random|default_rng|rng)\b", ast.unparse(call))
     ]
     assert drawn == []
-
-
-def test_the_readme_s_commands_and_options_exist() -> None:
-    said = re.findall(r"`veilsum ([^`]+)`", (ROOT / "README.md").read_text())
-    assert len(said) > 8
-    for words in said:
-        command, path = get_command(app), list[str]()
-        for word in words.split():
-            inner = getattr(command, "commands", {}).get(word)
-            if inner is None:
-                break
-            command, path = inner, [*path, word]
-        assert path, words
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert set(re.findall(r"--[a-z-]+", words)) <= options, words
 
 
 def test_nothing_is_left_unfinished_or_bound_to_one_machine() -> None:

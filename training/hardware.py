@@ -12,7 +12,7 @@ from training.algorithms import State
 from training.data import Dataset
 from training.heads import Classifier
 
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Hardware:
         device: torch's name, such as ``cpu`` or ``cuda:0``.
         channels_last: the memory layout of images and convolutions, which tensor cores need. On a CPU it gives a tenth more
             images per second for MOON's CNN and makes no difference for the other models.
-        bfloat16: multiply in bfloat16; weights and updates stay float32.
+        bfloat16: multiply in bfloat16; weights and updates stay float32. Models as small as the papers' lose time by it: their
+            steps wait for kernels to be launched, and casts are more of them.
         compiled: run features by `torch.compile`, forwards and backwards, and as CUDA graphs on a GPU. Each batch shape
             costs up to a minute before its first step, so this is for long runs.
     """
@@ -34,8 +35,8 @@ class Hardware:
     compiled: bool = False
 
     @classmethod
-    def named(cls, name: str, *, precision: Precision = "auto", compiled: bool = False) -> Self:
-        """Choose a device by torch's name; ``auto`` is bfloat16 on GPUs that support it, and float32 elsewhere.
+    def named(cls, name: str, *, precision: Precision = "float32", compiled: bool = False) -> Self:
+        """Choose a device by torch's name.
 
         Raises:
             ValueError: if the device is unknown or missing, or cannot compute or compile.
@@ -57,11 +58,7 @@ class Hardware:
                 raise ValueError(
                     f"torch.compile does not work here: {str(error).splitlines()[0]}; install a C++ compiler, such as g++, or run without it"
                 ) from error
-        return cls(
-            name,
-            bfloat16=precision == "bfloat16" or (precision == "auto" and _fast(there)),
-            compiled=compiled,
-        )
+        return cls(name, bfloat16=precision == "bfloat16", compiled=compiled)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that change a run's numbers by more than another CPU would; empty by default."""
@@ -125,14 +122,6 @@ class Hardware:
         if not self.bfloat16:
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
-
-
-def _fast(there: Tensor) -> bool:
-    """Return whether the tensor's device is a GPU with native bfloat16."""
-    if not there.is_cuda:
-        return False
-    with torch.cuda.device(there.device):
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 CPU = Hardware()

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from client_sdk.files import sync_folder
 from training.algorithms import State
-from training.states import joined, part, parts
+from training.workers import joined, part, parts
 
 _KEY = "veilsum-run"
 

@@ -1,4 +1,4 @@
-"""A coordinator's data folder as one file, and back: the work behind `veilsum operator backup`.
+"""Write a coordinator's data folder to one file, and restore it: the work behind `veilsum operator backup`.
 
 The archive is a ZIP file. Its manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
 so a restore takes that key's public half, which members have pinned, and only a holder of the key can forge or change a backup.
@@ -46,14 +46,14 @@ class _Manifest(Model):
 
 
 def create(data_dir: Path, archive: Path) -> dict[str, Any]:
-    """Write everything of a stopped coordinator's folder to a new file, mode 0600: its signing key is in it.
+    """Write a stopped coordinator's folder, its signing key included, to a new file of mode 0600.
 
     Raises:
-        Misuse: no such folder, a coordinator runs on it, its database is damaged, its key or a file in it is not a
-            coordinator's, or the archive exists.
+        Misuse: no such folder, a running coordinator, a damaged database, a missing key, a foreign file in the folder, or an archive
+            of that name.
     """
     if not (data_dir / DATABASE).is_file():
-        raise Misuse(f"{data_dir} is no coordinator's data folder: it has no {DATABASE}")
+        raise Misuse(f"{data_dir} is not a coordinator's data folder: it has no {DATABASE}")
     with DataFolderLock(data_dir):
         key = _key(data_dir)
         _settle(data_dir / DATABASE)
@@ -71,7 +71,9 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
                 },
             )
         except ValidationError as error:
-            raise Misuse(f"{data_dir} has a file that is no coordinator's: {_first(error)}") from error
+            raise Misuse(
+                f"{data_dir} holds a file that does not belong to a coordinator: {_first(error)}"
+            ) from error
         text = manifest.model_dump_json().encode()
         with _new(archive) as file, zipfile.ZipFile(file, "w") as made:
             made.writestr(zipfile.ZipInfo(_MANIFEST), text)
@@ -87,7 +89,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
 
 
 def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
-    """Make a data folder of a backup, checked file by file before it has its name.
+    """Restore a backup into a data folder, which gets its name once every file is checked.
 
     Args:
         archive: what `create` wrote.
@@ -95,7 +97,7 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
         coordinator: the public key that must have signed it; None skips the check.
 
     Raises:
-        Misuse: the folder exists, or the archive is no whole backup of this coordinator.
+        Misuse: the folder exists, or the archive is not a complete backup of this coordinator.
     """
     if data_dir.exists():
         raise Misuse(f"{data_dir} exists: a backup is never restored over anything; name a new folder")
@@ -137,20 +139,20 @@ def _signed(manifest: bytes) -> bytes:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[tuple[zipfile.ZipFile, bytes, bytes]]:
-    """The archive, its manifest and the manifest's signature; Misuse for whatever goes wrong with reading it."""
+    """Open an archive: the file, its manifest and the manifest's signature. Raises Misuse if it can't be read."""
     try:
         with zipfile.ZipFile(archive) as made:
             entries = {entry.filename: entry.file_size for entry in made.infolist()}
             if not {_MANIFEST, _SIGNATURE} <= entries.keys():
-                raise Misuse(f"{archive} is no backup of ours: it has no {_MANIFEST} with a {_SIGNATURE}")
+                raise Misuse(f"{archive} is not a veilsum backup: it has no {_MANIFEST} with a {_SIGNATURE}")
             if entries[_MANIFEST] > _MAX_MANIFEST_BYTES or entries[_SIGNATURE] != 64:
                 raise Misuse(
-                    f"{archive} is no backup of ours: its {_MANIFEST} or {_SIGNATURE} has no possible size"
+                    f"{archive} is not a veilsum backup: its {_MANIFEST} or {_SIGNATURE} has a wrong size"
                 )
             yield made, made.read(_MANIFEST), made.read(_SIGNATURE)
-    # zipfile raises RuntimeError for what is encrypted, or packed in an unknown way
+    # zipfile raises RuntimeError for encrypted entries and unknown compression
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
-        raise Misuse(f"{archive} is no readable backup: {error}") from error
+        raise Misuse(f"{archive} can't be read: {error}") from error
 
 
 def _check_signed(archive: Path, manifest: bytes, signature: bytes, coordinator: bytes) -> None:
@@ -163,13 +165,11 @@ def _check_signed(archive: Path, manifest: bytes, signature: bytes, coordinator:
 
 
 def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> Mapping[str, _File]:
-    """What the manifest lists, if it is just what the archive holds, and fits."""
+    """The manifest's files. Raises Misuse unless the archive holds exactly these, and they fit on the disk."""
     try:
         files = _Manifest.model_validate_json(text).files
     except ValidationError as error:
-        raise Misuse(
-            f"{archive} is no backup of ours, or of another format than {FORMAT}: {_first(error)}"
-        ) from error
+        raise Misuse(f"{archive} is not a backup of format {FORMAT}: {_first(error)}") from error
     entries = [entry for entry in made.infolist() if entry.filename not in {_MANIFEST, _SIGNATURE}]
     there = {
         entry.filename: entry.file_size for entry in entries if entry.compress_type == zipfile.ZIP_STORED
@@ -178,7 +178,7 @@ def _checked(archive: Path, made: zipfile.ZipFile, text: bytes, disk: Path) -> M
     odd = sorted({name for name, _ in there.items() ^ listed.items()})
     if odd or len(entries) != len(there) or DATABASE not in files:
         raise Misuse(
-            f"{archive} is damaged: {DATABASE if not odd else repr(odd[0])} is missing, changed or too much"
+            f"{archive} is damaged: {DATABASE if not odd else repr(odd[0])} is missing, changed or unexpected"
         )
     needed, free = sum(listed.values()), shutil.disk_usage(disk).free
     if needed > archive.stat().st_size:  # entries that overlap
@@ -193,17 +193,17 @@ def _write(archive: Path, made: zipfile.ZipFile, name: str, file: _File, path: P
     with made.open(name) as source, path.open("xb") as target:
         shutil.copyfileobj(source, target)
     if (path.stat().st_size, _digest_of(path)) != (file.bytes, file.sha256):
-        raise Misuse(f"{archive} is damaged: {name!r} is missing, changed or too much")
+        raise Misuse(f"{archive} is damaged: {name!r} was changed")
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, on one line; what is quoted may hold anything."""
+    """The first error, on one line and escaped: it may quote any text."""
     found = error.errors(include_url=False)[0]
     return f"{'.'.join(map(repr, found['loc']))}: {found['msg']}"
 
 
 def _settle(database: Path) -> None:
-    """Move what its log holds into the database, and check that it is whole."""
+    """Move the write-ahead log into the database, and check the database."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -216,7 +216,7 @@ def _settle(database: Path) -> None:
 
 @contextmanager
 def _new(archive: Path) -> Iterator[BinaryIO]:
-    """A file that has its name only once it is whole and on the disk; nothing is replaced."""
+    """Create a file that gets its name once it is complete and on the disk. Replaces nothing."""
     if archive.exists():
         raise Misuse(f"{archive} exists: give every backup its own name")
     temporary = archive.with_name(f".{archive.name}.{os.urandom(6).hex()}")

@@ -161,7 +161,7 @@ _HINTS = {
 
 @contextmanager
 def reported(*, as_json: bool) -> Iterator[None]:
-    """Turn errors that a user can fix into messages. Other errors keep their traceback."""
+    """Report errors that a user can fix as messages. Other errors keep their traceback."""
     from pydantic import ValidationError
 
     from client_sdk.errors import ClientError, first_fault

@@ -1,4 +1,4 @@
-"""What others can read: secrets by their files' modes, and requests without TLS."""
+"""Detect exposed secrets: loose file modes, and requests without TLS."""
 
 import os
 import shlex
@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 
 def loose_mode(path: Path, *, group_may: bool = False) -> str | None:
-    """Say what is wrong with the mode of a secret file, or of a folder of secrets, and which command fixes it; None if nothing is.
+    """Describe a loose mode of a secret file or folder, and the command that fixes it; None if the mode is fine.
 
     Args:
         path: a file or a folder.
-        group_may: access by its group is fine, which is how orchestrators mount secrets and volumes for a user that is not root.
+        group_may: allow access by the group, as orchestrators mount secrets and volumes for non-root users.
     """
     found = path.stat()
     folder, mode = stat.S_ISDIR(found.st_mode), stat.S_IMODE(found.st_mode)

@@ -40,12 +40,12 @@ _INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The rows of a file, as they stand there.
+    """The rows of a file, unchanged.
 
     Attributes:
         features: (n, dim).
         labels: (n,) class indices, or class keys as text.
-        ids: (n,) what recognises a record, or None.
+        ids: (n,) record ids, or None.
     """
 
     features: Features
@@ -55,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FileRecords(Records):
-    """Records of a file, which can't say whether a whole number is a class key, such as "7", or a class index: each study does."""
+    """Records of a file. Whether a whole number is a class key, such as "7", or a class index depends on the study."""
 
     texts: tuple[Any, ...] = field(init=False)
     """The labels as a study's keys would write them."""
@@ -81,7 +81,7 @@ class Moments:
 
     Attributes:
         mean: (dim,) subtracted from features.
-        scale: (dim,) what they are divided by, above 0.
+        scale: (dim,) divisors, above 0.
     """
 
     mean: Features
@@ -92,7 +92,7 @@ class Moments:
         """Mean and standard deviation of each column; a column without spread has the scale 1. Rows that are not finite don't count."""
         rows = features[np.isfinite(features).all(axis=1)].astype(np.float64)
         if not len(rows):
-            raise Misuse("no row to standardise by: each holds NaN or infinity")
+            raise Misuse("can't compute moments: every row holds NaN or infinity")
         scale = rows.std(axis=0)
         return cls(rows.mean(axis=0), np.where(scale > 0, scale, 1.0))
 
@@ -103,12 +103,10 @@ class Moments:
             arrays = load_file(path)
             mean, scale = arrays["mean"], arrays["scale"]
         except (OSError, SafetensorError, KeyError) as error:
-            raise Misuse(f"{path} holds no moments: expected safetensors with mean and scale") from error
+            raise Misuse(f"{path} does not hold moments: expected safetensors with mean and scale") from error
         shapes = mean.ndim == 1 and mean.shape == scale.shape
         if not (shapes and np.isfinite(mean).all() and np.isfinite(scale).all() and (scale > 0).all()):
-            raise Misuse(
-                f"{path}: mean and scale have a finite number for each feature, and scale is above 0"
-            )
+            raise Misuse(f"{path}: expected a finite mean and a scale above 0 for each feature")
         return cls(mean, scale)
 
     def save(self, path: Path) -> None:
@@ -131,7 +129,7 @@ def moments_in(path: Path, parts: Sequence[Features]) -> Moments:
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
             raise Misuse(
-                f"files have {', '.join(map(str, sorted(widths)))} features, expected as many in each"
+                f"files have {', '.join(map(str, sorted(widths)))} features, expected the same number in each"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         Moments.of(np.concatenate(parts)).save(path)
@@ -208,13 +206,13 @@ def read_records(
 def usable_part(
     path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES, moments: Moments | None = None
 ) -> tuple[Part, int]:
-    """Read labelled features, without the rows that no sum takes: NaN, infinity, all zeros.
+    """Read labelled features, without unusable rows: NaN, infinity, all zeros.
 
     Returns:
         The rows that can be used, and how many were skipped.
 
     Raises:
-        Misuse: as `read_table`; wrong shapes or types, labels that are no class indices, or no usable row.
+        Misuse: as `read_table`; wrong shapes or types, labels that are not class indices, or no usable row.
     """
     table = read_table(path, labels)
     with of_file(path):

@@ -1,7 +1,7 @@
-"""Several processes that do the same: one that dies is replaced, and all end with this one.
+"""Supervise worker processes: replace one that dies, and end all with this process.
 
-uvicorn's own supervisor starts all at once, each of them to meet an empty database, goes on replacing those that cannot start, and leaves
-them behind where it is killed itself.
+uvicorn's own supervisor starts all workers at once, each on an empty database, keeps replacing workers that can't start, and leaves them
+running if it is killed.
 """
 
 import multiprocessing
@@ -14,23 +14,23 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 PAUSE_S = 1.0
-"""Before a dead one is replaced, so that what kills each of them keeps no core busy."""
+"""Pause before a dead worker is replaced, so that a crash loop keeps no core busy."""
 
 Work = Callable[[Callable[[], None]], object]
 
 
 def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
-    """Keep so many processes at work until SIGTERM or SIGINT.
+    """Keep `count` workers running until SIGTERM or SIGINT.
 
-    The first starts alone: a first start makes tables and keys, and its errors need saying once.
+    The first worker starts alone: it creates tables and keys, and its errors should be shown once.
 
     Args:
-        count: one at least.
-        work: what each does until SIGTERM, importable; it calls what it is given once it works.
-        started: called once the first works.
+        count: at least one.
+        work: the importable function of each worker, which runs until SIGTERM; it calls its argument once it is ready.
+        started: called once the first worker is ready.
 
     Returns:
-        Whether the first came so far.
+        Whether the first worker became ready.
     """
     context = multiprocessing.get_context("spawn")
     heard, tell = context.Pipe(duplex=False)
@@ -58,7 +58,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     except KeyboardInterrupt:
         return True
     finally:
-        # Another signal would leave some of them at work, and this process waiting for them.
+        # A second signal would leave some workers running, and this process waiting for them.
         before = [(stop, signal.signal(stop, signal.SIG_IGN)) for stop in (signal.SIGTERM, signal.SIGINT)]
         for process in running:
             process.terminate()

@@ -21,9 +21,9 @@ from veilsum.protocol.rest import CohortView, RoundView
 
 PATIENCE_S = 30.0
 PATIENT_S = 900.0
-"""For a command that waits for members anyway, as long as theirs."""
+"""Retry time of a command that waits for members: as long as theirs."""
 POLL_MIN_S = 1.0
-"""Shortest time between two requests if the coordinator, or a proxy, does not hold long polls."""
+"""Minimum time between two polls if the coordinator, or a proxy, does not hold long polls."""
 
 View = TypeVar("View", CohortView, RoundView)
 
@@ -87,7 +87,7 @@ def shown(url: str) -> str:
 
 
 def trust(ca: Path | None) -> bool | str:
-    """The SDK's `verify`: the system's CAs, or those of a PEM file."""
+    """The SDK's `verify`: the system's CAs, or the CAs in a PEM file."""
     if ca is None:
         return True
     try:

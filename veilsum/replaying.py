@@ -1,20 +1,17 @@
-"""Transcripts as `veilsum verify` shows them: what an auditor or member finds in one, offline (protocol §11)."""
+"""Read, replay and describe a transcript for `veilsum verify`, offline (protocol §11)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from client_sdk import Identity
-from client_sdk.evidence import Evidence, read_header
+from client_sdk.evidence import Evidence
 from client_sdk.store import Store
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import Erasure, Lost, Survivor, UploadHeader
-from veilsum.protocol.replay import replay
+from veilsum.protocol.messages import Erasure, Lost, Survivor
+from veilsum.protocol.replay import Finding, Verdict, replay
 from veilsum.protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
 from veilsum.protocol.transcript import Transcript
-from veilsum.protocol.verdict import Finding, Verdict
 
 _NO_TRANSCRIPT = frozenset(
     {
@@ -32,71 +29,33 @@ class NotATranscript(Misuse):
     """The file holds no transcript."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """The upload that the user asks about.
-
-    Attributes:
-        member: an id.
-        header: its upload's signed header, if there is one.
-    """
-
-    member: str
-    header: UploadHeader | None = None
-
-    @classmethod
-    def of(cls, member: str | None, header: Path | None) -> "Claim | None":
-        """From --member and --header. Raises Misuse if they contradict each other, or the header is invalid."""
-        if header is None:
-            return None if member is None else cls(member)
-        try:
-            shown = read_header(header.read_bytes())
-        except PeerFault as fault:
-            raise Misuse(
-                f"{header} is not an upload's header ({fault}): pass header.bin of a result"
-            ) from fault
-        if member not in {None, shown.member}:
-            raise Misuse(f"{header} is the header of {shown.member}, not of {member}")
-        return cls(shown.member, shown)
-
-    def values(self, verdict: Verdict) -> dict[str, Any]:
-        """Say whether the upload was counted, and why.
-
-        Raises:
-            PeerFault: the header is not signed by the member, or is of another attempt.
-        """
-        noted = verdict.uploads.get(self.member)
-        standing = verdict.standing(self.member)
-        values = {"member": self.member, "counted": verdict.counted(self.member), "upload": standing.value}
-        if self.header is not None:
-            verdict.attempt.check_header(self.header)
-            if noted is None or Survivor.of(self.header) != Survivor.of(noted.header):
-                values |= {
-                    "counted": False,
-                    "upload": "not counted: the transcript does not hold this upload",
-                }
-        return values
+def upload_of(verdict: Verdict, member: str) -> dict[str, Any]:
+    """Say whether a member's upload was counted, and why."""
+    return {"member": member, "counted": verdict.counted(member), "upload": verdict.standing(member).value}
 
 
-def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
-    """The upload that a member sent in the transcript's round, from its own evidence.
+def own_upload(verdict: Verdict, folder: Path) -> dict[str, Any]:
+    """Say whether the upload that this identity sent was counted, by its own evidence.
 
-    Raises PeerFault(wrong-federation) if the transcript's member of that name has another key.
+    Raises:
+        PeerFault: the transcript's member of that name has another key, or the header in the evidence belongs to another attempt.
     """
     identity = Identity.load(folder)
-
-    def claim(verdict: Verdict) -> Claim:
-        if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
-            raise PeerFault(
-                Cause.WRONG_FEDERATION,
-                f"the transcript's {identity.member} has another key than this identity: it is of another federation, or forged; "
-                "pass --admin-key to find out",
-            )
-        kept = Store(identity.folder).results(round_name(verdict.attempt.context))
-        header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
-        return Claim(identity.member, header)
-
-    return claim
+    if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
+        raise PeerFault(
+            Cause.WRONG_FEDERATION,
+            f"the transcript's {identity.member} has another key than this identity: the transcript is of another federation, or "
+            "forged; pass --admin-key to find out",
+        )
+    values = upload_of(verdict, identity.member)
+    kept = Store(identity.folder).results(round_name(verdict.attempt.context))
+    header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
+    if header is not None:
+        verdict.attempt.check_header(header)
+        noted = verdict.uploads.get(identity.member)
+        if noted is None or Survivor.of(header) != Survivor.of(noted.header):
+            values |= {"counted": False, "upload": "not counted: the transcript does not hold this upload"}
+    return values
 
 
 def read(path: Path) -> Transcript:

@@ -3,17 +3,15 @@
 from typing import Any
 
 from veilsum.console import clock, say
-from veilsum.protocol.preflight import PreflightView
 from veilsum.protocol.record import ResultRecord
-from veilsum.protocol.rest import CohortView, NoiseView, QuorumView, RoundView, SpecView
-from veilsum.protocol.trust import TRUST
+from veilsum.protocol.rest import TRUST, CohortView, NoiseView, PreflightView, QuorumView, RoundView, SpecView
 
 EXACT = "none: an exact sum"
 _NAMED = 6
 
 
 def line(view: CohortView | RoundView) -> str:
-    """How far a cohort or round is, in one line."""
+    """Describe the progress of a cohort or round in one line."""
     if isinstance(view, CohortView):
         return _enrolment(view)
     spec = view.spec
@@ -44,7 +42,7 @@ def names(parties: Any) -> str:
 
 
 def noise(view: NoiseView | None) -> dict[str, Any]:
-    """What noise promises, or that there is none."""
+    """The privacy guarantee, or a note that the sum is exact."""
     if view is None:
         return {"noise": EXACT}
     return {
@@ -185,7 +183,7 @@ def why(view: RoundView) -> str:
 
 
 def advice(view: RoundView) -> str:
-    """What to do about a round that goes on or ended without a result; nothing for others."""
+    """The next step for a round that is stuck or ended without a result; empty otherwise."""
     if view.state == "voiding":
         return (
             f"given up ({why(view)}), and waiting for {names(view.waiting_for)} to sign that nothing was opened. Start `veilsum member "
@@ -208,7 +206,7 @@ _ENDED = {
 
 
 def _to_end(view: RoundView) -> str:
-    """How a round past its latest end can be ended."""
+    """How to end a round past its latest end."""
     said = f"past the latest end, with {len(view.reported)} of {view.reports_min} reports that nothing was revealed."
     if view.waiting_for:
         said += f" Waiting for {names(view.waiting_for)}: start `veilsum member join` where it does not run."

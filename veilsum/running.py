@@ -26,11 +26,11 @@ from veilsum.remote import changes
 from veilsum.round_view import names, why
 
 ATTEMPTS = 8
-"""Enrolments and rounds in a row without a result before a run gives up."""
+"""Consecutive enrolments and rounds without a result before a run gives up."""
 PAUSE_S = 5.0
-"""Before something that the coordinator refused, or that ended without a result, is tried again."""
+"""Pause before a retry, in seconds."""
 HEARD_S = 120.0
-"""A step is opened once enough members were heard from within so many seconds."""
+"""A step is opened once enough members were heard from within this time."""
 _REFUSED_FOR_NOW = frozenset(
     {
         Cause.CONFLICT,
@@ -41,13 +41,13 @@ _REFUSED_FOR_NOW = frozenset(
         Cause.WRONG_SEQUENCE,
     }
 )
-"""Why a round can't be opened yet: members are away, or another round is open."""
+"""Temporary refusals: members are away, or another round is open."""
 
 T = TypeVar("T")
 
 
 class Waiting(Protocol):
-    """Calls something that waits, and may end it early."""
+    """Calls a function that waits, and may end the wait early."""
 
     def __call__(self, work: Callable[[], T], /) -> T:
         """The call's value."""
@@ -109,9 +109,9 @@ class Following:
 
     Attributes:
         client: with an operator's token.
-        tell: called with each change of a cohort or round, and with sentences.
-        wait: calls what it is given; the demo ends it early if a process fails.
-        pause: sleeps so many seconds.
+        tell: called with each change of a cohort or round, and with messages for people.
+        wait: calls its argument; the demo ends it early if a process fails.
+        pause: sleeps for a number of seconds.
     """
 
     client: Operator
@@ -119,9 +119,9 @@ class Following:
     wait: Waiting = at_ease
     pause: Callable[[float], None] = time.sleep
     _outdated: set[str] = field(default_factory=set)
-    """Cohorts in which no round can be opened any more."""
+    """Cohorts in which no further round can be opened."""
     _failures: list[str] = field(default_factory=list)
-    """What ended without a result since the last step that had one, in words."""
+    """Descriptions of failures since the last step with a result."""
 
     def run(self, federation: str, study: StudyView, period: str) -> RoundView:
         """Enrol, open each step in turn, and follow it to the result. An attempt without a result is tried again or repeated.
@@ -155,7 +155,7 @@ class Following:
                 self.tell(f"{lost}. Looking again.")
 
     def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
-        """The run's round that is open; a federation has one at a time."""
+        """The run's open round; a federation has at most one."""
         rounds = self.client.federation(federation).rounds
         view = self.client.round(rounds[-1]) if rounds else None
         if view is None or view.ended or (view.spec.name, view.spec.period) != (study.name, period):
@@ -166,7 +166,7 @@ class Following:
         return self.client.round(round_id).state == "done"
 
     def _follow(self, live: RoundView) -> None:
-        """Follow a round to its end, and say what comes next where it has no result."""
+        """Follow a round to its end, and report what comes next if it has no result."""
         views = changes(lambda after: self.wait(partial(self.client.round, live.round, after)))
         while not (view := next(views)).ended:
             self.tell(view)
@@ -187,7 +187,7 @@ class Following:
             )
 
     def _failed(self, reason: str, what_next: str) -> None:
-        """Say it, and wait a little longer each time: until members that are gone are no longer taken for present."""
+        """Report a failure, and back off: by then, members that left no longer count as present."""
         self._failures.append(reason)
         self.tell(f"{reason} {what_next}")
         self.pause(min(HEARD_S, PAUSE_S * 2 ** (len(self._failures) - 1)))
@@ -202,7 +202,7 @@ class Following:
         return self.client.open_cohort(federation, study.study, period, found.repeats)
 
     def _formed(self, cohort: CohortView) -> bool:
-        """Follow enrolment to its end; whether a cohort came of it."""
+        """Follow enrolment to its end. Returns whether the cohort formed."""
         if cohort.state == "formed":
             return True
         views = changes(lambda after: self.wait(partial(self.client.cohort, cohort.cohort, after)))
@@ -216,10 +216,10 @@ class Following:
         return view.state == "formed"
 
     def _open(self, cohort: CohortView, step: str) -> None:
-        """Open the step, or say why it can't be opened now.
+        """Open the step, or report why it can't be opened now.
 
         Raises:
-            PeerFault: it can't be opened later either.
+            PeerFault: the step can't be opened later either.
         """
         try:
             self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=HEARD_S))
@@ -243,10 +243,10 @@ class Following:
 def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
     """Find a published study by its name, or by its hash or the first digits of it.
 
-    Of several versions of a name the highest is taken.
+    The highest version of a name is taken.
 
     Raises:
-        Misuse: there is none, or it is revoked.
+        Misuse: no such study, or it is revoked.
     """
     found = client.studies(federation)
     named = [each for each in found if each.name == wanted and not each.revoked]

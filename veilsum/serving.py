@@ -1,4 +1,4 @@
-"""The coordinator, in this process or in several: what `uvicorn service.app:app` starts, with errors that people can read."""
+"""Serve the coordinator in one process or several, as `uvicorn service.app:app` does, with readable errors."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ from veilsum.processes import keep
 from veilsum.protocol.errors import Misuse
 
 GRACE_S = 5
-"""Open long polls end at once; this is for what else is under way at SIGTERM."""
+"""Time for other requests at SIGTERM; open long polls end at once."""
 
 
 def run(
@@ -42,15 +42,15 @@ def run(
     quiet: bool,
     started: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `started` is told where, once requests are answered.
+    """Serve until SIGTERM or SIGINT, and call `started` with the address once requests are answered.
 
-    With `client_ca`, only clients with a certificate from one of that file's authorities are answered.
+    With `client_ca`, clients need a certificate from one of that file's authorities.
 
     Raises:
-        Misuse: the folder is in use or its key is not, others may read the folder or a secret, the port is taken, the certificate can't be read, several processes have
-            nothing to share, the database can't be reached, traces lack their libraries.
-        ValidationError: a setting in the environment is out of its domain.
-        OSError: the folder can't be made, the bucket can't be read.
+        Misuse: the folder is in use, its key is invalid, others may read the folder or a secret, the port is taken, a certificate can't
+            be read, several processes lack a shared database and bucket, the database is unreachable, or tracing lacks its libraries.
+        ValidationError: an environment setting is invalid.
+        OSError: the folder can't be created, or the bucket can't be read.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
     if processes > 1 and None in {settings.database_url, settings.blobs_url}:
@@ -58,7 +58,7 @@ def run(
             "several processes share a database and a bucket: set VEILSUM_DATABASE_URL and VEILSUM_BLOBS_URL"
         )
     _check_tls(certificate, key, client_ca)
-    # The app does the same at its start, but a server shows its errors as tracebacks.
+    # The app checks the same when it starts, but uvicorn would show the errors as tracebacks.
     with worded():
         prepare(settings)
         if settings.database_url is None:
@@ -91,7 +91,7 @@ def run(
 def _serve(
     settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
 ) -> bool:
-    """One process; whether it came so far as to `tell`. Misuse or OSError where one of these kept the coordinator from starting."""
+    """Serve in this process, and return whether it called `tell`. Raises the Misuse or OSError that kept the coordinator from starting."""
     # stdout is for the result
     logs.configure(sys.stderr, quiet=quiet)
     app = create_app(settings)
@@ -106,20 +106,20 @@ def _serve(
         timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config, tell)
-    # Raised again by the server once it has ended well; and how newer ones end where they can't start.
+    # uvicorn raises KeyboardInterrupt again after a clean end; newer versions raise SystemExit if they can't start.
     with (
         suppress(KeyboardInterrupt, SystemExit),
         asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
     ):
         runner.run(server.serve([listener]))
     failure: Exception | None = getattr(app.state, "failure", None)
-    if isinstance(failure, Misuse | OSError):  # of any other the log has type and place
+    if isinstance(failure, Misuse | OSError):  # the log has type and place of any other error
         raise failure
     return server.started
 
 
 def _replica(*words: Any, **named: Any) -> None:
-    """One process of several, which says by itself why it could not start."""
+    """Serve in one of several processes, and report why it could not start."""
     try:
         _serve(*words, **named)
     except (Misuse, OSError) as error:
@@ -127,7 +127,7 @@ def _replica(*words: Any, **named: Any) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that calls `tell` once it takes connections."""
+    """A uvicorn server that calls `tell` once it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
         super().__init__(config)

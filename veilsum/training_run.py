@@ -54,13 +54,13 @@ class Choices:
 
     Attributes:
         experiment: an experiment file, or an installed experiment's name.
-        variants: its variants, of which later ones override earlier ones.
+        variants: of the file; later ones override earlier ones.
         changes: `key=value` overrides.
         seeds: one run each.
         data: the data folder; VEILSUM_DATA's if None.
         workers: processes that train members.
         device: torch's name; with `cuda` each process of torchrun takes another GPU.
-        precision: `auto` is bfloat16 on GPUs that have it.
+        precision: the type of matrix products.
         compiled: compile steps first.
         features: write every member's features, as `veilsum member join` reads them.
         track: `tensorboard`, `mlflow`.
@@ -76,7 +76,7 @@ class Choices:
     data: Path | None = None
     workers: int = 1
     device: str = "cpu"
-    precision: Precision = "auto"
+    precision: Precision = "float32"
     compiled: bool = False
     features: bool = False
     track: tuple[str, ...] = ()

@@ -17,8 +17,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import ClosedByAdmin, Freezing, Recovered, Voided, VoidedByErasure
 from veilsum.protocol.messages import Upload
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.study.materials import material_file, read_material, shapes
 from veilsum.study.promise import mechanism_of, study_mu
+from veilsum.study.result_files import material_file, read_material, shapes
 from veilsum.study.vectors import vector
 
 if TYPE_CHECKING:

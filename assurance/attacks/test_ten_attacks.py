@@ -233,16 +233,9 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, t
 # 4. Records that change, and members that leave
 
 
-@pytest.fixture(scope="module")
-def separate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
-    with process(tmp_path_factory.mktemp("separate") / "service") as made:
-        yield made
-
-
-@pytest.mark.parametrize("where", ["stage", "separate"])
-def test_4_later_sums_hold_new_ids_only(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Everybody changes a record, one withdraws: neither the changed records nor the others are summed again."""
-    with founded(request.getfixturevalue(where), tmp_path) as made:
+def test_4_later_sums_hold_new_ids_only(tmp_path: Path) -> None:
+    """Everybody changes a record, one withdraws: neither the changed records nor the others are summed again; by a process."""
+    with process(tmp_path / "service") as separate, founded(separate, tmp_path) as made:
         *staying, leaving = made.ids
         made.play()
         for member in staying:
@@ -309,12 +302,8 @@ def poisoned(how: str, period: str) -> Records:  # noqa: C901 - one case a poiso
     match how:
         case "nan":
             features[3, 1] = np.nan
-        case "infinite":
-            features[3] = np.inf
         case "huge":
             features[3] = 1e308
-        case "tiny":
-            features[3] = 5e-324
         case "zero row":
             features[3] = 0
         case "unknown label":
@@ -334,16 +323,13 @@ def poisoned(how: str, period: str) -> Records:  # noqa: C901 - one case a poiso
             features, labels, ids = features[:LEAST], labels[:LEAST], ids[:LEAST]
         case "one class":
             labels[:] = 0
-        case "keys":
-            return Records(features, [CLASSES[int(label)] for label in labels], ids)
         case "empty":
             return EMPTY
     return Records(features, labels, ids)
 
 
 POISONS = (
-    "nan", "infinite", "huge", "tiny", "zero row", "unknown label", "missing label", "extra class", "duplicate id", "spent id",
-    "one too many", "fewest", "one class", "keys",
+    "nan", "huge", "zero row", "missing label", "extra class", "duplicate id", "spent id", "one too many", "fewest", "one class",
 )  # fmt: skip
 
 
@@ -351,7 +337,11 @@ POISONS = (
     ("question", "poisons"),
     [
         ({}, POISONS),
-        (WITHHOLDING, ("nan", "extra class", "spent id", "one too many", "one class")),
+        pytest.param(
+            WITHHOLDING,
+            ("nan", "extra class", "spent id", "one too many", "one class"),
+            marks=pytest.mark.slow,
+        ),
         (ONE_STEP, ("huge", "unknown label", "spent id", "one too many", "empty")),
     ],
     ids=["exact", "withholding", "noisy"],
@@ -378,7 +368,14 @@ def test_7_poisoned_records_change_no_request(
 # 8. Crashes and restored copies
 
 
-@pytest.mark.parametrize("question", [{}, WITHHOLDING, ONE_STEP], ids=["exact", "withholding", "noisy"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param({}, marks=pytest.mark.slow, id="exact"),
+        pytest.param(WITHHOLDING, id="withholding"),
+        pytest.param(ONE_STEP, marks=pytest.mark.slow, id="noisy"),
+    ],
+)
 def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
     stage: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
 ) -> None:
@@ -494,7 +491,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Coordinator, tmp_path: Pat
 # 9. Erasure
 
 
-@pytest.mark.parametrize("silent", [1, 2, 3])
+@pytest.mark.parametrize("silent", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_9_an_erasure_and_enough_reveals_never_exist_together(
     stage: Coordinator, tmp_path: Path, silent: int
 ) -> None:
@@ -563,6 +560,7 @@ def replay(made: Consortium, member: str, view: RoundView, replies: list[httpx.R
 # 10. Noise
 
 
+@pytest.mark.slow  # test_noise_chains holds each part of it on a simulated service
 def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, tmp_path: Path) -> None:
     """Over VOID attempts, whole chains, a LOST one and other studies: a record costs what was stated, and never more than its owner gave."""
     with founded(stage, tmp_path, 4, **ONE_STEP) as made:

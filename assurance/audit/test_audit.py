@@ -5,22 +5,21 @@ import pytest
 
 from assurance.audit.canaries import Canaries
 from assurance.audit.pipeline import BUGS, DIM, MEMBERS, Pipeline, silent, unchanged
-from assurance.audit.run import audited
+from assurance.audit.run import repeated
 
 RELEASES = 1_000
 
 
 def test_the_mechanism_keeps_its_promise() -> None:
-    pipeline = Pipeline()
-    estimate = audited(pipeline, RELEASES, seed=1)
-    assert estimate.fault(pipeline.mechanism.mu_round) is None
-    assert estimate.mu == pytest.approx(pipeline.mechanism.mu, abs=2.58 * estimate.error)
+    estimate, promised = repeated(unchanged, 1, RELEASES)
+    assert estimate.fault(promised) is None
+    assert estimate.mu == pytest.approx(Pipeline().mechanism.mu, abs=2.58 * estimate.error)
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_every_bug_is_flagged(name: str) -> None:
-    pipeline = Pipeline(BUGS[name])
-    fault = audited(pipeline, RELEASES, seed=1).fault(pipeline.mechanism.mu_round)
+    estimate, promised = repeated(BUGS[name], 1, RELEASES)
+    fault = estimate.fault(promised)
     assert fault is not None
     assert fault.startswith("too little noise")
 
@@ -44,7 +43,7 @@ def test_each_block_has_its_variance_after_a_masked_round_of_exactly_the_fewest_
         assert abs(values.mean()) < 0.05 * values.std()
 
 
-@pytest.mark.parametrize("name", [None, *BUGS])
+@pytest.mark.parametrize("name", [None, next(iter(BUGS))])
 def test_many_canaries_in_a_few_releases_see_the_same(name: str | None) -> None:
     canaries = Canaries(512, 2, bug=BUGS[name] if name else unchanged)
     assert np.abs(canaries.rows @ canaries.rows.T - np.eye(512)).max() < 0.01

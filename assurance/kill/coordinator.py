@@ -186,7 +186,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     for descriptor in (1, 2):
         os.dup2(silence, descriptor)
     os.environ.update(environment)
-    round_spec.CHUNK_ELEMENTS = summing.RANGE_ELEMENTS = CHUNK_ELEMENTS
+    round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
     summing.BATCH = 2
     points, rot = Points(log, fate), Rot(log.with_name(DAMAGE))
     rot.note_finds()

@@ -12,10 +12,9 @@ from assurance.kill.game import WITHIN_S, Game, Patient
 from tests.support.forging import again
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import OCTETS, Clock, Server
-from tests.support.simulator import After, SeededRandom
+from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Message, Refusal, Upload, Vote
-from veilsum.protocol.shamir import share_secrets
 
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
 LIFETIME_S = 14.0
@@ -92,10 +91,8 @@ class Liars(Longer):
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
-        other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
-        places = {member: place for place, member in enumerate(SIX)}
         party.tamper = partial(self._refusing, party)
-        party.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+        party.false_dealer("m-3")
         await party.begin(server)
         round_id = await self.opened(party, server)
         await party.serve(server, round_id, "m-1")

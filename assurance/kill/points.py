@@ -16,7 +16,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "journal.Journal._put_aside": ("put of events",),
     "journal.Journal.forget": ("delete of events",),
     "rounds.Round._clear_up": ("delete of uploads",),
-    "rounds.Round.store_chunk": ("put of uploads",),
+    "rounds.Round._take": ("put of uploads",),
     "summing.Summing._replace": ("put of sums", "delete of sums"),
     "summing.Summing.begin_again": ("delete of sums",),
     "summing.Summing.forget": ("delete of sums",),

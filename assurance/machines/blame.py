@@ -8,8 +8,7 @@ from tests.support.simulator import Federation, Outcome
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.replay import replay
-from veilsum.protocol.verdict import COORDINATOR
+from veilsum.protocol.replay import COORDINATOR, replay
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
 """One of two is false: nobody can tell which."""

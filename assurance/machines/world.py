@@ -40,10 +40,9 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, MAX_ATTEMPTS, NO_REASON
 from veilsum.protocol.opening_rules import earlier_context, link_of
-from veilsum.protocol.rare_classes import withheld_classes
 from veilsum.protocol.sealing import unseal
 from veilsum.protocol.shelf import Trees
-from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, read_content
+from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP, read_content, withheld_classes
 
 LIFE_S = 10_000
 COHORTS_MAX = 6

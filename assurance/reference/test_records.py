@@ -13,7 +13,7 @@ from client_sdk.records import Marks, Records, select
 from tests.veilsum.study.specs import spec_of, whole
 from veilsum.calibration.lattice import FeaturesLattice
 from veilsum.calibration.privacy import Mechanism
-from veilsum.study import materials
+from veilsum.study import result_files
 from veilsum.study.vectors import vector
 
 NOISE = {"epsilon": 8.0, "delta": 1e-7, "unit": "record"}
@@ -87,7 +87,7 @@ def test_both_make_the_same_noisy_vectors_but_for_the_noise(
         spec = spec_of(step, after=after, **fields)
         for rows in (0, 1, 9, 40):
             features, labels = rng.standard_normal((rows, 3)), rng.integers(0, 3, rows)
-            material = {name: rng.uniform(-1, 1, shape) for name, shape in materials.shapes(spec).items()}
+            material = {name: rng.uniform(-1, 1, shape) for name, shape in result_files.shapes(spec).items()}
             if "centre" in material and rows == 9:  # one row is the centre
                 features[4], material["centre"] = (0, 2, 0), np.array([0.0, 1.0, 0.0])
             theirs = vector(spec, features, labels, material)

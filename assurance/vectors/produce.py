@@ -40,16 +40,15 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.evidence import Evictions
 from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
-from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
 from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.sealing import commitment_tree, seal, unseal
 from veilsum.protocol.shamir import ShareError, recover_secrets, share_secrets
-from veilsum.protocol.study import Content, read_content
+from veilsum.protocol.study import Content, check_enough_rows, read_content, withheld_classes
 from veilsum.protocol.tags import Tag, hash_fields
-from veilsum.study import materials, vectors
+from veilsum.study import result_files, vectors
 from veilsum.study.promise import mechanism_of
 
 Case = Mapping[str, Any]
@@ -305,7 +304,7 @@ def noisy(case: Case) -> Case:
     spec = RoundSpec(content, bytes(32), "", case["step"], (), case["members"], case["n_min"], 1 << 20)
     rows, labels = np.array(case["rows"], np.float64), np.array(case["labels"], np.int64)
     material = {name: np.array(values, np.float64) for name, values in case["material"].items()}
-    assert {name: array.shape for name, array in material.items()} == materials.shapes(spec)
+    assert {name: array.shape for name, array in material.items()} == result_files.shapes(spec)
     matrix = rows.reshape(len(labels), spec.question.dim)
     shares = mechanism_of(spec).shares
     return {

@@ -1,4 +1,4 @@
-"""Bodies of requests: each comes when there is room for it and at a least rate, or its request ends."""
+"""Request bodies: admission by available memory, and a minimum transfer rate."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 
 _AGAIN_S = 5
-"""When to ask again after finding no room."""
+"""Seconds until the next attempt after finding no room."""
 ENDING = "veilsum.ending"
-"""In a request's scope: an ExitStack that is closed once the request is answered, streams included."""
+"""Key in a request's scope: an ExitStack that is closed once the request is answered, streams included."""
 
 
 class Pace:
-    """How fast a body must come.
+    """The minimum transfer rate of a body.
 
     Args:
-        grace_s: for its first byte, and for the rest beside what the rate gives it.
-        bytes_per_s: least average rate.
+        grace_s: seconds for the first byte, and slack for the rest.
+        bytes_per_s: minimum average rate.
     """
 
     def __init__(self, grace_s: float = 20.0, bytes_per_s: float = 8192.0) -> None:
@@ -67,7 +67,7 @@ class Room:
     """
 
     SMALL = 1 << 16
-    """Bodies of up to so many bytes need no room: the server has read as much already."""
+    """Bodies up to this size need no room: the server has read them already."""
     MOMENT_S, PARTS = 0.1, 8
 
     def __init__(self, size: int, wait_s: float = 20.0) -> None:
@@ -90,7 +90,7 @@ class Room:
                     self._given_back.clear()
                     await self._given_back.wait()
         except TimeoutError:
-            raise TooMany("so many uploads come in that this one found no room", _AGAIN_S) from None
+            raise TooMany("too many uploads at once: no memory is left for this one", _AGAIN_S) from None
         place = ending.enter_context(ExitStack())
         self._take(expected, place)
         moment = asyncio.get_running_loop().call_later(self.MOMENT_S, place.close)

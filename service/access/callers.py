@@ -1,7 +1,6 @@
-"""Who sends a request, and how much one caller may ask of this process: requests and processor time a second, requests at once.
+"""Callers and their limits: requests per second, processor time per second, and requests at once.
 
-Callers that prove who they are have limits of their own. All others share those of their address, and so do requests that prove nothing
-(docs/decisions.md).
+Authenticated callers have their own limits. All other requests share the limits of their address (docs/decisions.md).
 """
 
 import asyncio
@@ -16,18 +15,18 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
 
-from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import Scope
 
 BYTES_AT_ONCE = 128 << 20
-"""Most bytes of all bodies that one caller has under way, or one body alone: four lanes of the longest chunks."""
+"""Limit on the bytes of all bodies that one caller sends at once: four lanes of the longest chunks. A single longer body is allowed."""
 _FORGET_FROM = 1024
-"""Number of buckets from which full ones are dropped, each time there are twice as many as after the last time."""
+"""Full buckets are dropped from this number on, and again whenever the number has doubled."""
 
 
 class Role(StrEnum):
-    """What a caller is to this coordinator."""
+    """The role of a caller at this coordinator."""
 
     ANONYMOUS = "anybody"
     MEMBER = "member"
@@ -40,10 +39,9 @@ class Caller:
     """The sender of a request.
 
     Attributes:
-        role: what it is.
         name: a member's id, a token's id, or the subject of an issuer's token; empty for anonymous callers.
-        federation: a member's or an admin's, or the only one that an operator's token works for, in hexadecimal.
-        scopes: what an operator may do.
+        federation: of a member or admin, or the only one that an operator's token works for; in hexadecimal.
+        scopes: of an operator.
     """
 
     role: Role
@@ -63,15 +61,15 @@ STRANGER = Caller(Role.ANONYMOUS)
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one caller may do.
+    """The limits of one caller.
 
     Attributes:
-        per_s: requests a second in the long run.
-        burst: requests at once before that counts.
-        at_once: requests under way at the same time.
-        streams: how many of those may be streams of events, which are open for as long as a round runs.
-        share: processor seconds a second in the long run.
-        busy_s: processor seconds at once before that counts.
+        per_s: sustained requests per second.
+        burst: requests above the sustained rate.
+        at_once: concurrent requests.
+        streams: how many of those may be event streams, which stay open while a round runs.
+        share: sustained processor seconds per second.
+        busy_s: processor seconds above the sustained rate.
     """
 
     per_s: float
@@ -82,7 +80,7 @@ class Allowance:
     busy_s: float = 60.0
 
     def at(self, per_s: float) -> "Allowance":
-        """Scale everything to another rate."""
+        """Scale all limits to another rate."""
         scale = per_s / self.per_s
         counts = self.burst, self.at_once, self.streams
         burst, at_once, streams = (math.ceil(count * scale) for count in counts)
@@ -92,15 +90,15 @@ class Allowance:
 CALLER = Allowance(100.0, 2000, 64, streams=64, share=0.5, busy_s=10.0)
 ADDRESS = Allowance(200.0, 20_000, 1024, streams=100, share=0.25, busy_s=2.0)
 DEBT_S = 10.0
-"""Longest wait for processor time that was used: what a request takes is known only afterwards."""
+"""Longest wait for processor time that a caller owes. The cost of a request is known only afterwards."""
 REFUSALS_PER_S = 20.0
-"""How many refusals an address is answered; the others wait for their turn, so that to refuse a flood costs next to nothing."""
+"""Refusals sent to one address per second. Further refusals wait, so that refusing a flood is cheap."""
 HELD_S = 10.0
 """Longest time that a refusal waits."""
 
 
 class TooMany(PeerFault):
-    """too-many-requests, and after how many whole seconds to ask again."""
+    """too-many-requests, with the whole seconds until the next attempt."""
 
     def __init__(self, detail: str, after_s: int) -> None:
         super().__init__(Cause.TOO_MANY_REQUESTS, f"{detail}: wait {after_s} s")
@@ -108,11 +106,11 @@ class TooMany(PeerFault):
 
 
 class Limits:
-    """Token buckets of requests and of processor time, and a count of what is under way, for each caller that is not idle.
+    """Token buckets of requests and processor time, and concurrent requests, of each active caller.
 
     Args:
-        named: for each member, admin and operator.
-        address: for each address, over all other requests from there.
+        named: limits of each member, admin and operator.
+        address: limits of each address, for all other requests from there.
         clock: monotonic seconds.
     """
 
@@ -130,7 +128,7 @@ class Limits:
         self._forget_at = _FORGET_FROM
 
     def charge(self, caller: Caller, request: Request) -> None:
-        """Take one token; TooMany, which takes none, where none is left."""
+        """Take one token. Raises TooMany if none is left."""
         who, allowed = self._of(caller, request)
         now_s = self._clock()
         busy_s = self._busy_s.get(who, now_s) - now_s - allowed.busy_s / allowed.share
@@ -148,7 +146,7 @@ class Limits:
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
     def account(self, caller: Caller, request: Request) -> Callable[[float], None]:
-        """Return what takes processor seconds from a caller's bucket, which may owe some."""
+        """Return a function that charges processor seconds to a caller's bucket, which may go into debt."""
         who, allowed = self._of(caller, request)
 
         def spend(seconds: float) -> None:
@@ -159,21 +157,21 @@ class Limits:
         return spend
 
     async def hold(self, request: Request) -> None:
-        """Wait before a refusal is sent, for its turn among those of its address."""
+        """Delay a refusal until its turn among the refusals to its address."""
         who, now_s = _network(request), self._clock()
         turn_s = max(now_s, self._refused_s.get(who, now_s)) + 1 / REFUSALS_PER_S
         self._refused_s[who] = min(turn_s, now_s + HELD_S)
         await asyncio.sleep(self._refused_s[who] - now_s)
 
     def give_back(self, caller: Caller, request: Request) -> None:
-        """Return the token of a request that turned out not to be the caller's own."""
+        """Give back the token of a replayed request."""
         who, allowed = self._of(caller, request)
         if who in self._full_s:
             self._full_s[who] -= 1 / allowed.per_s
 
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
-        """Count a request with a body of `size` bytes while it is answered; TooMany for too many requests or bytes."""
+        """Count a request with a body of `size` bytes while it is answered. Raises TooMany for too many requests or bytes."""
         who, allowed = self._of(caller, request)
         if self._bytes[who] and self._bytes[who] + size > BYTES_AT_ONCE:
             raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
@@ -188,7 +186,7 @@ class Limits:
 
     @contextmanager
     def streaming(self, caller: Caller, request: Request) -> Iterator[None]:
-        """Count a stream of events while it is open; TooMany for too many."""
+        """Count an event stream while it is open. Raises TooMany for too many."""
         who, allowed = self._of(caller, request)
         with _counted(self._streams, who, allowed.streams, "streams open", 5):
             yield
@@ -213,7 +211,7 @@ def _counted(counts: Counter[str], who: str, most: int, what: str, after_s: int)
 
 
 def _network(request: Request) -> str:
-    """Return an IPv4 address, or the 64 bits of an IPv6 address that a site is given."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address."""
     host = request.client.host if request.client else "unknown"
     try:
         address = ip_address(host)

@@ -16,7 +16,7 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: c
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's own, with limits, and without Nagle's delay of 40 ms on a socket that another process has bound.
+    """uvicorn's HTTP protocol with limits, and without Nagle's delay of 40 ms on an inherited socket.
 
     Attributes:
         REQUEST_S: seconds for a request's head, from the connection's begin or the last answer; for the rest of a body that was answered
@@ -39,7 +39,7 @@ class Connection(HttpToolsProtocol):
     _late: Timer = None
     _stuck: Timer = None
     _unparsed = 0
-    """Bytes since the parser last saw a whole head, some of a body, or a request's end."""
+    """Bytes since the parser last made progress: a complete head, part of a body, or the end of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)

@@ -35,9 +35,9 @@ class Gate:
         nonces: of signed requests.
         tokens: operators' own.
         now: Unix time in seconds.
-        skew_s: how far a signer's clock may be off.
-        public_url: the address that members use, where a proxy hides it; None to go by the Host header.
-        issuer: of operators' other tokens; also an attribute.
+        skew_s: maximum error of a signer's clock.
+        public_url: the address that members use, if a proxy changes it; None to use the Host header.
+        issuer: of further operators' tokens; also an attribute.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Gate:
 
         Args:
             request: signed.
-            roster: finds the roster, once the signature has the profile's form and time.
+            roster: finds the roster; called once the signature's form and time are checked.
 
         Raises:
             PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `roster`.
@@ -149,7 +149,7 @@ async def check_digest(request: Request) -> bytes:
 
 
 def headers_signed(request: Request, target: Target) -> str:
-    """Return what a signature is checked against beside the method, as `name=value` pairs."""
+    """Return the components that a signature covers besides the method, as `name=value` pairs."""
     names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
     path = f"{target.path}?{target.query}" if target.query else target.path
     signed = " ".join(f"{name}={_field(request, name)}" for name in names)

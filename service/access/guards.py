@@ -22,13 +22,12 @@ from service.access.metering import bill, in_thread
 from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
-from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
 from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
-from veilsum.protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from veilsum.protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Scope
 from veilsum.protocol.study import read_content
 
 _TOKEN = HTTPBearer(
@@ -51,7 +50,7 @@ _SIGNED = (
 )
 
 _NAMED_MAX = 64
-"""Characters of a path's name that the audit log takes, as many as the longest name that any route takes."""
+"""Characters of a path parameter in the audit log: the length of the longest valid name."""
 _NAMES = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
@@ -69,10 +68,10 @@ class Guard:
 
     Attributes:
         admit: lets callers in.
-        schemes: how the API document says it.
-        causes: what callers are refused for.
+        schemes: security schemes in the API document.
+        causes: of refusals.
         public: whether unauthenticated callers are admitted.
-        limited: whether callers have limits here.
+        limited: whether rate limits apply.
         document: for a route's `openapi_extra`.
     """
 
@@ -89,7 +88,7 @@ class Guard:
 
     @property
     def dependencies(self) -> list[Dependency]:
-        """What a route lists as `dependencies`."""
+        """The `dependencies` of a guarded route."""
         return [Depends(self), *(Depends(cast("Any", scheme)) for scheme in self.schemes)]
 
 
@@ -103,7 +102,7 @@ async def _signed(request: Request) -> Caller:
 
 
 async def _signed_or_not(request: Request) -> Caller:
-    """Admit members by name, so that they count as heard from (`service.liveness`), and all other callers, bad signatures included."""
+    """Admit members by name, so that `service.liveness` sees them, and all other callers, bad signatures included."""
     if SIGNATURE_INPUT in request.headers:
         with suppress(PeerFault):
             return await _signed(request)
@@ -111,7 +110,7 @@ async def _signed_or_not(request: Request) -> Caller:
 
 
 async def _member(request: Request) -> Caller:
-    """Admit the member that the path names; where it names none, any member of the path's federation."""
+    """Admit the member that the path names, or any member of the path's federation if it names none."""
     caller = await _signed(request)
     named = request.path_params.get("member", caller.name)
     if named != caller.name:
@@ -173,7 +172,7 @@ def operators(scope: Scope) -> Guard:
 
 
 def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = False) -> Admission:
-    """Admit by a signature where there is one, else by a token; by neither where the study makes its heads public."""
+    """Admit by signature if the request has one, else by token. Public heads need neither."""
     operator = _operator(scope)
 
     async def admit(request: Request) -> Caller:
@@ -189,10 +188,10 @@ def _also_operators(signed: Admission, scope: Scope, *, public_heads: bool = Fal
 _BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
 EVERYONE = Guard(_unauthenticated, public=True)
 MACHINES = Guard(_unauthenticated, public=True, limited=False)
-"""Probes: an answer costs no more than a refusal, which would look like a dead process."""
+"""Health probes. A refusal would look like a dead process."""
 WAITING = Guard(
     _signed_or_not, public=True, document={"security": [{}, {_SIGNATURE.scheme_name: []}]}
-)  # a scheme among the dependencies would be said to be needed
+)  # a scheme among the dependencies would be documented as required
 MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
 AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
 READERS = Guard(_also_operators(_reader, Scope.SUMS), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
@@ -201,11 +200,11 @@ PUBLISHING, CLOSING = (
     Guard(_also_operators(_admin, scope), _BOTH, (Cause.UNAUTHORISED, *_SIGNED))
     for scope in (Scope.FEDERATIONS, Scope.ROUNDS)
 )
-"""The admin, or an operator that passes on what the admin signed."""
+"""The admin, or an operator that passes on a document that the admin signed."""
 
 
 class GuardedRoute(APIRoute):
-    """A route that asks its guard, then reads the body; Misuse for one that names no guard."""
+    """A route that asks its guard before it reads the body. Raises Misuse if it names no guard."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner, guard = self.answering(super().get_route_handler()), guard_of(self)
@@ -217,13 +216,13 @@ class GuardedRoute(APIRoute):
             # A change is in the audit log before its outcome is sent.
             request.state.made = list[str]()
             try:
-                # The room is free once the request is answered: a client that does not read its answer keeps none.
+                # The room is freed once the request is answered, even if the client never reads the answer.
                 with ExitStack() as place:
                     whole = await request.app.state.room.enter(_length(request), place)
                     if caller.role in {Role.MEMBER, Role.ADMIN}:
                         request.state.digest = await check_digest(request)
                     else:
-                        # Here a body that does not come is told from one that can't be parsed.
+                        # Tells a body that never arrives from one that can't be parsed.
                         await request.body()
                     whole()
                     response = await inner(request)
@@ -241,12 +240,12 @@ class GuardedRoute(APIRoute):
     def answering(
         self, inner: Callable[[Request], Coroutine[Any, Any, Response]]
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers admitted requests."""
+        """Wrap the handler of admitted requests; subclasses add caching."""
         return inner
 
 
 def _length(request: Request) -> int:
-    """Bytes of the body; 0 where it is not said, which no signed request may do (`check_digest`)."""
+    """Bytes of the body; 0 without a Content-Length, which signed requests must have (`check_digest`)."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else 0
 
@@ -259,7 +258,7 @@ def guard_of(route: APIRoute) -> Guard:
 
 
 async def _admitted(request: Request, guard: Guard) -> Caller:
-    """Admit a caller within its limits; a request that is refused counts as its address's."""
+    """Admit a caller within its limits. A refused request is charged to its address."""
     limits: Limits = request.app.state.limits
     try:
         caller = await guard.admit(request)
@@ -270,7 +269,7 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
         bill(lambda _: None)
         return caller
     if caller is not STRANGER and guard.public:
-        # Replayed, too many, or a nonce that can't be kept: a signature never makes a public route less public.
+        # Replayed, over the limit, or its nonce can't be stored: a bad signature never closes a public route.
         with suppress(PeerFault, OSError, SQLAlchemyError):
             await _count(request, caller)
             return caller
@@ -286,9 +285,9 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
 
 
 async def _count(request: Request, caller: Caller) -> None:
-    """Charge a request to its caller, take its nonce, and count it as under way; PeerFault: too-many-requests, or as `Gate.take`."""
+    """Charge a request to its caller, take its nonce, and count it. Raises PeerFault: too-many-requests, or as `Gate.take`."""
     limits: Limits = request.app.state.limits
-    # Before the nonce, which is a write; given back for a replay, otherwise replayed requests would drain the member's bucket.
+    # Charged before the nonce is written. A replay gives the token back, so that replays can't drain the member's bucket.
     limits.charge(caller, request)
     if caller is not STRANGER:
         try:
@@ -303,7 +302,7 @@ async def _count(request: Request, caller: Caller) -> None:
 async def record(request: Request, outcome: str = DONE) -> None:
     """Write an authenticated caller's action to the audit log."""
     audit: Audit = request.app.state.audit
-    caller: Caller = request.state.caller  # a page may have found out since
+    caller: Caller = request.state.caller  # a page may have authenticated it since
     if caller.role is Role.ANONYMOUS:
         return
     named = (
@@ -339,7 +338,7 @@ def coordinator_of(request: Request) -> Coordinator:
 
 
 async def _roster(request: Request) -> Roster:
-    """Find the roster of the path's round or cohort, or the federation's newest; PeerFault(not-found)."""
+    """Find the roster of the path's round or cohort, or the federation's newest one. Raises PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
         found: Roster = (await here.catalogue.round(path["round_id"])).attempt.roster
@@ -356,7 +355,7 @@ async def _combined(request: Request) -> CombinedRecord:
 
 
 async def _is_public(request: Request) -> bool:
-    """Whether anyone may read the head of the path's round or combination; PeerFault(not-found)."""
+    """Whether the head of the path's round or combination is public. Raises PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
         content = (await here.catalogue.round(path["round_id"])).attempt.content
@@ -367,7 +366,7 @@ async def _is_public(request: Request) -> bool:
 
 
 async def _federation(request: Request) -> str:
-    """Find the path's federation, or that of its round; PeerFault: unauthorised, not-found."""
+    """Find the federation of the path or of its round. Raises PeerFault: unauthorised, not-found."""
     named = _path(request).get("federation")
     if named is None:
         return (await _roster(request)).federation.hex()

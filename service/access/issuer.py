@@ -1,4 +1,4 @@
-"""Operators that an issuer knows: its tokens, by OpenID Connect (docs/access.md).
+"""Authenticate operators by the tokens of an OpenID Connect issuer (docs/access.md).
 
 Authorization: Bearer JWT ──▶ kid ──▶ the issuer's key ──▶ signature, issuer, audience, times ──▶ claim ──▶ scopes
 """
@@ -15,18 +15,18 @@ from jwt import PyJWKClient, PyJWKClientConnectionError, PyJWKClientError, PyJWK
 
 from service.access.callers import Caller, Role
 from service.settings import OpenIDConnect
-from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import Scope
 
 ALGORITHMS = ("RS256", "ES256")
-"""The only ones, whatever a token or a key says. Neither is symmetric."""
+"""The only accepted algorithms. None is symmetric."""
 REQUIRED = ("iss", "aud", "sub", "exp", "iat")
 FETCH_S = 5.0
 AGAIN_S = 30.0
-"""Pause between two fetches for unknown keys, or after a fetch that failed."""
+"""Pause between two fetches for unknown keys, and after a failed fetch."""
 SUBJECT = "oidc:"
-"""Stands before the name of an issuer's operator; the ids of the coordinator's own tokens have no colon."""
+"""Prefix of the names of an issuer's operators; ids of the coordinator's own tokens have no colon."""
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -51,12 +51,12 @@ class Issuer:
     ) -> None:
         self.name = trust.issuer
         self.terms = trust.model_dump_json()
-        """When these change, sessions that rest on them end."""
+        """The issuer's settings. Sessions end when they change."""
         self._trust, self._now, self._skew_s = trust, now, skew_s
         self._keys, self._one = _Keys(trust, clock, again_s), asyncio.Lock()
 
     async def caller(self, token: str) -> tuple[Caller, float]:
-        """Return the token's owner and its end in Unix time. Raises PeerFault: unauthorised, or unavailable without the issuer's keys."""
+        """Return the token's owner and expiry in Unix time. Raises PeerFault: unauthorised, or unavailable without the issuer's keys."""
         try:
             claims = await self._claims(token)
         except (PyJWTError, RecursionError) as error:  # JSON may be nested too deeply for Python
@@ -93,7 +93,7 @@ class Issuer:
         return claims
 
     def _check_times(self, claims: dict[str, Any]) -> None:
-        """Refuse (unauthorised) a token that has ended or not begun."""
+        """Refuse (unauthorised) a token that has expired or is not valid yet."""
         try:
             begins_s, ends_s = max(int(claims["iat"]), int(claims.get("nbf", 0))), int(claims["exp"])
         except (ValueError, TypeError, OverflowError):
@@ -124,7 +124,7 @@ class Issuer:
 
 
 class _Keys(PyJWKClient):
-    """The issuer's keys, from a file or by discovery, kept for five minutes. A fetch that failed is not tried again at once."""
+    """The issuer's keys, from a file or by discovery, cached for five minutes. A failed fetch is retried after a pause."""
 
     def __init__(self, trust: OpenIDConnect, clock: Callable[[], float], again_s: float) -> None:
         super().__init__(trust.issuer, timeout=FETCH_S, cooldown_duration=again_s)

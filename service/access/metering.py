@@ -1,4 +1,4 @@
-"""How much processor time a request takes, on the event loop and in threads, and whose account that goes to."""
+"""Measure the processor time of each request, on the event loop and in threads, and charge it to the caller."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Meter:
-    """One request's processor time. What is spent before its account is known is put on it then."""
+    """One request's processor time. Time spent before the caller is known is charged once it is."""
 
     def __init__(self) -> None:
         self._account: Callable[[float], None] | None = None
@@ -29,7 +29,7 @@ class Meter:
         return self._account is not None
 
     def add(self, seconds: float) -> None:
-        """Count what the event loop took, and what threads have taken by now."""
+        """Add time on the event loop, and the time of threads that have finished."""
         while self._in_threads:
             seconds += self._in_threads.popleft()
         if self._account is None:
@@ -38,11 +38,11 @@ class Meter:
             self._account(seconds)
 
     def add_thread(self, seconds: float) -> None:
-        """Count what a thread took, from there."""
+        """Add a thread's time; called in that thread."""
         self._in_threads.append(seconds)
 
     def bill(self, account: Callable[[float], None]) -> None:
-        """Name whose account all of it goes to."""
+        """Set the account to charge, and charge what has been spent."""
         self._account = account
         self._account(self._waiting_s)
 
@@ -51,7 +51,7 @@ _METER = ContextVar[Meter]("meter")
 
 
 class Metering:
-    """ASGI middleware that measures each request. One that no guard has billed is its address's."""
+    """ASGI middleware that measures each request. A request that no guard has billed is charged to its address."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -70,13 +70,13 @@ class Metering:
 
 
 def bill(account: Callable[[float], None]) -> None:
-    """Put the present request on an account."""
+    """Charge the current request to an account."""
     _METER.get().bill(account)
 
 
 @types.coroutine
 def _measured(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Await a coroutine, and tell the processor time of each of its steps."""
+    """Await a coroutine, and report the processor time of each step."""
     step: Callable[[Any], Any] = work.send
     value: Any = None
     while True:
@@ -96,7 +96,7 @@ def _measured(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> G
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """`asyncio.to_thread`, on the account of the request that waits for it."""
+    """`asyncio.to_thread`, charged to the waiting request."""
     meter = _METER.get(None)
     if meter is None:
         return await asyncio.to_thread(work, *arguments)

@@ -1,4 +1,4 @@
-"""Nonces of signed requests: each is taken once, by whichever process, until its request has expired.
+"""Nonces of signed requests: all processes together take each nonce once, until its request expires.
 
 Expired nonces are deleted, and a wrong clock may be wrong about that: one that is ahead deletes nonces that are valid again once it is
 set right, and one that is behind would take requests with nonces that were deleted long ago. So each signer has a row that says up to which
@@ -20,14 +20,14 @@ from veilsum.protocol.errors import PeerFault
 
 FORGET_EVERY_S = 60.0
 CLOCKS_S = 60.0
-"""How much longer than its request a nonce is kept: another process's clock may be behind."""
+"""Time that a nonce outlives its request, because another process's clock may be behind."""
 _FORGOTTEN = ""
-"""The nonce of the row that says up to which expiry a signer's nonces were deleted."""
+"""Marks the row with the expiry up to which a signer's nonces were deleted."""
 
 
 @dataclass(frozen=True)
 class Nonce:
-    """One signer's nonce, and the Unix time in seconds from which its request is refused by its age."""
+    """One signer's nonce, and the Unix time in seconds at which its request expires."""
 
     signer: str
     nonce: str
@@ -35,7 +35,7 @@ class Nonce:
 
 
 def signer_of(federation: str, keyid: str) -> str:
-    """What a federation's member, or admin, is called in `Nonce.signer`."""
+    """The `Nonce.signer` of a federation's member or admin."""
     return f"{federation}/{keyid}"
 
 
@@ -69,11 +69,11 @@ class Nonces:
         self._looked_s = steady()
 
     async def use(self, nonce: Nonce) -> None:
-        """Take a nonce; PeerFault: request-replayed if it was used before, clock-skew if that may have been deleted."""
+        """Take a nonce. Raises PeerFault: request-replayed if it was used, clock-skew if its record may have been deleted."""
         await self._batches.put(nonce)
 
     async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
-        """Return for each why it is refused; None for a new one."""
+        """Return the refusal of each nonce; None for a new one."""
         first = {(each.signer, each.nonce): each for each in reversed(batch)}
         async with self._database.transaction() as connection:
             if self._steady() >= self._looked_s + FORGET_EVERY_S:
@@ -96,7 +96,7 @@ class Nonces:
         ]
 
     async def _forgotten(self, connection: AsyncConnection, signers: set[str]) -> dict[str, float]:
-        """Return up to which expiry each signer's nonces were deleted, in Unix time."""
+        """Return the expiry up to which each signer's nonces were deleted, in Unix time."""
         rows = select(nonces.c.signer, nonces.c.expires_s).where(
             nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(signers)
         )

@@ -16,17 +16,17 @@ from service.problems import not_found
 from service.storage.database import Database
 from service.storage.folder import write_durably
 from service.storage.tables import tokens
-from veilsum.protocol.access import NewToken, Scope, TokenRequest, TokenView
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.rest import NewToken, Scope, TokenRequest, TokenView
 
 CONFIGURED = "configured"
 """Id of the token that `VEILSUM_OPERATOR_TOKEN` sets."""
 MIN_CHARACTERS = 16
-"""Of a configured token; those that are made here have 51."""
+"""Minimum length of a configured token; generated tokens have 51 characters."""
 FIRST = "first token"
 FILE = "operator.token"
-"""A private file in the data folder."""
+"""The first token's private file in the data folder."""
 _ALL = Caller(Role.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN}))
 
 
@@ -46,7 +46,7 @@ class Tokens:
         self._database, self._now, self._folder, self._configured = database, now, folder, configured
 
     async def start(self) -> None:
-        """Draw a first token and hand it over once, if there is none and none is configured."""
+        """Draw a first token and hand it over once, unless one exists or is configured."""
         if self._configured is not None:
             return
         async with self._database.transaction() as connection:
@@ -58,7 +58,7 @@ class Tokens:
             self._hand_over(secret)  # before the commit, or a crash between would lose it
 
     def _hand_over(self, secret: str) -> None:
-        """Show a token to people only: service managers and containers keep stderr, and others read it."""
+        """Show a token on a terminal only: service managers and containers keep stderr, where others can read it."""
         if sys.stderr.isatty():
             shown = f"Operator token (shown only this once): {secret}"
         else:
@@ -93,7 +93,7 @@ class Tokens:
         return Caller(Role.OPERATOR, row.id, row.federation or "", scopes), row.sha256
 
     async def create(self, request: TokenRequest) -> NewToken:
-        """Make a token; its secret is shown this once."""
+        """Make a token. Its secret is not stored."""
         made, secret = self._made(request.name, request.scopes, self._now() + request.lifetime_s)
         made["federation"] = request.federation
         async with self._database.transaction() as connection:
@@ -110,7 +110,7 @@ class Tokens:
         return tuple(views)
 
     async def revoke(self, token: str, by: Caller) -> TokenView:
-        """End a token now; a second time changes nothing. PeerFault: not-found; conflict for the caller's own."""
+        """Revoke a token; idempotent. Raises PeerFault: not-found, or conflict for the caller's own."""
         if token == by.name:
             raise PeerFault(
                 Cause.CONFLICT,
@@ -140,7 +140,7 @@ class Tokens:
 
 
 def configured(token: SecretStr | None) -> str | None:
-    """Return the hash of the token in the settings, None where it is unset or empty; Misuse for a short one."""
+    """Return the hash of the configured token; None if unset or empty. Raises Misuse for a short one."""
     text = token.get_secret_value().strip() if token is not None else ""
     if 0 < len(text) < MIN_CHARACTERS:
         raise Misuse(

@@ -1,8 +1,8 @@
 """The dashboard: pages for people, rendered here, readable without scripts.
 
-routes ── what is there to see ──▶ reading, grid ──▶ templates
-   └──── the viewer ──▶ session
+routes ── data ──▶ reading ──▶ templates
+   └──── viewer ──▶ session
 
-They show what the REST routes show and nothing more, in words. A script keeps a round's page up to date (server-sent events), counts
-down, copies and draws; without it a page is the same, as of when it was asked for.
+They show what the REST routes show to the same caller. A script updates a round's page (server-sent events), counts down, copies ids and
+draws charts; without it the page shows the state at the time of the request.
 """

@@ -1,4 +1,4 @@
-"""What a signed-in operator does by a form; everything else is done by the command line."""
+"""Forms and downloads of signed-in operators. Commands do everything else."""
 
 import csv
 from collections.abc import AsyncIterator, Iterable
@@ -22,11 +22,10 @@ from service.pages.session import SIGNED_IN_OR_NOT
 from service.problems import noted, wrong_phase
 from service.rounds import Round
 from service.routes.common import Here, TheRound, in_pieces
-from veilsum.protocol.access import Scope
 from veilsum.protocol.audit import PAGE_MAX
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest
+from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest, Scope
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
 FORM = "application/x-www-form-urlencoded"
@@ -37,7 +36,7 @@ MAX_MINUTES = 366 * 24 * 60
 
 
 async def form(request: Request) -> dict[str, str]:
-    """A form's fields, the last of each name; PeerFault(malformed-request) for another body."""
+    """Parse a form; the last field of a name wins. Raises PeerFault(malformed-request) for another body."""
     kind = request.headers.get("content-type", OCTETS).partition(";")[0].strip().lower()
     if kind != FORM:
         raise PeerFault(Cause.MALFORMED_REQUEST, f"send this form as {FORM}, not {kind}")
@@ -52,7 +51,7 @@ Form = Annotated[dict[str, str], Depends(form)]
 
 
 async def operators_form(request: Request, fields: Form) -> dict[str, str]:
-    """A form that a signed-in operator sent from our own page; PeerFault(unauthorised)."""
+    """Accept a form that a signed-in operator sent from our own page. Raises PeerFault(unauthorised)."""
     session.check_form(request, fields.get("form", ""))
     return fields
 
@@ -61,7 +60,7 @@ OperatorsForm = Annotated[dict[str, str], Depends(operators_form)]
 
 
 async def rounds_form(request: Request, fields: OperatorsForm) -> dict[str, str]:
-    """The same, of an operator with the scope `rounds`; PeerFault(forbidden)."""
+    """As `operators_form`, for operators with the scope `rounds`. Raises PeerFault(forbidden)."""
     await session.check_scope(request, Scope.ROUNDS)
     return fields
 
@@ -93,7 +92,7 @@ async def sign_in(request: Request, fields: Form) -> Response:
 
 
 async def failed_sign_in(request: Request, cause: Cause) -> None:
-    """Write to the audit log that an address tried; nothing of the token."""
+    """Log the failed attempt and its address, without the token."""
     log: Audit = request.app.state.audit
     where = f"address={request.client.host}" if request.client else ""
     await log.record(Deed(coordinator_of(request).now(), "anybody", "POST /sign-in", where, cause.value))
@@ -127,7 +126,7 @@ async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
 
 @router.post("/rounds/{round_id}/extend", max_body_size=MAX_FORM_BYTES)
 async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
-    """Give the phase more time, counted from its present deadline."""
+    """Extend the phase by minutes after its current deadline."""
     minutes, deadline_s = fields.get("minutes", ""), found.deadline_s
     if not (
         minutes.isascii() and minutes.isdigit() and len(minutes) < 10 and 0 < int(minutes) <= MAX_MINUTES
@@ -221,7 +220,7 @@ def _see(path: str) -> RedirectResponse:
 
 
 def inside(address: str) -> str:
-    """Return a path of this coordinator's own, whatever a link asked for."""
+    """Return the path on this coordinator that a link names; `/` for a link to elsewhere."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc or not address.startswith("/") or address[1:2] in {"/", "\\"}:
         return "/"

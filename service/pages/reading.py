@@ -1,5 +1,6 @@
-"""What the pages show, gathered from the coordinator: what the REST routes tell the same people, and no more."""
+"""Gather the pages' data from the coordinator: no more than the REST routes show to the same caller."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,13 +11,17 @@ from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.federations import Former, names_of
 from service.journal import read_view
+from service.pages.wording import PHASES
+from service.rounds import Round
 from service.storage.tables import cohorts, rounds
-from veilsum.protocol.messages import Roster
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import Content
+from veilsum.protocol.transcript import Transcript
 
 _ENROLLING = 20
-"""Cohorts that take cards, of those shown beside the rounds."""
+"""Enrolling cohorts that the list of rounds shows."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Filter:
     state: str = ""
 
     def admits(self, view: RoundView) -> bool:
-        """Whether it shows a round that runs."""
+        """Whether the list shows a running round."""
         return self.federation in {"", view.federation} and self.state in {"", "live", view.state}
 
     @property
@@ -163,7 +168,7 @@ class FederationPage:
 
 
 async def federation_names(here: Coordinator) -> dict[str, str]:
-    """Return every federation's name, by its id; without one whose roster is damaged."""
+    """Return the names of all federations by id, except those with a damaged roster."""
     names = dict[str, str]()
     for each in await here.federations.ids():
         with here.database.quarantine.skipping(f"federation {each}"):
@@ -192,3 +197,124 @@ async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str
         for member in round_.view().uploaded
     }
     return {**history.uploaded, **live}
+
+
+Answers = dict[str, frozenset[str]]
+"""The sender of each kind of answer, by the phase that asks for it."""
+
+_ANSWERS = {
+    Receipt.kind: "checking",
+    Vote.kind: "freezing",
+    RevealSummary.kind: "revealing",
+    Erased.kind: "erasing",
+}
+_READ_MEMBERS = 200
+"""A transcript of more members is too long to read for a page, which then shows only the members that it waits for."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One member's line.
+
+    Attributes:
+        stored: how many of its `chunks` are in; all or none for viewers that may not see more.
+        marks: by phase, "done", "waiting", "absent", "unneeded" (enough others answered), "refused", "later" or "none" (the member is
+            not asked).
+        fate: whether it is in the sum.
+    """
+
+    member: str
+    stored: int
+    chunks: int
+    marks: dict[str, str]
+    fate: str
+
+
+def answers_of(round_: Round) -> Answers | None:
+    """Read the answers from the transcript; None if it cannot be read."""
+    if len(round_.attempt.members) > _READ_MEMBERS:
+        return None
+    if round_.final is not None:
+        try:
+            return _read(Transcript.from_json(round_.documents.transcript().decode()).entries)
+        except PeerFault:
+            return None
+    return _read(round_.noted.entries) if round_.noted is not None else None
+
+
+def _read(entries: Iterable[bytes]) -> Answers:
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        if (phase := _ANSWERS.get(entry[1])) is not None:
+            found[phase].add(getattr(parse(entry), "member"))  # noqa: B009 - of four kinds, all with a member
+        elif entry[1] == Refusal.kind:
+            found["refused"].add(getattr(parse(entry), "member"))  # noqa: B009 - as above
+    return {phase: frozenset(members) for phase, members in found.items()}
+
+
+def columns(view: RoundView) -> tuple[str, ...]:
+    """List the phases in which members answer."""
+    asked = tuple(phase for phase in PHASES if phase not in {"recovered", "done"})
+    return (*asked, "erasing") if view.state in {"erasing", "erased", "lost"} else asked
+
+
+def rows(
+    round_: Round, view: RoundView, answers: Answers | None, members: Iterable[str], *, chunks: bool
+) -> list[Row]:
+    """Make a row for each of these members; `chunks` shows operators the progress of unfinished uploads."""
+    askers = frozenset(round_.attempt.decryptors)
+    found = answers or {}
+    return [_row(round_, view, found, askers, member, partly=chunks) for member in members]
+
+
+def _row(
+    round_: Round, view: RoundView, answers: Answers, askers: frozenset[str], member: str, *, partly: bool
+) -> Row:
+    whole = member in view.uploaded
+    chunks = round_.attempt.chunks
+    marks = {"collecting": "done" if whole else "waiting" if view.state == "collecting" else "absent"}
+    for phase in columns(view)[1:]:
+        marks[phase] = _mark(view, answers, phase, member) if member in askers else "none"
+    stored = chunks if whole else _stored(round_, view, member, chunks) if partly else 0
+    return Row(member, stored, chunks, marks, _fate(view, member, whole=whole))
+
+
+def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
+    if member in answers.get(phase, ()):
+        return "done"
+    # Only the transcript, at the end, shows refusals.
+    if phase == "freezing" and view.ended and member in answers.get("refused", ()):
+        return "refused"
+    if phase == view.state:
+        return "waiting" if member in view.waiting_for else "later" if answers else "done"
+    if phase == "checking" and view.state in {"freezing", "revealing"} and member in view.waiting_for:
+        return "waiting"  # for its boxes, which it may still send
+    live = not view.ended and view.state in PHASES
+    if phase not in view.phase_seconds and live and phase in PHASES[PHASES.index(view.state) :]:
+        return "later"
+    return _missing(view, phase) if phase in view.phase_seconds and answers else "none"
+
+
+def _missing(view: RoundView, phase: str) -> str:
+    """Whether the round went on without an answer that never came."""
+    after = PHASES[PHASES.index(phase) + 1 :] if phase in PHASES else ()
+    return "unneeded" if view.state in after or not view.phase_seconds.keys().isdisjoint(after) else "absent"
+
+
+def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:
+    if view.state != "collecting":
+        return 0
+    try:
+        return chunks - len(round_.upload_view(member).missing)
+    except PeerFault:  # not announced yet
+        return 0
+
+
+def _fate(view: RoundView, member: str, *, whole: bool) -> str:
+    if member in view.evicted:
+        return "evicted"
+    if member in view.survivors:
+        return "in the sum" if view.state == "done" else "certified"
+    if view.survivors:
+        return "left out" if whole else "not in time"
+    return ""

@@ -1,20 +1,23 @@
-"""Templates to answers: one environment, one set of headers, and what causes.md says of each cause."""
+"""Render pages: templates, response headers, the advice in causes.md, and the cache of public pages."""
 
 import math
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from service.access.guards import GuardedRoute, coordinator_of
+from service.cache import Recent
 from service.pages.session import session_of
 from service.pages.wording import STATES
 from veilsum.protocol.causes import Cause
@@ -130,3 +133,33 @@ def figure(number: float | None) -> str:
     if number is None or not math.isfinite(number):
         return "–"
     return f"{number:.4g}"
+
+
+KEPT_S = 1.0
+"""Longest time that a page is cached: by then it shows the changes of other processes, ages and counts."""
+KEPT_BYTES = 4 << 20
+
+KeptPages = Recent[str, tuple[int, float, Response]]
+"""By address: the change counter, the expiry in monotonic seconds, and the page."""
+
+
+class KeptRoute(GuardedRoute):
+    """A page's route: anonymous visitors get a cached page until this process changes something, and for at most `KEPT_S`."""
+
+    def answering(
+        self, inner: Callable[[Request], Coroutine[Any, Any, Response]]
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def answer(request: Request) -> Response:
+            if request.method != "GET" or "cookie" in request.headers:
+                return await inner(request)
+            pages: KeptPages = request.app.state.pages
+            address, changes = str(request.url), coordinator_of(request).changes
+            found = pages.get(address)
+            if found is not None and found[0] == changes and time.monotonic() < found[1]:
+                return found[2]
+            response = await inner(request)
+            if response.status_code == 200:
+                pages.put(address, (changes, time.monotonic() + KEPT_S, response), len(response.body))
+            return response
+
+        return answer

@@ -17,9 +17,8 @@ from service.combining import stored_record
 from service.coordinator import Coordinator
 from service.federations import names_of
 from service.liveness import LOOK_BACK_S
-from service.pages import grid, reading
-from service.pages.kept import KeptRoute
-from service.pages.rendering import advice, page
+from service.pages import reading
+from service.pages.rendering import KeptRoute, advice, page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
 from service.problems import not_found
@@ -29,9 +28,8 @@ from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
-from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.rest import TRUST, RoundView, round_name
 from veilsum.protocol.study import read_content
-from veilsum.protocol.trust import TRUST
 
 router = APIRouter(
     include_in_schema=False,
@@ -44,7 +42,7 @@ PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
 CRITERIA = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
-"""What chose λ, or found the head, in a word."""
+"""How λ was chosen, in a word."""
 
 Number = Annotated[int, Query(alias="page", ge=1, le=1 << 32)]
 
@@ -57,7 +55,7 @@ def turned(number: int, total: int, most: int) -> dict[str, int]:
 async def last_heard(
     request: Request, here: Coordinator, federation: str, members: Collection[str]
 ) -> dict[str, Any]:
-    """When members were last heard from: for operators, as a preflight is."""
+    """When members were last heard from. Only operators see it, as in a preflight."""
     session = session_of(request)
     if session is None or session.caller.federation not in {"", federation}:
         return {"heard": None}
@@ -72,7 +70,7 @@ async def rounds(
     state: Annotated[str, Query(pattern="^[a-z]{0,16}$")] = "",
     number: Number = 1,
 ) -> HTMLResponse:
-    """All rounds, those that run first."""
+    """All rounds, running ones first."""
     chosen = reading.Filter(federation, state)
     listed = await reading.rounds_page(here, chosen, (number - 1) * PAGE_ROUNDS, PAGE_ROUNDS)
     return page(
@@ -111,8 +109,8 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
             "view": view,
             "words": STATES[view.state],
             "phases": PHASES,
-            "columns": grid.columns(view),
-            "rows": grid.rows(found, view, await answers(found), shown, chunks=asked),
+            "columns": reading.columns(view),
+            "rows": reading.rows(found, view, await answers(found), shown, chunks=asked),
             **turned(number, len(members), PAGE_MEMBERS),
             **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
             "spare": spare(found, view),
@@ -129,7 +127,7 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
 
 @router.get("/rounds/{round_id}/result")
 async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
-    """What the coordinator signed about a finished round, and how to check it."""
+    """A finished round's signed record, and how to check it."""
     record, attempt, view = found.documents.result(), found.attempt, found.view()
     return page(
         request,
@@ -152,7 +150,7 @@ async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
 
 @router.get("/combinations/{combination}")
 async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
-    """What the coordinator signed about combined periods, and how to check it."""
+    """The signed record of combined periods, and how to check it."""
     record = await in_thread(stored_record, combination, here.blobs)
     study = await here.federations.study(record.federation, record.study)
     context = {
@@ -234,7 +232,7 @@ async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number
 
 @router.get("/health")
 async def health(request: Request, here: Here) -> HTMLResponse:
-    """What /readyz and /metrics say, for people."""
+    """/readyz and /metrics for people."""
     readiness: Readiness = request.app.state.readiness
     await here.catalogue.look()
     counts = here.catalogue.states()
@@ -258,7 +256,7 @@ async def health(request: Request, here: Here) -> HTMLResponse:
 
 @router.get("/problems/{cause}")
 async def problem(request: Request, cause: str) -> HTMLResponse:
-    """What a cause means, and what to do about it."""
+    """The meaning of a cause, and what to do about it."""
     if cause not in set(Cause):
         raise not_found("cause; all of them are listed under /problems")
     return page(request, "problem.html", {"cause": Cause(cause), "advice": advice()[cause]})
@@ -270,16 +268,16 @@ async def problems(request: Request) -> HTMLResponse:
     return page(request, "problems.html", {"causes": list(Cause)})
 
 
-async def answers(found: Round) -> grid.Answers | None:
+async def answers(found: Round) -> reading.Answers | None:
     """The answers of each member; an ended round's answers are read once."""
-    return await in_thread(grid.answers_of if found.final is None else _kept_answers, found)
+    return await in_thread(reading.answers_of if found.final is None else _kept_answers, found)
 
 
-_kept_answers = lru_cache(maxsize=64)(grid.answers_of)
+_kept_answers = lru_cache(maxsize=64)(reading.answers_of)
 
 
 def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
-    """How many more members or decryptors may drop out before no sum is possible; None once that is settled."""
+    """How many more members or decryptors may drop out before the sum fails; None once that is decided."""
     match view.state:
         case "collecting":
             left, what = len(view.members) - view.survivors_min, "member"

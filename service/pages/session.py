@@ -21,14 +21,14 @@ from service.access.callers import Caller, Role
 from service.access.guards import EVERYONE, check_federation, coordinator_of, gate_of
 from service.access.issuer import SUBJECT
 from service.access.tokens import Tokens, unauthorised
-from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import Scope
 
 LIFETIME_S = 8 * 3600
 COOKIE = "veilsum-session"
 SECURE_COOKIE = "__Host-veilsum-session"
-"""The name over TLS: a browser takes such a cookie from this very host alone."""
+"""The name over TLS: browsers accept a `__Host-` cookie only from the host itself."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ async def load(request: Request) -> None:
 
 
 SIGNED_IN_OR_NOT = [*EVERYONE.dependencies, Depends(load)]
-"""For the pages' routers: each form checks its own sender."""
+"""Dependencies of the pages' routers. Each form checks its own sender."""
 
 
 def session_of(request: Request) -> SignedIn | None:
@@ -65,7 +65,7 @@ def session_of(request: Request) -> SignedIn | None:
 
 
 async def _found(request: Request) -> SignedIn | None:
-    """Read the cookie, if it is ours, in time, and of a token in force."""
+    """Read the cookie, if we signed it, it has not expired, and its token is valid."""
     try:
         name, scopes, mark, form_token, until_s = _serializer(request).loads(
             request.cookies.get(_name(request), "")
@@ -78,7 +78,7 @@ async def _found(request: Request) -> SignedIn | None:
 
 
 async def begin(request: Request, response: Response, token: str) -> None:
-    """Set the cookie for an operator's token, of the coordinator or its issuer; PeerFault: unauthorised, unavailable."""
+    """Set the cookie for an operator's token, of the coordinator or its issuer. Raises PeerFault: unauthorised, unavailable."""
     caller, ends_s = await gate_of(request).bearer(token)
     scopes = sorted(caller.scopes) if caller.name.startswith(SUBJECT) else []
     _, proof = await _standing(request, caller.name, scopes)
@@ -91,7 +91,7 @@ async def begin(request: Request, response: Response, token: str) -> None:
 
 
 async def _standing(request: Request, name: str, scopes: Iterable[str]) -> tuple[Caller, str]:
-    """Return a caller and what its session rests on; PeerFault(unauthorised) if that is no longer in force."""
+    """Return a caller and the proof that its session is bound to. Raises PeerFault(unauthorised) if the token is no longer valid."""
     if not name.startswith(SUBJECT):
         tokens: Tokens = request.app.state.tokens
         return await tokens.standing(name)
@@ -106,8 +106,8 @@ def end(request: Request, response: Response) -> None:
 
 
 def check_origin(request: Request) -> None:
-    """Refuse a form that another site's page has the browser send (unauthorised)."""
-    # A proxy may change the host, but not what the browser itself says of the site.
+    """Refuse a form that another site's page submits (unauthorised)."""
+    # A proxy may change the host, but not the browser's Sec-Fetch-Site.
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         foreign = site != "same-origin"

@@ -3,6 +3,7 @@
 from fastapi import Request, Response
 
 from service import combining
+from service.access.callers import STRANGER
 from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
 from service.access.metering import in_thread
 from service.problems import DECODING
@@ -15,6 +16,7 @@ from service.routes.common import (
     MemberPath,
     Octets,
     Routes,
+    TheCaller,
     Wait,
     in_pieces,
 )
@@ -163,15 +165,22 @@ async def open_cohort(
 
 @serve.published(rest.COHORT, Cause.NOT_FOUND, response_model=rest.CohortView, guard=WAITING)
 async def cohort(
-    cohort: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
+    cohort: Hex32Path,
+    here: Here,
+    request: Request,
+    caller: TheCaller,
+    after: After = -1,
+    wait_s: Wait = 0.0,
 ) -> Response:
-    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes.
+    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes: for a member that signs, as soon as enrolment ends or a round opens.
 
-    Here members wait for a round. One that signs is heard from, which the operator's preflight shows; a signature that does not hold
-    changes nothing.
+    One that signs is heard from, which the operator's preflight shows; a signature that does not hold changes nothing.
     """
     found = await here.catalogue.cohort(cohort)
-    await here.changed(found.watch, after, wait_s, len(found.roster.members))
+    if caller is STRANGER:
+        await here.changed(found.watch, after, wait_s, len(found.roster.members))
+    else:
+        await here.asks(found.watch, after, wait_s)
     version = found.version, len(await here.federations.links(found.federation))
     return await published(request, version, lambda: here.cohort_view(found))
 

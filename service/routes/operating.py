@@ -12,9 +12,9 @@ from service.routes.common import Here, Made, Routes, TheCaller
 from service.telemetry import metrics
 from service.telemetry.readiness import Readiness
 from veilsum.protocol import rest
-from veilsum.protocol.access import NewToken, TokenList, TokenRequest, TokenView
 from veilsum.protocol.audit import PAGE_MAX, AuditPage
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.rest import NewToken, TokenList, TokenRequest, TokenView
 
 tokens, log, health = Routes("tokens"), Routes("audit"), Routes("health")
 

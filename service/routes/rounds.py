@@ -39,8 +39,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Lost, Upload
-from veilsum.protocol.preflight import PreflightView
 from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.rest import PreflightView
 
 serve = Routes("rounds")
 MAX_CHUNK_BYTES = 32 << 20

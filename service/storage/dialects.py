@@ -39,7 +39,7 @@ PRAGMAS = {
     "secure_delete": "ON",
 }
 CONNECTIONS = 16
-"""Most connections of one replica to PostgreSQL."""
+"""Most connections of one process."""
 CHANNEL = "veilsum"
 PATIENCE_S = 10
 """How long a replica waits for a connection, or `forget` for others' transactions."""
@@ -62,7 +62,11 @@ class Sqlite(Database):
         # An error's text goes to the log, and parameters are messages and shares.
         # A cached statement keeps its last parameters: tens of megabytes of uploads' announcements.
         self._engine = create_async_engine(
-            f"sqlite+aiosqlite:///{path}", hide_parameters=True, connect_args={"cached_statements": 0}
+            f"sqlite+aiosqlite:///{path}",
+            hide_parameters=True,
+            connect_args={"cached_statements": 0},
+            pool_size=CONNECTIONS,  # opening one costs more than most queries
+            max_overflow=0,
         )
         event.listen(self._engine.sync_engine, "connect", _configure)
         event.listen(self._engine.sync_engine, "handle_error", _keep)

@@ -1,20 +1,32 @@
-"""Logs as JSON lines, uvicorn's own through the same: never a header, a body, a query, or an error's words."""
+"""Logs as JSON lines, uvicorn's included, and a trace and measurement for each request.
+
+No line holds a header, a body, a query or an error's message.
+"""
 
 import logging
+import os
+import re
 import sys
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
+from fastapi.telemetry import TelemetryConfig
+from starlette.types import Scope
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from service.telemetry.metrics import REQUESTS
+from veilsum.protocol.errors import Misuse
+from veilsum.protocol.rest import ROUND_PATTERN
 
 LOGGER = "veilsum.service"
 _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.asgi")
 
 
 def where(error: BaseException) -> dict[str, str]:
-    """An unforeseen error for the log: its type and where it came from, without its words, which may quote anything."""
+    """Describe an unexpected error by type and place, without its message, which may quote anything."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     return {
         "error": type(error).__name__,
@@ -55,13 +67,13 @@ def configure(stream: TextIO | None = None, *, quiet: bool = False) -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler] if name == "uvicorn" else [], name != "uvicorn"
         logger.setLevel(level)
-    # Our own line for each request has its route's template and no path, which may hold anything.
+    # Our own request lines have the route's template instead of the path, which may hold anything.
     access = logging.getLogger("uvicorn.access")
     access.handlers, access.propagate = [logging.NullHandler()], False
 
 
 def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A traceback becomes its type and place, or nothing where a library wrote it out itself; its words are dropped."""
+    """Replace a traceback by its type and place, and drop its message."""
     found: Any = event.pop("exc_info", None)
     record: logging.LogRecord | None = event.get("_record")
     if record is not None and record.exc_info:
@@ -70,7 +82,56 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     if isinstance(error, BaseException):
         event["event"] = str(event["event"]).splitlines()[0]
         event.update(where(error))
-    # uvicorn hands on what Starlette wrote of a start that failed.
+    # uvicorn passes on the traceback that Starlette logs when a start fails.
     if str(event["event"]).startswith("Traceback"):
-        event["event"] = "a traceback, left out"
+        event["event"] = "traceback omitted"
     return event
+
+
+log = structlog.get_logger(LOGGER)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Routes that probes request every few seconds."""
+_TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def round_in(scope: Scope) -> dict[str, str]:
+    """Return the round in a request's path for a log line; empty without one."""
+    named = str(scope.get("path_params", {}).get("round_id", ""))
+    return {"round": named} if re.match(ROUND_PATTERN, named) else {}
+
+
+def note(scope: Scope, status: int, seconds: float) -> None:
+    """Log and measure an answer."""
+    route: Any = scope.get("route")
+    template = getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    REQUESTS.labels(method, template, str(status)).observe(seconds)
+    if template not in _QUIET:
+        about = {"status": status, "ms": round(1000 * seconds, 1), **round_in(scope)}
+        log.info("request", method=method, route=template, **about)
+
+
+def tracing() -> TelemetryConfig:
+    """Trace requests by OpenTelemetry if its environment variables name an endpoint. Raises Misuse if its libraries are missing.
+
+    FastAPI records the spans: method, route, path and status, without headers or bodies.
+    """
+    named = [name for name in ENDPOINTS if os.environ.get(name)]
+    if named and not all(map(_installed, _TRACING)):
+        raise Misuse(f"{named[0]} asks for traces, which need an extra: pip install 'veilsum[service,otel]'")
+    return {
+        "tracing": bool(named),
+        "metrics": False,  # /metrics has ours
+        "logs": False,
+        "operation_spans": False,  # they would name parameters
+        "auto_configure": bool(named),
+    }
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,7 +1,7 @@
-"""Every metric of the coordinator, by name; docs/operations.md says what to make of each.
+"""Every metric of the coordinator; docs/operations.md explains each.
 
-They are this process's: with replicas, each has its own, and a query adds them up; all count the same rounds. Labels come from closed lists, so that
-a client can't create new ones.
+Metrics are per process: queries add up those of replicas, except for the number of rounds, which all replicas report. Labels come from
+closed lists, so that clients can't create new ones.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ ROUNDS_ENDED = Counter(
 UPLOAD_BYTES = Counter("veilsum_upload_bytes_total", "Bytes of chunks that were stored.", registry=REGISTRY)
 JOB_FAILURES = Counter(
     "veilsum_job_failures_total",
-    "Work of the coordinator's own that failed and is tried again.",
+    "Background jobs that failed and are retried.",
     registry=REGISTRY,
 )
 DAMAGED = Counter(
     "veilsum_storage_damaged_total",
-    "Chunks, ranges of sums, rows, and files of SQLite that storage did not hold as they were put there.",
+    "Chunks, ranges of sums, rows, and SQLite files that storage returned changed.",
     ["what"],
     registry=REGISTRY,
 )
@@ -53,21 +53,19 @@ CLOCK_DIFFERENCE = Gauge(
 )
 LOOP_LAG = Histogram(
     "veilsum_event_loop_lag_seconds",
-    "How late a timer of one second rings: what every request waits for beside its own work.",
+    "Lateness of a one-second timer: how long every request waits for the event loop.",
     buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
     registry=REGISTRY,
 )
 STORAGE = Histogram(
     "veilsum_storage_seconds",
-    "Seconds that the database took for a transaction, and storage to put, get or delete a blob.",
+    "Seconds of a database transaction, and of putting, getting or deleting a blob.",
     ["operation"],
     registry=REGISTRY,
 )
-READY = Gauge(
-    "veilsum_ready", "1 if the last look found everything that /readyz asks for.", registry=REGISTRY
-)
+READY = Gauge("veilsum_ready", "1 if the last readiness check passed.", registry=REGISTRY)
 
-# What has not happened yet is 0 and not absent, so that a rate over it is one.
+# Counters start at 0 instead of being absent, so that rates work from the first event.
 for _cause in Cause:
     REFUSALS.labels(_cause.value)
 for _state in STATES:
@@ -80,7 +78,7 @@ for _operation in get_args(Operation):
 
 _LAG_EVERY_S = 1.0
 KEPT_S = 1.0
-"""How long a text of them stands."""
+"""How long the rendered text is cached."""
 
 
 @contextmanager
@@ -91,19 +89,19 @@ def timed(operation: Operation) -> Iterator[None]:
 
 
 def count_rounds(counts: Mapping[str, int]) -> None:
-    """Say how many rounds there are in each state."""
+    """Set the number of rounds in each state."""
     for state in STATES:
         ROUNDS.labels(state).set(counts.get(state, 0))
 
 
 class Exposition:
-    """All of them in Prometheus' text format: made in a thread, and once in a second however often they are asked for."""
+    """All metrics in Prometheus' text format, rendered in a thread at most once a second."""
 
     def __init__(self) -> None:
         self._lock, self._text, self._until_s = asyncio.Lock(), b"", -math.inf
 
     async def text(self) -> bytes:
-        """As they stand, or stood less than a second ago."""
+        """The text, at most a second old."""
         async with self._lock:
             if time.monotonic() >= self._until_s:
                 self._text = await asyncio.to_thread(generate_latest, REGISTRY)

@@ -1,4 +1,4 @@
-"""Whether this process can do its work: what /readyz looks at, however often it is asked at most once in a while."""
+"""Readiness checks of this process for /readyz, cached for a moment."""
 
 import asyncio
 import secrets
@@ -28,15 +28,15 @@ PATIENCE_S = 5.0
 
 
 class NotReady(Exception):  # noqa: N818 - a state, not an error
-    """What a check found missing, in words for the operator."""
+    """A failed check, in words for the operator."""
 
 
 class Readiness:
     """Checks by name.
 
     Args:
-        checks: each raises NotReady with the reason, or any other error where looking itself failed.
-        kept_s: how long a finding is cached.
+        checks: each raises NotReady with the reason, or another error if the check itself failed.
+        kept_s: how long the outcome is cached.
         patience_s: how long one check may take.
     """
 
@@ -59,7 +59,7 @@ class Readiness:
             return self._missing
 
     async def check(self) -> tuple[str, ...]:
-        """Return the names of the checks; PeerFault(unavailable) with every reason where one failed."""
+        """Return the names of the checks. Raises PeerFault(unavailable) with all reasons if one failed."""
         if missing := await self.missing():
             raise PeerFault(Cause.UNAVAILABLE, "; ".join(f"{name}: {why}" for name, why in missing.items()))
         return self.names
@@ -72,7 +72,7 @@ class Readiness:
             return str(reason)
         except TimeoutError:
             return f"no answer within {self._patience_s:g} s"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is why this process is not ready
+        except Exception as error:  # noqa: BLE001 - any error makes the process unready
             log.warning("not ready", of=name, **where(error))
             return f"{type(error).__name__}: the log says where"
         return ""
@@ -80,7 +80,7 @@ class Readiness:
 
 def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
     """Return the checks of a coordinator's process; `now` is its clock."""
-    # One name for the process: a check that was cut off leaves a blob that the next one deletes.
+    # One name per process: the next check deletes the blob of one that was cut off.
     name = f"readiness/{secrets.token_hex(8)}"
 
     async def process() -> None:
@@ -101,7 +101,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
         await asyncio.to_thread(coordinator.blobs.put, name, content)
         try:
             if await asyncio.to_thread(coordinator.blobs.get, name) != content:
-                raise NotReady("what was stored comes back changed")
+                raise NotReady("storage returned other bytes than were stored")
         finally:
             await asyncio.to_thread(coordinator.blobs.delete, name)
 
@@ -120,7 +120,7 @@ async def _check_database(database: Database) -> None:
             f"its file is damaged ({database.damage[0]}): stop, run `veilsum operator db check`, restore a backup"
         )
     async with database.transaction() as connection:
-        # Changes nothing, and takes what a change takes: the writer's lock and a commit.
+        # Deletes nothing, and needs what a change needs: the writer's lock and a commit.
         await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
     async with database.transaction() as connection:
         # A write, because no change is acknowledged without its audit entry.

@@ -16,7 +16,7 @@ from veilsum.calibration import (
     weights_error_bound,
 )
 from veilsum.calibration.random_features import choose_random_features
-from veilsum.calibration.rounding import Rounding
+from veilsum.calibration.ridge import Rounding
 
 PHI = RandomFeatures(2, 8, 1.0, bytes(32))
 

@@ -46,21 +46,28 @@ def made(consortium: Federation, results: list[Result], **changes: Any) -> Combi
     return Combined(sign_record(CombinedRecord(**{**values, **changes}), consortium.coordinator_key), file)
 
 
+@pytest.fixture(scope="module")
+def combined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, list[Result]]:
+    """Two periods of a federation, and the results of both."""
+    federation = Federation(tmp_path_factory.mktemp("combined"))
+    return federation, results_of(federation, "p1", "p2")
+
+
 def results_of(federation: Federation, *periods: str) -> list[Result]:
     results = [federation.run(federation.enrol(period))["member-0"] for period in periods]
     assert all(isinstance(result, Result) for result in results), results
     return results
 
 
-def test_a_combination_follows_from_its_rounds(federation: Federation) -> None:
-    results = results_of(federation, "p1", "p2")
-    combined = made(federation, results)
-    combined.verify(results, federation.admin.public)
-    assert combined.weights.shape == (DIM, 2)
-    assert combined.bias is None
+def test_a_combination_follows_from_its_rounds(combined: tuple[Federation, list[Result]]) -> None:
+    federation, results = combined
+    found = made(federation, results)
+    found.verify(results, federation.admin.public)
+    assert found.weights.shape == (DIM, 2)
+    assert found.bias is None
     for shown in (results[:1], [], [*results[:1], *results[:1]]):
         with pytest.raises(PeerFault, match="not those of the rounds that were combined"):
-            combined.verify(shown)
+            found.verify(shown)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +85,16 @@ def test_a_combination_follows_from_its_rounds(federation: Federation) -> None:
     ],
 )
 def test_a_record_that_says_something_else_is_refused(
-    federation: Federation, changes: dict[str, Any], match: str
+    combined: tuple[Federation, list[Result]], changes: dict[str, Any], match: str
 ) -> None:
-    results = results_of(federation, "p1", "p2")
+    federation, results = combined
     with pytest.raises(PeerFault, match=match) as caught:
         made(federation, results, **changes).verify(results)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
-def test_parts_that_are_not_the_rounds_are_refused(federation: Federation) -> None:
-    results = results_of(federation, "p1", "p2")
+def test_parts_that_are_not_the_rounds_are_refused(combined: tuple[Federation, list[Result]]) -> None:
+    federation, results = combined
     parts = made(federation, results).record.parts
     forged = (parts[0].model_copy(update={"sums": "ab" * 32}), parts[1])
     with pytest.raises(PeerFault, match="has another sums than the round itself"):

@@ -1,6 +1,5 @@
 """Whole rounds, and members that die at every effect of theirs."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +43,8 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federa
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Path, moment: str) -> None:
-    number, struck = 0, set()
+    """Before every second one, and after each of the others."""
+    number, struck = int(moment == "after"), set()
     while True:
         federation = Federation(tmp_path / str(number))
         round_id = federation.coordinator.open_round(federation.enrol())
@@ -63,46 +63,9 @@ def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Pat
         if kill.struck is None:
             break
         struck.add(str(kill.struck).split()[1] if "Request" in str(kill.struck) else "Compute")
-        number += 1
+        number += 2
     assert number > 15
     assert struck == {"GET", "PUT", "POST", "Compute"}
-
-
-class Stopped(Exception):  # noqa: N818 - the machine is
-    """The machine stops."""
-
-
-def test_a_member_whose_machine_stops_at_any_disk_write_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, number = os.fsync, 0
-    while True:
-        federation = Federation(tmp_path / str(number))
-        round_id = federation.coordinator.open_round(federation.enrol())
-        writes = 0
-
-        def fsync(descriptor: int, last: int = number) -> None:
-            nonlocal writes
-            if "/member-0/" in f"{Path(f'/proc/self/fd/{descriptor}').readlink()}/":
-                writes += 1
-                if writes == last:
-                    raise Stopped
-            real(descriptor)
-
-        flows = federation.contributions(round_id)
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", fsync)
-            federation.together(flows)
-        results = federation.together(federation.contributions(round_id))
-        federation.close()
-        assert {type(result) for result in results.values()} == {Result}, (number, results)
-        assert federation.total(round_id) == federation.expected(round_id)
-        for place, bodies in federation.coordinator.wire.items():
-            assert len(set(bodies)) == 1, (number, place)
-        if 0 < writes < number:
-            break
-        number += 1
-    assert number > 20
 
 
 def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
@@ -234,7 +197,7 @@ def test_runs_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(feder
         results = federation.run(cohort)
         assert all(isinstance(result, Result) for result in results.values()), results
         for member in federation.ids:
-            assert list((federation.folder / member / "state/spool").iterdir()) == []
+            assert list((federation.folder / member / "state/uploads").iterdir()) == []
             held = federation.open[member].session.store.held(bytes.fromhex(cohort))
             assert held is not None
             assert isinstance(held.phase, Closed)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from client_sdk.effects import Request, Response
-from client_sdk.errors import NoResult, PeerFault
+from client_sdk.errors import NoResult, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
@@ -21,7 +21,7 @@ from veilsum.protocol.coordinator import Collecting, Recovered
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import parse
 from veilsum.protocol.record import DocumentView, ResultRecord
-from veilsum.study.materials import material_file
+from veilsum.study.result_files import material_file
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federat
     assert held is not None
     ready = ready_of(held.phase)
     keys = [bytes(pair.key) for pair in (*ready.masks, *ready.boxes)]
-    assert len(list((state / "spool" / cohort).iterdir())) == 2
+    assert (state / "uploads" / cohort).is_file()
     federation.clock.now_s += 2 * 86_400
     federation.coordinator.publish(federation.make_study({"name": "other"}, loss=90))
     coordinator, other = federation.coordinator, federation.enrol("p2")
@@ -227,7 +227,7 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federat
         federation.alone(flows["member-0"])
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
-    assert list((state / "spool").iterdir()) == []
+    assert list((state / "uploads").iterdir()) == []
     # Too few report; the admin closes it, and its records are spent. Those of the other run are not.
     coordinator.expire(abandoned)
     coordinator.lose(abandoned, federation.admin)
@@ -262,3 +262,38 @@ def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refuse
 
 def round_of(federation: Federation) -> str:
     return list(federation.coordinator.rounds)[-1]
+
+
+@pytest.mark.parametrize("damaged", ["uploads/*", "ledger/vectors/*"])
+def test_an_upload_is_completed_from_what_is_stored_or_not_at_all(
+    federation: Federation, damaged: str
+) -> None:
+    coordinator, member = federation.coordinator, "member-0"
+    round_id = coordinator.open_round(federation.enrol())
+    federation.run_until(federation.contributions(round_id, [member])[member], "chunks/0")
+    [path] = (federation.folder / member / "state").glob(damaged)
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(StateError, match="damaged"):
+        federation.alone(federation.contributions(round_id, [member])[member])
+    path.unlink()
+    with pytest.raises(StateError, match="missing"):
+        federation.alone(federation.contributions(round_id, [member])[member])
+    assert len(coordinator.wire[f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""]) <= 1
+    path.write_bytes(kept)
+    path.chmod(0o600)
+    results = federation.together(federation.contributions(round_id))
+    assert all(isinstance(result, Result) for result in results.values()), results
+    sent = coordinator.wire[f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""]
+    assert len(set(sent)) == 1
+
+
+def test_a_seed_that_masks_other_bytes_sends_none(federation: Federation) -> None:
+    coordinator, member = federation.coordinator, "member-0"
+    cohort = federation.enrol()
+    round_id = coordinator.open_round(cohort)
+    federation.until(federation.contributions(round_id, [member])[member], "chunks/0", "before").close()
+    federation.open[member].session.store.unsent(bytes.fromhex(cohort)).keep(bytes(32), None)
+    with pytest.raises(StateError, match="can't be completed"):
+        federation.alone(federation.contributions(round_id, [member])[member])
+    assert not coordinator.wire.get((f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""))

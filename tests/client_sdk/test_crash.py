@@ -114,7 +114,7 @@ def drive(
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(
-    ("question", "stride"), [({}, 5), (WITHHOLDING, 11), (NOISY, 11)], ids=["exact", "withholding", "noisy"]
+    ("question", "stride"), [({}, 4), (WITHHOLDING, 17), (NOISY, 17)], ids=["exact", "withholding", "noisy"]
 )
 def test_the_same_bytes_leave_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any], stride: int, *, early: bool

@@ -10,7 +10,7 @@ from client_sdk.operator import Operator
 from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from tests.support.federation import Clock
-from veilsum.protocol.access import Scope, TokenRequest
+from veilsum.protocol.rest import Scope, TokenRequest
 
 URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
 

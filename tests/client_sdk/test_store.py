@@ -241,7 +241,7 @@ def test_everything_a_member_writes_is_closed_to_others(federation: Federation) 
     steps = federation.until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
     home = federation.folder / "member-0"
     paths = [home, *home.rglob("*")]
-    assert any("spool" in str(path) and path.is_file() for path in paths)
+    assert any("uploads" in str(path) and path.is_file() for path in paths)
     for path in paths:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     steps.close()

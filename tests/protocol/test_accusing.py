@@ -29,7 +29,6 @@ from veilsum.protocol.messages import (
     Receipt,
     Reveal,
     RevealSummary,
-    UploadHeader,
     parse,
 )
 from veilsum.protocol.sealing import commitment_tree
@@ -109,7 +108,7 @@ def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
     dealer = "member-0"
     row = bytes(len(held.row))
     tree = commitment_tree([held.row], [row] * 5)
-    forged = again_header(federation, held, dealer, tree.root)
+    forged = again(held.header, federation.keys[dealer], commitment_root=tree.root)
     framed = replace(held, header=forged, row=row, row_path=tuple(tree.path(2)))
     assert framing(federation, framed) == {(COORDINATOR, "share-invalid")}
 
@@ -138,11 +137,6 @@ def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -
         (COORDINATOR, "bad-signature"),
         (("member-1",), "share-invalid"),
     }
-
-
-def again_header(federation: Federation, held: BadRun, dealer: str, root: bytes) -> Any:
-    values = {name: getattr(held.header, name) for name, _ in held.header.codecs() if name != "signature"}
-    return UploadHeader.make(federation.keys[dealer], **{**values, "commitment_root": root})
 
 
 def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another_upload() -> None:

@@ -1,11 +1,9 @@
 import pytest
 
 from tests.support.simulator import Federation
-from veilsum.protocol.attempt import Attempt, cohort_sizes
-from veilsum.protocol.cost import plan_of, upload_bytes
-from veilsum.protocol.estimate import estimate
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.cost import cost_in_words, cost_of, estimate, in_bytes, upload_bytes
 from veilsum.protocol.messages import Cards, Message, Upload
-from veilsum.protocol.sizing import Committee, Sizes
 
 
 def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
@@ -32,18 +30,32 @@ def unshown(_sender: str, message: Message) -> Message | None:
 
 
 @pytest.mark.parametrize(
-    ("members", "decryptors", "committee"),
-    [(5, (), Committee.EVERYONE), (9, (0, 2, 4, 6), Committee.NOMINATED), (260, (), Committee.DRAWN)],
+    ("members", "decryptors", "figures"),
+    [
+        (5, (), ("5 members", "every other", "All hold shares", "any 4")),
+        (9, (0, 2, 4, 6), ("4 nominated (1 may collude)", "any 3")),
+        (
+            1_000,
+            (),
+            ("222 others", "any 111", "32 may", "197 drawn", "108 may", "any 153", "626", "100 drop"),
+        ),
+    ],
 )
-def test_an_opened_rounds_plan_has_the_sizes_of_its_cohort(
-    members: int, decryptors: tuple[int, ...], committee: Committee
+def test_the_cost_in_words_has_the_sizes_of_the_cohort(
+    members: int, decryptors: tuple[int, ...], figures: tuple[str, ...]
 ) -> None:
-    # No member is shown the cards: what it makes of 259 of them is not in question.
+    # No member is shown the cards: what it makes of 999 of them is not in question.
     with Federation(members=members, decryptors=decryptors, tamper=unshown) as federation:
         attempt = Attempt(
             federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
         )
-        plan = plan_of(attempt)
-        sizes = cohort_sizes(attempt.roster, attempt.question, attempt.members, repeats=False)
-    assert Sizes(plan.quorum, plan.committee, plan.degree, plan.window_dropped_max) == sizes
-    assert (plan.committee, plan.cost.lost) == (committee, members * attempt.question.loss // 1000)
+    for figure in figures:
+        assert figure in cost_in_words(attempt)
+    assert cost_of(attempt).lost == members * attempt.question.loss // 1000
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(12, "12 bytes"), (4_321, "4.3 kB"), (5_700_000, "5.7 MB"), (7_980_000_000, "8.0 GB")]
+)
+def test_no_size_is_shown_as_zero(size: int, shown: str) -> None:
+    assert in_bytes(size) == shown

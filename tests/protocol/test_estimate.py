@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilsum.protocol.cost import estimate
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.estimate import estimate
 from veilsum.protocol.quorum import Quorum
 
 ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100

@@ -90,7 +90,7 @@ def test_any_false_secret_and_any_threshold_prove_it(case: Case, index: int) -> 
 def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> None:
     for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
         proof = case.proof(HONEST, index, holders)
-        assert case.refused(proof).endswith("the shares make the secret that was committed to")
+        assert case.refused(proof).endswith("the shares recover the committed secret")
 
 
 def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:
@@ -109,7 +109,7 @@ def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
             for holder, member in zip(proof.holders, case.federation.ids[:4], strict=True)
         ),
     )
-    assert case.refused(renamed).endswith("member-0's row is not the one that was signed")
+    assert case.refused(renamed).endswith("member-0's row does not match the signed root")
 
 
 def test_the_first_threshold_decides(case: Case) -> None:
@@ -138,9 +138,9 @@ def test_the_first_threshold_decides(case: Case) -> None:
         return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), 0, tuple(holders))
 
     check_proof(attempt, certified, shown("member-0", "member-1", "member-2", FALSE))
-    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* make the secret"):
+    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
         check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4"))
-    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* make the secret"):
+    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
         check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4", "member-5"))
 
 

@@ -11,8 +11,7 @@ from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.messages import Freeze, Message, Refusal, SurvivorSet, Vote, parse
-from veilsum.protocol.replay import follows, replay
-from veilsum.protocol.verdict import Verdict
+from veilsum.protocol.replay import Verdict, follows, replay
 
 
 def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:

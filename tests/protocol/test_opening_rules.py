@@ -351,7 +351,7 @@ def test_6_a_sum_rests_on_a_certified_indicator(change: dict[str, Any], *, fits:
         check_step(attempt)
         assert earlier_context(attempt) == OTHER
     else:
-        with pytest.raises(PeerFault, match=r"^terms-refused: the indicator that the terms name"):
+        with pytest.raises(PeerFault, match=r"^terms-refused: the terms name an indicator"):
             check_step(attempt)
 
 

@@ -12,9 +12,8 @@ from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Evictions, RevealSummary, Survivor
 from veilsum.protocol.proposal import disputes_among
-from veilsum.protocol.replay import follows, replay
+from veilsum.protocol.replay import COORDINATOR, follows, replay
 from veilsum.protocol.transcript import Transcript
-from veilsum.protocol.verdict import COORDINATOR
 
 
 def test_edges_are_looked_at_of_those_who_uploaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from veilsum.protocol.messages import (
     Vote,
     parse,
 )
-from veilsum.protocol.verdict import Finding, Standing
+from veilsum.protocol.replay import Finding, Standing
 
 COORDINATOR = ("coordinator",)
 

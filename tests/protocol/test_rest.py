@@ -7,10 +7,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditEntry, AuditHead
-from veilsum.protocol.preflight import DecryptorsView
 from veilsum.protocol.record import CombinedRecord, ResultRecord
 from veilsum.protocol.rest import (
     CohortRequest,
+    DecryptorsView,
     Hex32,
     MemberId,
     Problem,

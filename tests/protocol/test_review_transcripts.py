@@ -13,9 +13,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import Standing, replay
 from veilsum.protocol.transcript import Accusation, Transcript
-from veilsum.protocol.verdict import Standing
 
 
 class Chatty(Federation):

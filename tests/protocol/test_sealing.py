@@ -8,9 +8,10 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from tests.support.simulator import Federation, SeededRandom
+from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.keys import PairKey
-from veilsum.protocol.member import Opened
+from veilsum.protocol.member import Opened, Uploaded
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
 from veilsum.protocol.sealing import unseal
@@ -61,6 +62,16 @@ def test_an_upload_is_the_vector_under_its_masks(federation: Federation) -> None
         y -= keystream(masks[peer].mask_seed("member-2", context), 99)
     packed = b"".join((int(word) % 2**48).to_bytes(6, "little") for word in y)
     assert b"".join(chunks) == packed
+
+
+def test_a_stored_upload_has_the_same_chunks_again_in_any_order(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    chunks, upload, own = sealed(phase, federation)
+    stored, _ = phase.uploaded(upload, SecretBytes(own))
+    assert isinstance(stored, Uploaded)
+    again = stored.sealed_again(SecretBytes(SeededRandom(1)(32)))
+    assert bytes(again.packed(1, np.arange(64, 99))) == chunks[1]
+    assert bytes(again.packed(0, np.arange(64))) == chunks[0]
 
 
 def test_commitments_are_to_the_seeds_the_masks_are_made_of(federation: Federation) -> None:

@@ -58,7 +58,7 @@ def watched() -> Watched:
 
     def keep(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        seeds.append(bytes(self._self_seed))
+        seeds.append(bytes(self.self_seed))
         federation.shown.append(self)
         federation.shown.append(self._masks)
 

@@ -4,7 +4,7 @@ from tests.protocol.transcripts import doctored, verdict
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation
 from veilsum.protocol.messages import Message, Upload, VoidRequest
-from veilsum.protocol.verdict import Standing
+from veilsum.protocol.replay import Standing
 
 
 def test_counted_evicted_and_absent() -> None:

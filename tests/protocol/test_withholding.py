@@ -15,8 +15,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Freezing, Recovered, Voided
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Disclosure, Freeze, Refusal, Vote, survivors_hash
-from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
-from veilsum.protocol.study import Question
+from veilsum.protocol.study import Question, check_enough_rows, withheld_classes
 
 CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
 

@@ -9,10 +9,9 @@ from tests.support.simulator import Federation, Tamper
 from veilsum.protocol.coordinator import CoordinatorPhase
 from veilsum.protocol.messages import BadRun, Message, Reveal, Upload, parse
 from veilsum.protocol.messages.base import Signed
-from veilsum.protocol.replay import replay
+from veilsum.protocol.replay import Verdict, replay
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.transcript import Transcript
-from veilsum.protocol.verdict import Verdict
 
 Entries = list[bytes]
 

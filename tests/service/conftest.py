@@ -1,18 +1,28 @@
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from service.telemetry import logs
 from tests.service.access.provider import Provider
 from tests.support import serving
 from tests.support.party import SIX, Party
 from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
-from tests.support.serving import Server, running
+from tests.support.serving import Clock, Server, running, snapshot
 from veilsum.protocol import round_spec
 
 CHUNK_ELEMENTS = 8
 """So that short vectors have several chunks."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> None:
+    """A line for each request costs a tenth of its time: tests of the log configure it anew."""
+    logs.configure(quiet=True)
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +66,54 @@ def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
+@dataclass(frozen=True)
+class Past:
+    """What members had done when their coordinator stopped: formed a cohort, or finished a round as well."""
+
+    folder: Path
+    party: Party
+    round_id: str = ""
+    ahead_s: float = 0.0
+    """Of the coordinator's clock."""
+
+
+async def done(server: Server, party: Party) -> str:
+    """A round from its opening to its result."""
+    round_id = await party.open_round(server)
+    assert (await party.play(server, round_id))["state"] == "done"
+    await server.tidy(round_id)
+    return round_id
+
+
+@pytest.fixture(scope="session")
+def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Past]:
+    """Either past on SQLite and files, lived when it is first asked for: each test goes on with a copy of it."""
+
+    async def live(folder: Path, *, finished: bool) -> Past:
+        party = Party(SIX)
+        async with running(folder) as server:
+            await party.begin(server)
+            return Past(folder, party, await done(server, party) if finished else "")
+
+    return cache(
+        lambda finished: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", finished=finished))
+    )
+
+
 @pytest.fixture
-async def server(tmp_path: Path, stores: str) -> AsyncIterator[Server]:
-    async with running(tmp_path / "data") as server:
+def past(request: pytest.FixtureRequest, stores: str, pasts: Callable[[bool], Past]) -> Past | None:
+    """What a test begins with; None where it begins with nothing, or lives it itself on servers."""
+    asked = {"formed", "finished"} & set(request.fixturenames)
+    return pasts("finished" in asked) if asked and stores == "embedded" else None
+
+
+@pytest.fixture
+async def server(tmp_path: Path, past: Past | None) -> AsyncIterator[Server]:
+    clock = Clock()
+    if past is not None:
+        snapshot(past.folder, tmp_path / "data")
+        clock.ahead_s = past.ahead_s
+    async with running(tmp_path / "data", clock) as server:
         yield server
 
 
@@ -69,9 +124,18 @@ def party() -> Party:
 
 
 @pytest.fixture
-async def formed(server: Server, party: Party) -> Party:
+async def formed(server: Server, party: Party, past: Past | None) -> Party:
+    """Members whose cohort is formed."""
+    if past is not None:
+        return past.party.copy()
     await party.begin(server)
     return party
+
+
+@pytest.fixture
+async def finished(server: Server, formed: Party, past: Past | None) -> str:
+    """A round of theirs that is done."""
+    return await done(server, formed) if past is None else past.round_id
 
 
 @pytest.fixture

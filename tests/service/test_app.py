@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from service.app import on_stop_signal
-from service.telemetry import requests
+from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Process
 from veilsum.protocol.errors import Misuse
@@ -54,17 +54,17 @@ async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path)
 
 
 def test_an_app_is_made_when_a_server_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(requests.ENDPOINTS[0], "http://127.0.0.1:4318")
+    monkeypatch.setenv(logs.ENDPOINTS[0], "http://127.0.0.1:4318")
     spec = find_spec("service.app")
     assert spec is not None
     assert spec.loader is not None
     fresh: Any = module_from_spec(spec)
     with monkeypatch.context() as patch:
-        patch.setattr(requests, "_TRACING", ("opentelemetry.no_such",))
+        patch.setattr(logs, "_TRACING", ("opentelemetry.no_such",))
         spec.loader.exec_module(fresh)  # who asks for no app needs nothing for one
         with pytest.raises(Misuse, match="otel"):
             _ = fresh.app
-    monkeypatch.delenv(requests.ENDPOINTS[0])
+    monkeypatch.delenv(logs.ENDPOINTS[0])
     assert fresh.app is fresh.app
     assert fresh.app.title == "veilsum coordinator"
     with pytest.raises(AttributeError, match="no attribute 'another'"):

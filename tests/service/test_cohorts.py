@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forging import again
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
@@ -14,8 +15,7 @@ def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
     """A card that expires before its study does."""
     card = party.card_of(member)
     assert isinstance(card, KeyCard)
-    values = {name: getattr(card, name) for name, _ in KeyCard.codecs() if name != "signature"}
-    return KeyCard.make(key or party.keys[member], **{**values, "expires_s": card.expires_s - 1}).to_bytes()
+    return again(card, key or party.keys[member], expires_s=card.expires_s - 1).to_bytes()
 
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:

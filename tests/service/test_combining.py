@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 
 from service import combining
+from tests.service.conftest import done
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import Server
 from tests.support.simulator import After
@@ -17,27 +18,22 @@ from veilsum.protocol.record import CombinedRecord, verify_record
 from veilsum.study.answers import answer
 
 
-async def period(server: Server, party: Party) -> str:
-    """The finished round of a new period, or of the first."""
-    round_id = await party.open_round(server)
-    assert (await party.play(server, round_id))["state"] == "done"
-    return round_id
-
-
 async def combine(server: Server, party: Party, *rounds: str) -> Any:
     return await server.client.post(f"{party.where}/combinations", json={"rounds": rounds})
 
 
-async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
-    first = await period(server, formed)
+async def test_two_periods_make_one_head(server: Server, formed: Party, finished: str) -> None:
+    first = finished
+    await formed.publish_study(server, version=2, purpose="renewed")  # the question is the same
     formed.drop = {"m-5": After.OPENING}  # who misses a period is in the others all the same
-    second = await period(server, formed)
+    second = await done(server, formed)
     alone = await combine(server, formed, first, first)
     assert (alone.status_code, alone.json()["cause"]) == (422, "terms-refused")
     made = await combine(server, formed, second, first)
     assert made.status_code == 201, made.text
     record = CombinedRecord.model_validate(made.json())
     verify_record(record, formed.roster.coordinator)
+    assert record.version == 2
     assert [(part.round, part.period) for part in record.parts] == [(first, "period-0"), (second, "period-1")]
     pooled = formed.statistics([*formed.ids, *formed.ids[:5]])
     assert (record.vectors, record.rows) == (11, pooled.records)
@@ -56,20 +52,11 @@ async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
         assert (await member.get(f"{where}/weights")).status_code == 200
 
 
-async def test_a_later_version_of_the_study_adds_to_an_earlier_one_if_its_question_is_the_same(
-    server: Server, formed: Party
-) -> None:
-    first = await period(server, formed)
-    await formed.publish_study(server, version=2, purpose="renewed")
-    second = await period(server, formed)
-    made = await combine(server, formed, first, second)
-    assert (made.status_code, made.json()["version"]) == (201, 2)
-
-
 async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_interrupted(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+    server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = [await period(server, formed) for _ in range(2)]
+    """And sums that are not those that were signed are not combined."""
+    rounds = [finished, await done(server, formed)]
     blobs = server.coordinator.blobs
     put, fails = blobs.put, [False, True]
 
@@ -94,22 +81,31 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
     where = f"/v1/combinations/{kept.json()['combination']}/weights"
     head = (await server.client.get(where)).content
     assert hashlib.sha256(head).hexdigest() == kept.json()["head"]
+    for name in blobs.names("combined"):
+        blobs.delete(f"combined/{name}")
+    [path] = (server.folder / "blobs" / "results" / finished).glob("*-sums")
+    sums = bytearray(path.read_bytes())
+    sums[-1] ^= 1
+    path.write_bytes(sums)
+    refused = await combine(server, formed, *rounds)
+    assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+    assert finished in refused.json()["detail"]
 
 
 async def test_what_does_not_add_up_is_refused(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+    server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await period(server, formed)
+    first = finished
     context = (await server.view(first))["context"]
     await formed.open_cohort(server, repeats=context)
     await formed.enrol(server)
-    again = await period(server, formed)  # the same records once more
+    again = await done(server, formed)  # the same records once more
     twice = await combine(server, formed, first, again)
     assert (twice.status_code, twice.json()["cause"]) == (422, "terms-refused")
     assert "period-0" in twice.json()["detail"]
     formed.question = {"statistics": [{"kind": "ffc", "bias": True}]}
     await formed.publish_study(server, name="other")
-    other = await period(server, formed)
+    other = await done(server, formed)
     unlike = await combine(server, formed, first, other)
     assert "different questions" in unlike.json()["detail"]
     running = await formed.open_round(server)
@@ -131,20 +127,6 @@ async def test_what_does_not_add_up_is_refused(
         assert (nothing.status_code, nothing.json()["cause"]) == (404, "not-found")
 
 
-async def test_sums_that_are_not_those_that_were_signed_are_not_combined(
-    server: Server, formed: Party
-) -> None:
-    first, second = [await period(server, formed) for _ in range(2)]
-    [path] = (server.folder / "blobs" / "results" / first).glob("*-sums")
-    sums = bytearray(path.read_bytes())
-    sums[-1] ^= 1
-    path.write_bytes(sums)
-    refused = await combine(server, formed, first, second)
-    assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
-    assert first in refused.json()["detail"]
-    assert server.coordinator.blobs.names("combined") == ()
-
-
 @pytest.mark.slow
 async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server) -> None:
     party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
@@ -152,7 +134,7 @@ async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server)
 
     async def counted() -> str:
         await party.count(server)
-        return await period(server, party)
+        return await done(server, party)
 
     rounds = [await counted()]
     rounds.append(await counted())
@@ -167,5 +149,5 @@ async def test_noisy_sums_are_not_combined(server: Server) -> None:
     noise = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
     party = Party(SIX, question={"noise": noise, "thin_classes": False})
     await party.begin(server)
-    refused = await combine(server, party, await period(server, party), await period(server, party))
+    refused = await combine(server, party, await done(server, party), await done(server, party))
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")

@@ -14,22 +14,26 @@ from service import summing
 from service.jobs import Jobs
 from service.rounds import Round
 from service.storage.blobs import Blobs
-from service.summing import Summing, chunk_name
+from service.summing import Memory, Summing, chunk_name
 from service.telemetry.metrics import DAMAGED
 from tests.service.test_ends import complaining
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import Server, running
 from veilsum.protocol.coordinator import Collecting
 
-ON_BOTH = True
 FLIPS = 12
 """In each of the random campaigns, whose seeds are the parameter."""
 
 
 @pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges of two chunks, written at every second upload."""
-    monkeypatch.setattr(summing, "RANGE_ELEMENTS", 16)
+def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is added in memory."""
+    monkeypatch.setattr(summing, "HELD", Memory(0))
+
+
+@pytest.fixture
+def _small(_stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ranges are written at every second upload."""
     monkeypatch.setattr(summing, "BATCH", 2)
 
 
@@ -111,6 +115,7 @@ async def test_a_chunk_damaged_while_uploads_come_in_is_asked_for_again(
     await formed.check_result(server, round_id)
 
 
+@pytest.mark.usefixtures("_stored")
 async def test_a_chunk_damaged_later_ends_the_attempt_in_words(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
@@ -187,7 +192,7 @@ async def test_an_indicator_discloses_no_damaged_chunk(
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4))])
 async def test_no_flip_is_in_a_signed_sum(
     server: Server, formed: Party, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

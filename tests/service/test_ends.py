@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Clock, Server, running, snapshot
-from tests.support.simulator import After, SeededRandom
+from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.messages import (
@@ -19,7 +20,6 @@ from veilsum.protocol.messages import (
     Receipt,
     parse,
 )
-from veilsum.protocol.shamir import share_secrets
 
 
 def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
@@ -28,18 +28,14 @@ def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
     def tamper(sender: str, message: Message) -> Message:
         if sender not in members or not isinstance(message, Receipt):
             return message
-        values = {name: getattr(message, name) for name, _ in Receipt.codecs() if name != "signature"}
-        values["dealers"] = tuple(name for name in message.dealers if name != dealer)
-        values["complaints"] = (dealer,)
-        return Receipt.make(party.keys[sender], **values)
+        dealers = tuple(name for name in message.dealers if name != dealer)
+        return again(message, party.keys[sender], dealers=dealers, complaints=(dealer,))
 
     return tamper
 
 
 async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
-    other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
-    places = {member: place for place, member in enumerate(formed.ids)}
-    formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    formed.false_dealer("m-3")
     round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
@@ -138,9 +134,7 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
 
 
 async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:
-    other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
-    places = {member: place for place, member in enumerate(party.ids)}
-    party.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    party.false_dealer("m-3")
     async with running(tmp_path / "data") as server:
         await party.begin(server)
         round_id = await party.open_round(server)

@@ -10,10 +10,9 @@ from service.journal import AT_ONCE, Event, replayed
 from service.rounds import Round
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
-from tests.support.simulator import After, SeededRandom
+from tests.support.simulator import After
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.transcript import Transcript
 
 
@@ -125,9 +124,7 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
 ) -> None:
     if evicted:
-        other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
-        places = {member: place for place, member in enumerate(formed.ids)}
-        formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+        formed.false_dealer("m-3")
     else:
         formed.drop = {"m-5": After.OPENING}
     round_id = await formed.open_round(server)

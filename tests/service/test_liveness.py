@@ -15,11 +15,16 @@ from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.preflight import DecryptorsView
 from veilsum.protocol.request_signature import Target, sign_request
+from veilsum.protocol.rest import DecryptorsView
 
 LONG_S = 900.0
 """Longer than a preflight looks back, in which everybody was silent."""
+
+
+@pytest.fixture
+def past() -> None:
+    """Members were heard from just now, and not when a copied cohort was formed."""
 
 
 @pytest.fixture

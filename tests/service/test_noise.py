@@ -33,12 +33,11 @@ async def run(server: Server, party: Party) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.parametrize("recipe", ["sum", "mean+sum"])
-async def test_a_chain_runs_step_by_step(server: Server, recipe: str) -> None:
-    party = noisy(recipe)
+async def test_a_chain_runs_step_by_step(server: Server) -> None:
+    party = noisy("mean+sum")
     await party.begin(server)
     spent = 0.0
-    for step, _ in RECIPES[recipe]:
+    for step, _ in RECIPES["mean+sum"]:
         record = await run(server, party)
         assert (record["step"], record["period"]) == (step, "period-0")
         assert (record["head"] is None) == (step == "mean")
@@ -54,7 +53,7 @@ async def test_a_chain_runs_step_by_step(server: Server, recipe: str) -> None:
 async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
     party = noisy("mean+sum+gradients")
     await party.begin(server)
-    for step, _ in RECIPES["mean+sum+gradients"][:4]:
+    for step, _ in RECIPES["mean+sum+gradients"][:3]:
         assert (await run(server, party))["step"] == step
     other = Party(
         SIX,

@@ -4,18 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.conftest import done
 from tests.support.party import Party
-from tests.support.serving import Server, running
-
-
-async def ended(server: Server, party: Party, count: int) -> list[str]:
-    """So many rounds that are done, each of a period of its own."""
-    names = []
-    for _ in range(count):
-        names.append(await party.open_round(server))
-        assert (await party.play(server, names[-1]))["state"] == "done"
-        await server.tidy(names[-1])
-    return names
+from tests.support.serving import Server, running, snapshot
 
 
 def asked(party: Party, round_id: str) -> list[str]:
@@ -38,14 +29,14 @@ def asked(party: Party, round_id: str) -> list[str]:
     ]
 
 
-async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        first, second = await ended(server, party, 2)
-        assert server.coordinator.catalogue.open() == []
-        live = await party.open_round(server)
-        seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
-    async with running(tmp_path) as server:
+async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(
+    server: Server, formed: Party, finished: str, tmp_path: Path
+) -> None:
+    party, first, second = formed, finished, await done(server, formed)
+    assert server.coordinator.catalogue.open() == []
+    live = await party.open_round(server)
+    seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
+    async with running(snapshot(server.folder, tmp_path / "again")) as server:
         assert list(server.coordinator.rounds) == [live]
         assert [thing.id for thing in server.coordinator.catalogue.open()] == [party.cohort, live]
         metrics = (await server.client.get("/metrics")).text
@@ -60,9 +51,9 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(tmp_path: Pat
 
 
 async def test_lists_are_by_federation_by_state_and_by_page(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+    server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = await ended(server, formed, 2)
+    names = [finished, await done(server, formed)]
     live = await formed.open_round(server)
 
     async def shown(**chosen: str | int) -> list[str]:

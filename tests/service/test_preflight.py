@@ -7,8 +7,7 @@ from service.storage import tables
 from tests.support.clients import client_of
 from tests.support.party import Party
 from tests.support.serving import Server
-from veilsum.protocol.access import Scope
-from veilsum.protocol.preflight import PreflightView
+from veilsum.protocol.rest import PreflightView, Scope
 
 
 async def kept(server: Server) -> dict[str, int]:

@@ -25,7 +25,7 @@ def party() -> Party:
 
 
 @pytest.fixture
-async def formed(server: Server, party: Party) -> Party:
+async def counting(server: Server, party: Party) -> Party:
     await party.begin(server)
     return party
 
@@ -58,62 +58,62 @@ async def forgotten(server: Server, indicator: str) -> None:
 
 
 async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
-    server: Server, formed: Party
+    server: Server, counting: Party
 ) -> None:
-    assert await step(server, formed) == "indicator"
-    indicator = await formed.count(server)
+    assert await step(server, counting) == "indicator"
+    indicator = await counting.count(server)
     view = await server.view(indicator)
     assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
-    assert {member: formed.counts(member) for member in formed.ids} == dict.fromkeys(formed.ids, COUNTS)
-    assert await step(server, formed) == "sum"
-    main = await formed.open_round(server)
+    assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
+    assert await step(server, counting) == "sum"
+    main = await counting.open_round(server)
     spec = (await server.view(main))["spec"]
     assert (spec["indicator"], spec["withheld"]) == (view["context"], [2, 3, 4])
-    assert (await formed.play(server, main))["state"] == "done"
-    record = await formed.check_result(server, main)
+    assert (await counting.play(server, main))["state"] == "done"
+    record = await counting.check_result(server, main)
     assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
     assert record["solution"]["empty_classes"] == [2, 3, 4]
     head = (await server.client.get(f"/v1/rounds/{main}/result/weights")).content
     assert (metadata(head)["withheld"], metadata(head)["form"]) == ([2, 3, 4], {"kind": "linear"})
     assert not load(head)["weights"][:, 2:].any()
-    assert await step(server, formed) is None
+    assert await step(server, counting) is None
 
 
-async def test_only_members_are_shown_who_holds_what(server: Server, formed: Party) -> None:
-    indicator = await formed.open_round(server)
-    early = await formed.shown(server, indicator, "m-0")
+async def test_only_members_are_shown_who_holds_what(server: Server, counting: Party) -> None:
+    indicator = await counting.open_round(server)
+    early = await counting.shown(server, indicator, "m-0")
     assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
-    await formed.play(server, indicator)
-    shown = Disclosure.from_bytes((await formed.shown(server, indicator, "m-0")).content)
-    assert [entry.header.member for entry in shown.entries] == list(formed.ids)
-    forged = await formed.shown(server, indicator, "m-0", by="m-1")
+    await counting.play(server, indicator)
+    shown = Disclosure.from_bytes((await counting.shown(server, indicator, "m-0")).content)
+    assert [entry.header.member for entry in shown.entries] == list(counting.ids)
+    forged = await counting.shown(server, indicator, "m-0", by="m-1")
     assert (forged.status_code, forged.json()["cause"]) == (403, "forbidden")
-    formed.keys["m-9"] = formed.keys["m-0"]
-    stranger = await formed.shown(server, indicator, "m-9")
+    counting.keys["m-9"] = counting.keys["m-0"]
+    stranger = await counting.shown(server, indicator, "m-9")
     assert (stranger.status_code, stranger.json()["cause"]) == (403, "forbidden")
     unsigned = await server.anonymous().get(f"/v1/rounds/{indicator}/disclosure/m-0")
     assert (unsigned.status_code, unsigned.json()["cause"]) == (401, "request-unsigned")
 
 
-async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, formed: Party) -> None:
-    indicator = await formed.count(server)
+async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counting: Party) -> None:
+    indicator = await counting.count(server)
     for what in ("", "/weights", "/sums"):
         refused = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
         assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
-    main = await formed.open_round(server)
-    refused = await formed.shown(server, main, "m-0")
+    main = await counting.open_round(server)
+    refused = await counting.shown(server, main, "m-0")
     assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
 
 
-async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(server: Server, formed: Party) -> None:
-    indicator = await formed.count(server)
-    await give_up(server, formed, await formed.open_round(server))
-    assert (await formed.shown(server, indicator, "m-0")).status_code == 200
-    main = await formed.open_round(server)
-    assert (await formed.play(server, main))["state"] == "done"
-    await formed.check_result(server, main)
+async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(server: Server, counting: Party) -> None:
+    indicator = await counting.count(server)
+    await give_up(server, counting, await counting.open_round(server))
+    assert (await counting.shown(server, indicator, "m-0")).status_code == 200
+    main = await counting.open_round(server)
+    assert (await counting.play(server, main))["state"] == "done"
+    await counting.check_result(server, main)
     await forgotten(server, indicator)
-    gone = await formed.shown(server, indicator, "m-0")
+    gone = await counting.shown(server, indicator, "m-0")
     assert (gone.status_code, gone.json()["cause"]) == (409, "wrong-phase")
     # By a process that stood still while another went on.
     server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", b"late")
@@ -137,27 +137,27 @@ async def test_what_was_disclosed_is_not_kept_beyond_its_study(tmp_path: Path, p
 
 
 async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repeated(
-    server: Server, formed: Party
+    server: Server, counting: Party
 ) -> None:
-    formed.spoil["m-2"] = lambda vector: vector - 100
-    indicator = await formed.open_round(server)
-    view = await formed.play(server, indicator)
+    counting.spoil["m-2"] = lambda vector: vector - 100
+    indicator = await counting.open_round(server)
+    view = await counting.play(server, indicator)
     assert (view["state"], view["fault"]["cause"], view["holders"]) == ("failed", "sum-check-failed", [])
     assert not any(letter.isdigit() for letter in view["fault"]["detail"])
     await server.tidy(indicator)
     assert server.coordinator.blobs.names(f"results/{indicator}") == ()
-    refused = await formed.try_round(server)
+    refused = await counting.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
     assert view["context"] in refused.json()["detail"]
-    formed.spoil = {}
-    await formed.open_cohort(server, repeats=view["context"])
-    await formed.enrol(server)
-    assert (await server.view(await formed.count(server)))["holders"] == COUNTS
-    await formed.open_cohort(server, repeats=None)
-    await formed.enrol(server)
-    main = await formed.open_round(server)
-    assert (await formed.play(server, main))["state"] == "done"
-    assert (await formed.check_result(server, main))["holders"] == COUNTS
+    counting.spoil = {}
+    await counting.open_cohort(server, repeats=view["context"])
+    await counting.enrol(server)
+    assert (await server.view(await counting.count(server)))["holders"] == COUNTS
+    await counting.open_cohort(server, repeats=None)
+    await counting.enrol(server)
+    main = await counting.open_round(server)
+    assert (await counting.play(server, main))["state"] == "done"
+    assert (await counting.check_result(server, main))["holders"] == COUNTS
 
 
 async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Party) -> None:
@@ -189,31 +189,31 @@ async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, pa
         assert (await then.shown(server, indicator, "m-3")).status_code == 409
 
 
-async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, formed: Party) -> None:
-    await formed.count(server)
-    await formed.open_cohort(server)
-    await formed.enrol(server, formed.ids[:4])
-    closed = await server.client.post(f"/v1/cohorts/{formed.cohort}/close")
+async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counting: Party) -> None:
+    await counting.count(server)
+    await counting.open_cohort(server)
+    await counting.enrol(server, counting.ids[:4])
+    closed = await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
     assert closed.json()["state"] == "failed"  # members_min
-    formed.question = {**formed.question, "members_min": 4, "withhold": {"margin": 0}}
-    formed.notes = {"name": "other"}
-    await formed.publish_study(server)
-    await formed.open_cohort(server)
-    await formed.enrol(server)
-    await formed.count(server)
-    await formed.open_cohort(server)
-    await formed.enrol(server, formed.ids[:5])
-    await server.client.post(f"/v1/cohorts/{formed.cohort}/close")
-    refused = await formed.try_round(server)
+    counting.question = {**counting.question, "members_min": 4, "withhold": {"margin": 0}}
+    counting.notes = {"name": "other"}
+    await counting.publish_study(server)
+    await counting.open_cohort(server)
+    await counting.enrol(server)
+    await counting.count(server)
+    await counting.open_cohort(server)
+    await counting.enrol(server, counting.ids[:5])
+    await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
+    refused = await counting.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
     assert refused.json()["parties"] == ["m-5"]
 
 
 async def test_a_disclosure_longer_than_members_read_is_not_begun(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+    server: Server, counting: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 10_000)
-    refused = await formed.try_round(server)
+    refused = await counting.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
     monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 20_000)
-    assert (await formed.try_round(server)).status_code == 201
+    assert (await counting.try_round(server)).status_code == 201

@@ -47,16 +47,19 @@ async def test_a_whole_round_publishes_the_plain_sum(server: Server, name: str) 
     assert party.heard() == set(party.ids)
 
 
-@pytest.mark.parametrize("after", list(After)[1:-1])
+@pytest.mark.parametrize(
+    "steps",
+    [(After.OPENING, After.RECEIPT), (After.ANNOUNCEMENT, After.VOTE), (After.UPLOAD, After.OPENING)],
+)
 async def test_members_lost_at_any_step_cost_the_round_nothing(
-    server: Server, formed: Party, after: After
+    server: Server, formed: Party, steps: tuple[After, After]
 ) -> None:
-    formed.drop = {"m-1": after, "m-4": after}
+    formed.drop = dict(zip(("m-1", "m-4"), steps, strict=True))
     round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     assert view["state"] == "done"
-    expected = set(formed.ids) - ({"m-1", "m-4"} if after < After.UPLOAD else set())
-    assert set(view["survivors"]) == expected
+    left_out = {member for member, after in formed.drop.items() if after < After.UPLOAD}
+    assert set(view["survivors"]) == set(formed.ids) - left_out
     await formed.check_result(server, round_id)
 
 
@@ -110,7 +113,6 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
     third = await formed.open_round(server)  # of the next period
     assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == [0, 0]
-    assert (await formed.play(server, third))["state"] == "done"
 
 
 @pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])

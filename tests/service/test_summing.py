@@ -1,9 +1,10 @@
-"""Ranges of the sum are added up as uploads come in, by whichever process is at hand, and nothing is added twice."""
+"""Sums are added up as uploads come in, in memory or from storage, by whichever process is at hand, and nothing is added twice."""
 
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from sqlalchemy import select
 from service import summing
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
-from service.summing import Summing
+from service.summing import Memory, Summing, chunk_name
 from tests.service.test_ends import complaining
 from tests.support import serving
 from tests.support.party import Party
@@ -23,15 +24,13 @@ from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.packing import add_packed
-from veilsum.protocol.shelf import Announced
 
 RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges of two chunks, written at every second upload."""
-    monkeypatch.setattr(summing, "RANGE_ELEMENTS", 16)
+    """Ranges are written at every second upload that is in storage alone."""
     monkeypatch.setattr(summing, "BATCH", 2)
 
 
@@ -41,7 +40,27 @@ async def kept(server: Server) -> dict[int, tuple[str, bool]]:
     return {row.part: (row.members, row.done) for row in rows}
 
 
-async def test_uploads_are_added_up_while_others_are_still_to_come(server: Server, formed: Party) -> None:
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summing, "HELD", Memory(0))
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whose chunks are read from storage from now on."""
+    read, true = list[str](), summing.read_chunk
+
+    def reading(blobs: Blobs, name: str, member: str, *chunk: Any) -> bytes:
+        read.append(member)
+        return true(blobs, name, member, *chunk)
+
+    monkeypatch.setattr(summing, "read_chunk", reading)
+    return read
+
+
+async def test_uploads_are_added_up_while_others_are_still_to_come(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory has no room, from storage."""
+    no_memory(monkeypatch)
     round_id = await formed.open_round(server)
     for member in formed.ids[:4]:
         await formed.serve(server, round_id, member)
@@ -61,32 +80,76 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(server: Serve
     assert server.coordinator.blobs.names("sums") == ()
 
 
-async def test_who_is_not_certified_is_taken_off_again(
+async def test_what_is_added_as_it_arrives_is_not_read_again(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kept sums hold all six when two complain of one, and no chunk of the others is read again."""
+    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    read = reads(monkeypatch)
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    again = server.coordinator.blobs.get(chunk_name(round_id, "m-0", 0))
+    server.coordinator.rounds[round_id].summing.take("m-0", 0, b"", again)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert read == []
+    await formed.check_result(server, round_id)
+    assert held.take(1 << 20)  # all of it is given back
+
+
+async def test_memory_is_given_back_when_a_round_is_given_up(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    found = server.coordinator.rounds[round_id].summing
+    assert not held.take(1 << 20)
+    await server.coordinator.rounds[round_id].cancel(server.coordinator.now(), "no more")
+    assert (await formed.play(server, round_id))["ended"]
+    found.take("m-0", 0, b"", b"")  # its request was slow
+    assert held.take(1 << 20)
+
+
+@pytest.mark.parametrize("room", [1 << 20, 0])
+async def test_who_is_not_certified_is_taken_off_again(
+    server: Server, formed: Party, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums hold all six when two complain of one, and no chunk of the others is read again."""
+    monkeypatch.setattr(summing, "HELD", Memory(room))
     formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
     parts = server.coordinator.rounds[round_id].summing.parts
     async with asyncio.timeout(10):
-        while await kept(server) != dict.fromkeys(parts, (json.dumps(list(formed.ids)), False)):  # noqa: ASYNC110 - nobody is told
+        stored = {} if room else dict.fromkeys(parts, (json.dumps(list(formed.ids)), False))
+        while await kept(server) != stored:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
-    read, true = list[str](), summing.read_chunk
-
-    def reading(blobs: Blobs, name: str, upload: Announced, index: int) -> bytes:
-        read.append(upload.header.member)
-        return true(blobs, name, upload, index)
-
-    monkeypatch.setattr(summing, "read_chunk", reading)
+    read = reads(monkeypatch)
     view = await formed.play(server, round_id)
     assert (view["state"], view["survivors"]) == ("done", ["m-0", "m-2", "m-3", "m-4", "m-5"])
     assert set(read) == {"m-1"}
     await formed.check_result(server, round_id)
 
 
-async def test_a_late_writer_changes_nothing(server: Server, formed: Party) -> None:
+async def test_a_running_sum_without_the_chunk_of_a_dropout_is_made_anew(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chunk can't be taken off, so all others are read."""
+    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "checking")
+    server.coordinator.blobs.delete(f"uploads/{round_id}/m-1")
+    read = reads(monkeypatch)
+    view = await formed.play(server, round_id)
+    assert (view["state"], "m-1" in view["survivors"]) == ("done", False)
+    assert set(read) == set(formed.ids)
+    await formed.check_result(server, round_id)
+
+
+async def test_a_late_writer_changes_nothing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_memory(monkeypatch)
     round_id = await formed.open_round(server)
     for member in formed.ids[:2]:
         await formed.serve(server, round_id, member)
@@ -167,12 +230,17 @@ async def test_two_processes_share_the_ranges(
     assert sorted(unmasked) == list(parts)
 
 
-async def test_a_sum_goes_on_after_a_restart(tmp_path: Path, party: Party, stores: str) -> None:
+async def test_a_sum_goes_on_after_a_restart(
+    tmp_path: Path, party: Party, stores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running sums are gone then, and only chunks from before are read."""
     async with running(tmp_path) as server:
         await party.begin(server)
         round_id = await party.open_round(server)
         for member in party.ids[:3]:
             await party.serve(server, round_id, member)
+    read = reads(monkeypatch)
     async with running(tmp_path) as server:
         assert (await party.play(server, round_id))["state"] == "done"
         await party.check_result(server, round_id)
+    assert set(read) == set(party.ids[:3])

@@ -33,6 +33,7 @@ from service.coordinator import Coordinator as Service
 from service.coordinator import certificate_of
 from service.federations import Federations
 from service.storage.tables import metadata
+from service.telemetry import logs
 from tests.support.federation import Federation
 from tests.support.serving import TOKEN, Process, Server, running, served
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Terms, parse
@@ -83,6 +84,7 @@ class Coordinator:
 
 @contextmanager
 def coordinator(folder: Path) -> Iterator[Coordinator]:
+    logs.configure(quiet=True)
     with (
         start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
         portal.wrap_async_context_manager(running(folder, max_wait_s=2.0)) as server,

@@ -46,7 +46,6 @@ from veilsum.protocol.messages import (
     parse,
 )
 from veilsum.protocol.opening_rules import earlier_context, link_of
-from veilsum.protocol.rare_classes import withheld_classes
 from veilsum.protocol.record import (
     DisputeView,
     DocumentView,
@@ -56,12 +55,11 @@ from veilsum.protocol.record import (
     sign_record,
 )
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP, Content, read_content
+from veilsum.protocol.study import SUM_STEP, Content, read_content, withheld_classes
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import answer, pooled
-from veilsum.study.materials import read_material
 from veilsum.study.promise import promise
-from veilsum.study.result_files import Files, files
+from veilsum.study.result_files import Files, files, read_material
 
 
 @dataclass

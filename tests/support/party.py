@@ -46,9 +46,10 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.shamir import share_secrets
 from veilsum.protocol.study import DAY_S, Content
 from veilsum.protocol.tags import PROTOCOL_VERSION
-from veilsum.study.materials import read_material
+from veilsum.study.result_files import read_material
 from veilsum.study.vectors import vector
 
 SIX = tuple(f"m-{index}" for index in range(6))
@@ -119,12 +120,12 @@ class Party:
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
         KEYS.update(self.keys)
         self.random = SeededRandom(self.seed)
-        self.materials = dict[str, dict[str, Any]]()
         self.vectors = dict[str, dict[str, Vector]]()
 
     def copy(self) -> "Party":
         other = copy.copy(self)
-        other.phases, other.chunks, other.drop = dict(self.phases), dict(self.chunks), dict(self.drop)
+        for each in ("phases", "chunks", "drop", "spoil", "deal", "vectors", "keys"):
+            setattr(other, each, dict(getattr(self, each)))
         other.on_ack = _nothing
         return other
 
@@ -157,6 +158,12 @@ class Party:
     def make_study(self, now_s: float, **notes: Any) -> Study:
         content = self.make_content(now_s, **notes).to_bytes()
         return Study.make(self.admin, federation=self.admin.public, content=content)
+
+    def false_dealer(self, member: str, threshold: int = 4) -> None:
+        """Have a member deal decryptors shares of other secrets than those that it commits to."""
+        others = share_secrets([b"\x01" * 32] * len(self.ids), threshold, len(self.ids), SeededRandom(7))
+        places = {each: place for place, each in enumerate(self.ids)}
+        self.deal[member] = lambda decryptor, _shares: others[places[decryptor]].tobytes()
 
     # The operator's part
 
@@ -423,12 +430,14 @@ class Party:
             fetched = await server.signing(member, self.keys[member]).get(f"/v1/rounds/{round_id}/material")
             material = fetched.content
             assert hashlib.sha256(material).digest() == opening.terms.material
+        fresh = not isinstance(self.phases[member], Attempting)
         self.seal(member, opening, material, self.now(server))
-        where = f"/v1/rounds/{round_id}/uploads/{member}"
-        known = await server.client.get(where)
-        if known.status_code == 200 and self.gone(member, After.UPLOAD):
-            return False
-        if known.status_code != 200:
+        where, known = f"/v1/rounds/{round_id}/uploads/{member}", None
+        if not fresh:
+            known = await server.client.get(where)
+            if known.status_code == 200 and self.gone(member, After.UPLOAD):
+                return False
+        if known is None or known.status_code != 200:
             known = await server.client.put(where, content=self.upload_of(member), headers=OCTETS)
             assert known.status_code == 200, known.text
             await self.on_ack(f"announcement of {member}")

@@ -32,6 +32,8 @@ from veilsum.protocol.messages import Opening
 TOKEN = "the operator's own token"
 OCTETS = {"content-type": rest.OCTETS}
 
+ROUTES: list[Any] = []
+"""Of every app: they hold nothing of one, and to build them for each anew costs more than a start."""
 SERVERS: Servers | None = None
 """Where coordinators keep what they are told; None for SQLite and files in their folder. Set by the fixture `stores`."""
 
@@ -111,6 +113,8 @@ async def running(
     values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings}
     clock = clock or Clock()
     app = create_app(Settings(**values), clock)
+    ROUTES.extend(app.router.routes if not ROUTES else ())
+    app.router.routes[:] = ROUTES
     async with (
         app.router.lifespan_context(app),
         client_of(app, {}, Everybody(clock, TOKEN)) as client,

@@ -61,8 +61,15 @@ from veilsum.protocol.messages import (
 )
 from veilsum.protocol.messages.opening import LOST_REASON, MAX_ATTEMPTS
 from veilsum.protocol.opening_rules import earlier_context, link_of
-from veilsum.protocol.rare_classes import withheld_classes
-from veilsum.protocol.study import DAY_S, INDICATOR_STEP, SUM_STEP, Content, as_tuples, read_content
+from veilsum.protocol.study import (
+    DAY_S,
+    INDICATOR_STEP,
+    SUM_STEP,
+    Content,
+    as_tuples,
+    read_content,
+    withheld_classes,
+)
 from veilsum.protocol.transcript import Transcript
 
 Vector = npt.NDArray[np.int64]

@@ -1,6 +1,5 @@
 from contextlib import nullcontext
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,23 +28,7 @@ def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
     with pytest.raises(ValueError, match="device 'meta' can't be used here: it computes no numbers"):
         Hardware.named("meta")
     assert Hardware.named("cpu") == Hardware.named("cpu", precision="float32") == Hardware()
-
-
-def test_bfloat16_is_for_gpus_that_have_it_and_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Hardware.named("cpu", precision="bfloat16") == Hardware(bfloat16=True)
-    asked = []
-
-    def native(*, including_emulation: bool) -> bool:
-        asked.append(including_emulation)
-        return len(asked) == 1
-
-    there = SimpleNamespace(is_cuda=True, is_meta=False, device="cuda:1")
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: there)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", native)
-    assert [Hardware.named("cuda:1").bfloat16 for _ in range(2)] == [True, False]
-    assert asked == [False, False]
-    assert not Hardware.named("cuda:1", precision="float32").bfloat16
 
 
 def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:

@@ -1,13 +1,10 @@
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from training.experiments import load_experiment, run
-from training.federated import DivergedError
 from training.results import RunResult
 from training.resume import RoundRecord
 from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers
@@ -71,31 +68,6 @@ def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: RunResult) -> N
     assert events.Scalars("final/accuracy")[0].value == pytest.approx(result.accuracy)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
-@pytest.mark.filterwarnings("ignore")
-def test_mlflow_has_a_run_with_its_seed_and_partition(
-    tmp_path: Path, result: RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mlflow  # noqa: PLC0415
-
-    store = tmp_path / "store"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    told("mlflow", tmp_path, result)
-    client = mlflow.MlflowClient(store.as_uri())
-    found = client.get_experiment_by_name("digits")
-    assert found is not None
-    [kept] = client.search_runs([found.experiment_id])
-    assert kept.data.metrics["accuracy"] == 0.75
-    assert kept.data.params["partition"] == result.deal.digest
-    assert (kept.data.params["seed"], kept.info.status) == ("5", "FINISHED")
-    with pytest.raises(DivergedError), trackers(["mlflow"], tmp_path, "digits seed 6"):
-        raise DivergedError(1, 0.1)
-    states = {run.info.run_name: run.info.status for run in client.search_runs([found.experiment_id])}
-    assert states == {"digits seed 5": "FINISHED", "digits seed 6": "FAILED"}
-
-
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_keeps_runs_in_a_file_of_the_run_s_folder(
@@ -110,35 +82,6 @@ def test_mlflow_keeps_runs_in_a_file_of_the_run_s_folder(
     assert found is not None
     [kept] = client.search_runs([found.experiment_id])
     assert kept.data.metrics["final/accuracy"] == result.accuracy
-
-
-WITHOUT_A_DATABASE = """
-import sys
-sys.modules.update(sqlalchemy=None, alembic=None)  # as where mlflow-skinny alone is installed
-from pathlib import Path
-from training.tracking import TrackingError, trackers
-try:
-    with trackers(["mlflow"], Path(sys.argv[1]), "digits seed 5"):
-        print("set up")
-except TrackingError as error:
-    print(error)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
-def test_mlflow_without_a_database_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    ran = subprocess.run(  # a process of its own: MLflow looks for its stores when it is imported
-        [sys.executable, "-W", "ignore", "-c", WITHOUT_A_DATABASE, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.startswith(f"MLflow can't keep runs in {tmp_path}/mlflow.sqlite: ")
-    assert "pip install 'veilsum[tracking]'" in ran.stdout
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")

@@ -100,16 +100,19 @@ def refused(archive: Path, key: bytes | None, expected: str) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"coordinator.key": b"x" * 32}, "damaged: 'coordinator.key' is missing, changed or too much"),
+        ({"coordinator.key": b"x" * 32}, "damaged: 'coordinator.key'"),
         ({"coordinator.key": None}, "damaged: 'coordinator.key' is"),
         ({"more": b"x"}, "damaged: 'more' is"),
-        ({"manifest.json": None}, "no backup of ours"),
-        ({"manifest.sig": None}, "no backup of ours"),
-        ({"manifest.sig": b"x"}, "no possible size"),
-        ({"manifest.json": b"[]"}, "no backup of ours"),
-        ({"manifest.json": b"\xff"}, "no backup of ours"),
-        ({"manifest.json": b'{"format": "veilsum-backup/9", "files": {}}'}, "of another format"),
-        ({"manifest.json": b'{"format": "veilsum-backup/1", "files": {"a": 1}}'}, "no backup of ours"),
+        ({"manifest.json": None}, "not a (veilsum backup|backup of format)"),
+        ({"manifest.sig": None}, "not a (veilsum backup|backup of format)"),
+        ({"manifest.sig": b"x"}, "wrong size"),
+        ({"manifest.json": b"[]"}, "not a (veilsum backup|backup of format)"),
+        ({"manifest.json": b"\xff"}, "not a (veilsum backup|backup of format)"),
+        ({"manifest.json": b'{"format": "veilsum-backup/9", "files": {}}'}, "not a backup of format"),
+        (
+            {"manifest.json": b'{"format": "veilsum-backup/1", "files": {"a": 1}}'},
+            "not a (veilsum backup|backup of format)",
+        ),
         ({"manifest.json": b'{"format": "veilsum-backup/1", "files": {}}'}, "damaged"),
     ],
 )
@@ -155,16 +158,16 @@ def test_only_whole_plain_files_are_read(tmp_path: Path) -> None:
             new.writestr(entry.filename, old.read(entry))
     refused(packed, KEY.public, "damaged")
     (tmp_path / "cut.zip").write_bytes(archive.read_bytes()[:-30])
-    refused(tmp_path / "cut.zip", KEY.public, "is no readable backup")
+    refused(tmp_path / "cut.zip", KEY.public, "can't be read")
     flipped = bytearray(archive.read_bytes())
     flipped[len(flipped) // 2] ^= 1
     (tmp_path / "flipped.zip").write_bytes(flipped)
-    refused(tmp_path / "flipped.zip", KEY.public, "damaged|is no readable backup")
+    refused(tmp_path / "flipped.zip", KEY.public, "damaged|can't be read")
     with tarfile.open(tmp_path / "links.tar", "w") as links:  # CVE-2025-4517 begins with these
         link = tarfile.TarInfo("a")
         link.type, link.linkname = tarfile.SYMTYPE, "../.."
         links.addfile(link)
-    refused(tmp_path / "links.tar", None, "is no readable backup")
+    refused(tmp_path / "links.tar", None, "can't be read")
 
 
 def test_a_full_disk_is_seen_before_anything_is_written(
@@ -211,13 +214,12 @@ def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     )
     assert (tmp_path / "new" / "coordinator.key").read_bytes() == b"k" * 32
     assert (
-        "is no coordinator's data folder"
+        "is not a coordinator's data folder"
         in cli("operator", "backup", "create", "b.zip", "--data-dir", tmp_path).error
     )
     unsaid = cli("operator", "backup", "restore", "a.zip", "--data-dir", "other")
     assert "--coordinator-key, or say --unauthenticated" in unsaid.error
     Path("c.zip").write_text(json.dumps({}))
     assert (
-        "is no readable backup"
-        in cli("operator", "backup", "restore", "c.zip", "--data-dir", "other", *signed).error
+        "can't be read" in cli("operator", "backup", "restore", "c.zip", "--data-dir", "other", *signed).error
     )

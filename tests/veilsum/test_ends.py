@@ -3,9 +3,7 @@
 import shutil
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-import numpy as np
 import pytest
 
 from client_sdk import Identity, Member, Policy
@@ -107,21 +105,3 @@ def test_a_repeat_does_not_overwrite_the_first_result(consortium: Make, remote: 
         assert remote.json("verify", place, "--admin-key", c.admin)["record"]["round"] != first["round"]
         kept = remote.json("verify", c.result(member), "--admin-key", c.admin)["record"]
         assert kept["round"] == first["round"]
-
-
-def test_rare_classes_are_withheld(consortium: Make, remote: Cli) -> None:
-    c = consortium(withhold=True, edits={"least_per_class = 5": "least_per_class = 9"})
-    for index in (0, 1):  # only m2 keeps rows of the last class
-        features, labels = _rows(c, index)
-        kept = labels < 2
-        c.files[index] = c.write(f"common-{index}", features[kept], labels[kept])
-    record, _ = c.held()
-    assert record["holders"] == [3, 3, 1]
-    assert record["withheld"] == [2]
-    checked = remote.json("verify", c.result("m0"), "--admin-key", c.admin)
-    assert checked["record"]["withheld"] == [2]
-
-
-def _rows(c: Consortium, index: int) -> tuple[Any, Any]:
-    with np.load(c.files[index]) as data:
-        return data["features"], data["labels"]

@@ -296,14 +296,14 @@ def test_moments_standardise_and_survive_the_disk(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.mean, moments.mean)
     with pytest.raises(Misuse, match="the moments are of 3 features"):
         moments.apply(features[:, :2])
-    with pytest.raises(Misuse, match="as many in each"):
+    with pytest.raises(Misuse, match="the same number in each"):
         moments_in(tmp_path / "other", [features, features[:, :2]])
-    with pytest.raises(Misuse, match="no row to standardise by"):
+    with pytest.raises(Misuse, match="every row holds NaN"):
         Moments.of(np.full((2, 2), np.nan))
     save_file({"mean": np.zeros(2), "scale": np.array([1.0, 0.0])}, tmp_path / "moments.safetensors")
-    with pytest.raises(Misuse, match="scale is above 0"):
+    with pytest.raises(Misuse, match="a scale above 0"):
         Moments.load(tmp_path / "moments.safetensors")
-    with pytest.raises(Misuse, match="holds no moments"):
+    with pytest.raises(Misuse, match="does not hold moments"):
         Moments.load(tmp_path / "missing")
 
 

@@ -48,10 +48,6 @@ def test_a_figure_is_an_svg_that_needs_nothing_else(figure: Callable[[], str]) -
     check_svg(figure())
 
 
-def test_the_same_figures_are_the_same_bytes() -> None:
-    assert FIGURES["phases"]() == FIGURES["phases"]()
-
-
 def test_matplotlib_is_loaded_only_to_draw() -> None:
     script = (
         "import sys, training, veilsum.plots; sys.exit(bool({'matplotlib', 'sklearn'} & sys.modules.keys()))"

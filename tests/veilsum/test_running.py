@@ -1,19 +1,13 @@
 """`veilsum operator run` goes from enrolment to the result by itself: what fails is repeated, and it may be stopped anywhere."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service import solving
-from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, until
+from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
 from tests.support.simulator import Federation
 from tests.veilsum.test_ends import enrolled
 from veilsum import running
@@ -51,25 +45,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(solving, name, broken)
 
     return arm
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", ["indicator", "sum"])
-def test_a_certified_step_without_a_result_is_repeated(
-    consortium: Make, remote: Cli, failing: Callable[..., None], step: str
-) -> None:
-    c = consortium(5, withhold=True)
-    failing(step)
-    run, joins = c.run("--json"), [c.join(member) for member in c.members]
-    done = run.result(PATIENCE_S)
-    assert done.code == 0, done
-    assert done.values["rows"] == 200
-    assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
-    said = f"Step {step} was certified and has no result (sum-check-failed: the trace of V is not the number of rows). Its records"
-    assert done.err.count(said) == 1
-    with operator(remote.url) as client:
-        runs = client.runs(c.admin).runs
-    assert [each.repeats is None for each in runs] == [True, False]
 
 
 def test_a_step_that_never_has_a_result_ends_the_command(
@@ -135,37 +110,6 @@ def test_whoever_starts_the_command_again_finds_the_run_at_each_point(
     assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
     with operator(remote.url) as client:
         assert len(client.runs(c.admin).runs) == 2  # nothing was opened twice
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_command_that_is_killed_between_phases_goes_on(consortium: Make, remote: Cli, how: int) -> None:
-    c = consortium(5, withhold=True)
-    joins, phases, kills = [c.join(member) for member in c.members], set[str](), 0
-    words = remote.at(sys.executable, "-m", "veilsum", "operator", "run", c.study, "--period", PERIOD)
-    root = str(Path(running.__file__).parents[1])
-    environment = {**os.environ, "VEILSUM_OPERATOR_TOKEN": TOKEN, "PYTHONPATH": root}
-    while True:
-        with subprocess.Popen(
-            list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        ) as process:
-            assert process.stderr is not None
-            for said in process.stderr:
-                phase = re.match(r"digits [-\d]+(?:, (\w+))?: (\w+)", said)
-                if phase is not None and phase[0] not in phases:
-                    phases.add(phase[0])
-                    process.send_signal(how)
-                    kills += 1
-                    break
-            ended = process.communicate(timeout=60)
-        if process.returncode == 0:
-            break
-        assert process.returncode in {130, -signal.SIGINT, -signal.SIGKILL}, ended
-        if process.returncode == 130:
-            assert "The same command goes on with it" in ended[1]
-    assert kills > 1, phases
-    assert [each.result(PATIENCE_S).code for each in joins] == [0] * 5
-    until(remote.url, c.admin, lambda view, rounds: len(rounds) == 2 and view.step is None)
 
 
 # The next step, from the chain

@@ -16,7 +16,7 @@ import structlog
 from client_sdk.errors import Unreachable
 from service.coordinator import Coordinator
 from service.storage.folder import DataFolderLock
-from service.telemetry import requests
+from service.telemetry import logs
 from tests.support.authority import Authority
 from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
 from veilsum import serving
@@ -115,7 +115,7 @@ def test_traces_without_their_libraries_stop_the_start_in_words(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setattr(requests, "_TRACING", ("opentelemetry.no_such",))
+    monkeypatch.setattr(logs, "_TRACING", ("opentelemetry.no_such",))
     assert "pip install 'veilsum[service,otel]'" in cli("serve", "--port", 0).error
 
 

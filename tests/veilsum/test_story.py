@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_sdk import Identity, Member, Policy, Records, Result
+from client_sdk import Result
 from client_sdk.operator import Operator
-from client_sdk.progress import Progress, Step
 from tests.support.cli import CLASSES, DIM, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, until
 
 Make = Callable[..., Consortium]
@@ -136,35 +135,6 @@ def test_step_by_step(consortium: Make, remote: Cli) -> None:
     for each in joins:
         assert each.result(PATIENCE_S).values["record"]["round"] == view["round"]
     assert remote(*remote.at("operator", "cohort", "status", opened["cohort"])).code == 0
-
-
-def test_an_agent_goes_on_after_a_crash(consortium: Make, remote: Cli) -> None:
-    c = consortium()
-
-    class Killed(Exception):  # noqa: N818 - a plug that was pulled
-        pass
-
-    def pull(event: Progress) -> None:
-        if event.step is Step.UPLOADING:
-            raise Killed
-
-    run = c.run("--json")
-    joins = [c.join(member) for member in c.members[1:]]
-    identity = Identity.load(c.folder / "m0")
-    policy = Policy(admin_key=c.admin, approved={c.approval})
-    with (
-        np.load(c.files[0]) as data,
-        Member(remote.url, identity, policy, progress=pull) as member,
-        pytest.raises(Killed),
-    ):
-        list(member.join(Records(data["features"], data["labels"]), once=True))
-    # What was reserved is kept: other data makes no difference any more.
-    c.files[0] = c.write("other", *records(np.random.default_rng(9), 33))
-    outcome = c.join("m0", "--json").result(PATIENCE_S)
-    assert outcome.code == 0, outcome
-    assert outcome.values["records"]["rows_used"] == 40
-    assert [each.result(PATIENCE_S).code for each in joins] == [0, 0]
-    assert run.result(PATIENCE_S).values["rows"] == 120
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def read_result(path: Path) -> RunResult:
 def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     outcome = cli("train", "digits-spherefed", *SMALLER, "--features", "--output", "made/t", "--json")
     assert outcome.code == 0
-    assert outcome.err.startswith("digits-spherefed seed 0: round 1 of 1: accuracy 0.")
+    assert "digits-spherefed seed 0: round 1 of 1: accuracy 0." in outcome.err
     folder = Path("made/t/seed-0")
     result = read_result(folder / "result.json")
     assert outcome.values["accuracy"] == result.accuracy

@@ -166,6 +166,39 @@ def run(
         snapshot_every=snapshot_every,
         evaluate_every=evaluate_every,
     )
+    found = finished(experiment, seed, prepared, trained, hardware=hardware)
+    # Rounds of an interrupted process count by their wall-clock time; its CPU time is unknown.
+    earlier = sum(line.seconds for line in trained.history[: -len(made) or None])
+    cost = found.result.cost.model_copy(
+        update={
+            "wall_s": time.perf_counter() - wall + earlier,
+            "cpu_s": sum(of_all(_processor_s() - cpu)) if len(made) == len(trained.history) else None,
+        }
+    )
+    return replace(found, result=found.result.model_copy(update={"cost": cost}))
+
+
+def finished(
+    experiment: Experiment,
+    seed: int,
+    prepared: PreparedData,
+    trained: Trained,
+    *,
+    hardware: Hardware = CPU,
+    place: str | None = None,
+) -> FinishedRun:
+    """Calibrate and evaluate a trained run.
+
+    Args:
+        experiment: the choices.
+        seed: of all random draws.
+        prepared: the records that it was trained on.
+        trained: the run.
+        hardware: where features are computed.
+        place: where it was trained, for the result; the hardware's device if None.
+    """
+    began = time.perf_counter()
+    data, partition, recipe = prepared.data, prepared.partition, trained.recipe
     classifier = trained.classifier
     personal = {}
     with hardware.lent(classifier):
@@ -198,15 +231,12 @@ def run(
         calibrations=calibrations,
         personal=personal,
         cost=RunCost(
-            # Rounds of an interrupted process count by their wall-clock time; its CPU time is unknown.
-            wall_s=time.perf_counter()
-            - wall
-            + sum(line.seconds for line in trained.history[: -len(made) or None]),
-            cpu_s=sum(of_all(_processor_s() - cpu)) if len(made) == len(trained.history) else None,
+            wall_s=time.perf_counter() - began + sum(line.seconds for line in trained.history),
+            cpu_s=None,
             upload_bytes=_upload_bytes(trained),
             parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
         ),
-        environment=Environment.here(device=hardware.device),
+        environment=Environment.here(device=place or hardware.device),
     )
     return FinishedRun(trained, prepared, result, {"none": answers, **predicted})
 

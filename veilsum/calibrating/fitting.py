@@ -32,7 +32,7 @@ from veilsum.features import (
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
 from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
-from veilsum.study.alone import Alone, alone
+from veilsum.study.answers import Alone, alone
 
 HEADS = {
     "ffc": "ridge head of unit features (FFC)",
@@ -255,7 +255,7 @@ class Fitting:
             head = replace(head, temperature=1.0)
         else:
             note(
-                "No hold-out set: how right the head is, is not known, and its scores are not probabilities. Pass --held-out 0.2"
+                "No hold-out set: the accuracy is unknown, and the scores are not probabilities. Pass --held-out 0.2"
             )
         _save(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
         findings = self._findings(found, head, seen)

@@ -7,7 +7,15 @@
 
 from veilsum.calibration.answer import Answer, Document
 from veilsum.calibration.ccvr import CCVRStatistics
-from veilsum.calibration.ccvr_head import TukeyHead, positive_definite, solve_ccvr, tukey, virtual_features
+from veilsum.calibration.ccvr_head import (
+    TukeyHead,
+    fit_logistic,
+    fit_logistic_sgd,
+    positive_definite,
+    solve_ccvr,
+    tukey,
+    virtual_features,
+)
 from veilsum.calibration.checks import check_solution, check_sums
 from veilsum.calibration.errors import (
     CalibrationError,
@@ -34,7 +42,6 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import FeaturesLattice, Lattice, SumsLattice
 from veilsum.calibration.layout import Block, DenseBlock, Layout, SymmetricBlock, ccvr_layout, ffc_layout
 from veilsum.calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
-from veilsum.calibration.logistic import fit_logistic, fit_logistic_sgd
 from veilsum.calibration.random_features import (
     KernelHead,
     RandomFeatures,
@@ -50,9 +57,10 @@ from veilsum.calibration.ridge import (
     default_grid,
     personalise,
     ridge_posterior,
+    smallest_ridge,
     solve_ffc,
+    weights_error_bound,
 )
-from veilsum.calibration.rounding import smallest_ridge, weights_error_bound
 
 __all__ = [
     "LDA", "Answer", "Block", "CCVRStatistics", "CalibrationError", "ConfigMismatch", "DenseBlock",

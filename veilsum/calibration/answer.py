@@ -1,4 +1,4 @@
-"""What follows from a sum: heads, and what is published beside them."""
+"""The answer to a sum: heads, documents, and material for the next step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ REFUSED = "refused"
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """Something published beside the head.
+    """A document published with the head.
 
     Attributes:
         arrays: by name, as safetensors hold them.

@@ -1,4 +1,4 @@
-"""Checks of sums and of solutions, from nothing but the sums and the solutions.
+"""Checks of sums and solutions that need nothing else.
 
 A sum of honest members passes, in this order (docs/protocol.md; later checks rest on earlier ones):
 
@@ -39,7 +39,7 @@ def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, member
         SumCheckFailed: `identity` names the violated identity.
     """
     if members < 1:
-        raise ShapeMismatch(f"a sum of {members} members can't be checked: pass how many were added")
+        raise ShapeMismatch(f"a sum of {members} members can't be checked: pass the number of vectors added")
     ffc_dimensions(layout, bias=bias)
     require_int64(vector)
     blocks = layout.unflatten(vector)

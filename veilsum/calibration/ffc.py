@@ -34,14 +34,14 @@ _SQRT_HALF = math.sqrt(0.5)
 class FFCStatistics:
     """Streaming V, U and class counts of labelled features.
 
-    Every row is scaled to length 1 in float64, even if it is within `UNIT_TOLERANCE` already: then |V_ij| ≤ N and tr V = N hold to the last
-    digits. The ring's headroom and the checks rest on that.
+    Every row is scaled to length 1 in float64, even within `UNIT_TOLERANCE`, so that |V_ij| ≤ N and tr V = N hold to the last digits. The
+    ring's headroom and the checks depend on it.
 
     Args:
         dim: features per record.
         classes: C.
         bias: fit a bias by z' = (z, 1)/√2, again of length 1. The constant is the last column.
-        normalise: accept rows of any length. By default a norm other than 1 is refused, as a sign of features from the wrong layer.
+        normalise: accept rows of any length. By default other norms than 1 are refused: they suggest features of the wrong layer.
     """
 
     def __init__(self, dim: int, classes: int, *, bias: bool = False, normalise: bool = False) -> None:
@@ -94,7 +94,7 @@ class FFCStatistics:
 
         Raises:
             WrongDtype, ShapeMismatch: features or labels of another type or shape.
-            LabelOutOfRange: a label is no class.
+            LabelOutOfRange: a label is not a class index.
             NonFinite, ZeroRow: NaN, infinity or all zeros in a row.
             NotUnitNorm: a row of another length than 1, unless `normalise`.
         """
@@ -154,7 +154,7 @@ class FFCStatistics:
         if not 1 <= size <= self.dim:
             raise ShapeMismatch(f"{size} features of {self.dim}: pass 1 to {self.dim}")
         if self.bias:
-            raise ConfigMismatch("leading features are those of sums without a constant column")
+            raise ConfigMismatch("leading features need sums without a constant column")
         part = FFCStatistics(size, self.classes)
         scale = self.dim / size
         part._V, part._U = self._V[:size, :size] * scale, self._U[:size] * math.sqrt(scale)

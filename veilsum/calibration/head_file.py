@@ -102,7 +102,7 @@ class Calibrated:
 
     Attributes:
         head: any kind.
-        withheld: those of its empty classes that were left out because few members hold them.
+        withheld: empty classes that were left out because few members hold them.
         temperature: τ for `Head.probabilities`, from a hold-out set; None without one.
         noise: what a round with differential privacy promises, by itself and with the steps that it rests on; None for an exact sum.
     """
@@ -114,7 +114,7 @@ class Calibrated:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What stands in the file beside the arrays, as JSON."""
+        """The file's JSON metadata."""
         known = {"temperature": self.temperature, "noise": dict(self.noise) if self.noise else None}
         return {
             "form": form_of(self.head),

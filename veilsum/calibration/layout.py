@@ -1,4 +1,4 @@
-"""Layouts: where each number of a statistic stands in the flat vector that is summed."""
+"""Layouts: the place of each number of a statistic in the flat vector."""
 
 import math
 import re
@@ -38,7 +38,7 @@ class SymmetricBlock:
         return self.dim * (self.dim + 1) // 2
 
     def _rows(self) -> list[slice]:
-        """Where each row of the upper triangle stands in the vector."""
+        """The place of each row of the upper triangle in the vector."""
         ends = [row * self.dim - row * (row - 1) // 2 for row in range(self.dim + 1)]
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
@@ -83,7 +83,7 @@ Block = SymmetricBlock | DenseBlock
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks of different names, one after the other, in one flat vector."""
+    """Named blocks, one after the other, in one flat vector."""
 
     blocks: tuple[Block, ...]
 
@@ -101,7 +101,7 @@ class Layout:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each block stands in the flat vector."""
+        """The place of each block in the flat vector."""
         found, start = {}, 0
         for block in self.blocks:
             found[block.name] = slice(start, start + block.elements)

@@ -1,6 +1,7 @@
 """Feature matrices and labels: what callers may pass, and the float64 rows that statistics are made of."""
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -32,7 +33,8 @@ _SHOWN = 5
 
 def as_array(values: Array) -> NDArray[Any]:
     """Convert to numpy. Raises WrongDtype for types that numpy lacks and for masked arrays, ShapeMismatch for ragged lists."""
-    if isinstance(values, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is first used
+    if masked is not None and isinstance(values, masked.MaskedArray):
         raise WrongDtype("a masked array would lose its mask: drop the masked records, then pass .data")
     if hasattr(values, "detach"):  # a torch tensor
         try:

@@ -49,7 +49,7 @@ def calibrate(
     standardise: Annotated[
         Path | None,
         typer.Option(
-            help="Standardise tabular features by the moments in this file; a new file gets those of these records."
+            help="Standardise tabular features by the moments in this file; a new file is written from these records."
         ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,

@@ -1,4 +1,4 @@
-"""`veilsum demo`: the whole way on this machine, with real processes."""
+"""`veilsum demo`: a whole federation on this machine, with real processes."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from veilsum.console import AsJson, fail, lacks, reported, say
 
 def demo(
     output: Annotated[
-        Path, typer.Option(help="A folder of the demo's own; an earlier demo there is replaced.")
+        Path, typer.Option(help="Folder for the demo alone; an earlier demo there is replaced.")
     ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0)] = 0,
     keep: Annotated[
@@ -35,11 +35,10 @@ def demo(
     with reported(as_json=json_):
         from rich.console import Console
 
-        from veilsum.demo.errors import DemoError
         from veilsum.demo.plan import DemoPlan
-        from veilsum.demo.run import run
+        from veilsum.demo.processes import DemoError
+        from veilsum.demo.run import print_table, run
         from veilsum.demo.screen import Screen
-        from veilsum.demo.table import print_table
 
         try:
             facts, folder = run(

@@ -72,7 +72,7 @@ def _existing(folder: Path, member: str) -> "Identity | None":
 
 
 def pin(folder: Path, key: str) -> None:
-    """Keep the admin's public key beside an identity. Raises Misuse if another one is pinned."""
+    """Pin the admin's public key in an identity's folder. Raises Misuse if another key is pinned."""
     from client_sdk.files import write_durably
 
     given = pinned(folder, key)
@@ -84,7 +84,7 @@ def pinned(folder: Path, given: str | None) -> str:
     """The admin's public key: the given one, or the pinned one.
 
     Raises:
-        Misuse: there is neither, it is no key, or the two differ.
+        Misuse: neither exists, the key is invalid, or the two differ.
     """
     from veilsum.names import public_key
     from veilsum.protocol.errors import Misuse
@@ -226,12 +226,12 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
 
 
 def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool) -> "frozenset[bytes | str]":
-    """What this member approves: given, approved before, or approved now.
+    """The studies that this member approves: given, approved before, or approved now.
 
-    Names and digests are those of the signed study: what the coordinator says of it only tells which one to fetch.
+    Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
 
     Raises:
-        Misuse: nothing is approved, and there is no terminal to ask on.
+        Misuse: nothing is approved, and there is no terminal for the question.
     """
     from client_sdk.files import write_durably
     from veilsum.protocol.errors import Misuse
@@ -284,14 +284,14 @@ def _asked(content: "Content", *, as_json: bool) -> bool:
 
     if as_json or not sys.stdin.isatty():
         raise Misuse(
-            f"study {content.notes.name} is not approved, and there is no terminal to ask on: check it, then pass "
+            f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
             f"--approve {content.approval.hex()}"
         )
     return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
 
 
 def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) -> None:
-    """Save a result and say what became of the records."""
+    """Save a result, and report what happened to the records."""
     from veilsum.round_view import summary
 
     record = result.record
@@ -327,10 +327,10 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
 
 
 def _say_judged(judged: "Judgement | None") -> None:
-    """Say how right the head is on this member's hold-out records, loudly where its own head is better."""
+    """Report the head's accuracy on this member's hold-out records, with a warning if the member's own head is better."""
     if judged is None:
         note(
-            "No hold-out records: how right this head is on your data is not known. Its scores are not probabilities."
+            "No hold-out records: the accuracy on your data is unknown, and the scores are not probabilities."
         )
         return
     own = "" if judged.own_accuracy is None else f"your own head {100 * judged.own_accuracy:.1f} %, "
@@ -344,7 +344,7 @@ def _say_judged(judged: "Judgement | None") -> None:
 
 
 def _unexported(identity: "Identity") -> "list[Result]":
-    """Results of runs that were verified, and not saved by this command before it was killed."""
+    """Results that were verified, but not saved before this command was killed."""
     from client_sdk import Result
     from client_sdk.store import Store
 
@@ -418,7 +418,7 @@ def ledger(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the runs that this member answered, and what became of its records.
+    """Show the runs that this member answered, and what happened to its records.
 
     Giving up a run asks the coordinator how its attempts ended. If it is out of reach, `veilsum member join` asks later.
     """
@@ -453,4 +453,4 @@ def ledger(
         elif rows:
             table("Runs", rows)
         else:
-            note("No run was answered yet.")
+            note("No runs yet.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from veilsum.commands import audit, cohort, round_, token
-from veilsum.commands.wanted import Federation, StudyName, wanted_study
+from veilsum.commands.cohort import Federation, StudyName, wanted_study
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, fail, note, notes, reported, say
 
 app = typer.Typer(help="Run studies at a coordinator, and look after its data.", no_args_is_help=True)
@@ -31,9 +31,9 @@ def run(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Run a study: open enrolment, then each step in turn, and follow it to the result. An attempt without a result is tried again or repeated.
+    """Run a study: open enrolment, then each step in turn, and follow it to the result. Failed attempts are retried or repeated.
 
-    Interrupt it whenever you like: the same command finds the run and goes on. Exits with 1 unless there is a result.
+    You can interrupt the command: started again, it finds the run and continues. Exits with 1 unless there is a result.
     """
     with reported(as_json=json_):
         from veilsum.remote import PATIENT_S, operator
@@ -47,7 +47,7 @@ def run(
             try:
                 view = following.run(of, found, period or this_month())
             except KeyboardInterrupt:
-                note("The run stays where it is. The same command goes on with it.")
+                note("The run is interrupted. The same command continues it.")
                 raise
             if view.state == "done":
                 record = client.result(view.round)

@@ -37,11 +37,11 @@ def pilot(
     standardise: Annotated[
         Path | None,
         typer.Option(
-            help="Standardise tabular features by the moments in this file; a new file gets those of these records."
+            help="Standardise tabular features by the moments in this file; a new file is written from these records."
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="A folder of the pilot's own; an earlier pilot there is replaced.")
+        Path, typer.Option(help="Folder for the pilot alone; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
     keep: Annotated[
         bool,
@@ -57,9 +57,8 @@ def pilot(
     if lacks("uvicorn"):
         fail("the pilot needs an extra: pip install 'veilsum[service]'", as_json=json_)
     with reported(as_json=json_):
-        from veilsum.demo.errors import DemoError
         from veilsum.demo.folder import Folder
-        from veilsum.demo.processes import unwinding
+        from veilsum.demo.processes import DemoError, unwinding
         from veilsum.demo.screen import Screen
         from veilsum.features import moments_in
         from veilsum.round_view import summary
@@ -188,7 +187,7 @@ def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
 def _run(
     folder: Any, content: "Content", tables: "Sequence[Table]", screen: "Screen"
 ) -> "tuple[Result, dict[str, Any]]":
-    """A member's result, and how good it is."""
+    """Run the study. Returns a member's result, and its accuracy and exactness."""
     import numpy as np
 
     from client_sdk.operator import Operator
@@ -220,7 +219,7 @@ def _run(
 
 
 def _accuracy(results: "Sequence[Result]") -> dict[str, Any]:
-    """Accuracy on the members' hold-out records, which no sum took; nothing where there are none."""
+    """Accuracy on the members' hold-out records, which are in no sum; empty without any."""
     judged = [each.judged for each in results if each.judged is not None]
     count = sum(each.records for each in judged)
     if not count:
@@ -243,11 +242,11 @@ def _sentences(values: dict[str, Any]) -> Iterator[str]:
         accuracy = f"the consortium's {100 * values['consortium_accuracy']:.1f} %"
         yield f"On the members' hold-out sets ({count:,} records): {beside}{accuracy}."
     if (difference := values.get("largest_difference_from_a_fit_in_the_clear")) is not None:
-        yield f"A fit of the same records in one place gives the same weights, to {difference:.0e} of the largest."
+        yield f"A fit of the same records in one place differs by {difference:.0e} of the largest weight."
 
 
 def _difference(folder: Any, members: Sequence[str], result: "Result") -> dict[str, Any]:
-    """How far the weights are from a fit of the same rows in the clear."""
+    """The largest difference between the weights and a fit of the same rows in the clear."""
     import numpy as np
 
     from client_sdk.store import Store

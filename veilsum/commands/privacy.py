@@ -40,8 +40,7 @@ def privacy(
     """
     with reported(as_json=json_):
         from veilsum.protocol.errors import Misuse
-        from veilsum.protocol.quorum import HONEST_MIN
-        from veilsum.protocol.sizing import Assumptions, size
+        from veilsum.protocol.sizing import size
         from veilsum.protocol.study import RECIPES
 
         if recipe not in RECIPES:
@@ -54,9 +53,7 @@ def privacy(
                 f"Expected at most {1 / records:.1g}; a tenth of that is usual"
             )
         against = members // 4 if colluders is None else colluders
-        quorum = size(
-            members, None, Assumptions(), colluders=against, honest_min=HONEST_MIN, roster=members
-        ).quorum
+        quorum = size(members, None, roster=members, colluders=against).quorum
         cohort: CohortSizes = {
             "members": members,
             "survivors_min": quorum.survivors_min,

@@ -1,4 +1,4 @@
-"""`veilsum operator round`: a step of a run, opened and watched by itself."""
+"""`veilsum operator round`: open and watch a single step of a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +19,14 @@ def open_(
     cohort: Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")],
     lifetime_s: Annotated[
         float | None,
-        typer.Option(help="Seconds until the keys are erased whatever happens.", show_default="an hour"),
+        typer.Option(
+            help="Seconds until the latest end, when decryptors erase their keys.", show_default="an hour"
+        ),
     ] = None,
     heard_within_s: Annotated[
         float | None,
         typer.Option(
-            help="Only if enough decryptors were heard from within so many seconds.",
+            help="Open only if enough decryptors were heard from within this many seconds.",
             min=60,
             show_default="members may start later",
         ),

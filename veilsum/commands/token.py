@@ -34,7 +34,7 @@ def new(
     """Make a token. It is shown once; the coordinator keeps only its hash."""
     with reported(as_json=json_):
         from veilsum.names import federation_id
-        from veilsum.protocol.access import TokenRequest
+        from veilsum.protocol.rest import TokenRequest
         from veilsum.remote import operator
 
         limit = None if federation is None else federation_id(federation)

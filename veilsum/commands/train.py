@@ -13,7 +13,6 @@ from veilsum.console import AsJson, fail, lacks, note, reported, say, table
 class Precision(StrEnum):
     """The type in which matrices are multiplied."""
 
-    AUTO = "auto"
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
 
@@ -43,8 +42,8 @@ def train(
     device: Annotated[str, typer.Option(help="A torch device: cpu, cuda, cuda:1.")] = "cpu",
     precision: Annotated[
         Precision,
-        typer.Option(help="Type of matrix products; auto is bfloat16 on GPUs that have it."),
-    ] = Precision.AUTO,
+        typer.Option(help="Type of matrix products."),
+    ] = Precision.FLOAT32,
     compiled: Annotated[
         bool,
         typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU."),

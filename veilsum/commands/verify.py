@@ -21,10 +21,6 @@ def verify(
     member: Annotated[
         str | None, typer.Option(help="Say whether this member's upload was counted (transcripts).")
     ] = None,
-    header: Annotated[
-        Path | None,
-        typer.Option(help="The upload's signed header: header.bin of a result (transcripts)."),
-    ] = None,
     identity: Annotated[
         Path | None,
         typer.Option(help="Your identity: say whether the upload that you sent was counted (transcripts)."),
@@ -48,13 +44,11 @@ def verify(
                 code=NO_TRANSCRIPT,
             )
         if path.is_dir():
-            if member is not None or header is not None or identity is not None:
-                raise Misuse(
-                    "--member, --header and --identity go with a transcript: pass FOLDER/transcript.json"
-                )
+            if member is not None or identity is not None:
+                raise Misuse("--member and --identity go with a transcript: pass FOLDER/transcript.json")
             kept = _result(path, pinned, as_json=json_)
         else:
-            kept = _transcript(path, pinned, member, header, identity, as_json=json_)
+            kept = _transcript(path, pinned, member, identity, as_json=json_)
     if not kept:
         raise typer.Exit(BROKEN)
 
@@ -85,7 +79,6 @@ def _transcript(
     path: Path,
     pinned: bytes | None,
     member: str | None,
-    header: Path | None,
     identity: Path | None,
     *,
     as_json: bool,
@@ -93,16 +86,17 @@ def _transcript(
     from veilsum import replaying
     from veilsum.protocol.errors import Misuse
 
-    if identity is not None and (member is not None or header is not None):
-        raise Misuse("--identity knows member and header: leave --member and --header out")
-    claim = replaying.Claim.of(member, header)
+    if identity is not None and member is not None:
+        raise Misuse("--identity names the member: leave out --member")
     try:
         verdict = replaying.verdict_on(path, pinned)
     except replaying.NotATranscript as error:
         fail(str(error), as_json=as_json, code=NO_TRANSCRIPT)
+    asked: dict[str, Any] = {}
     if identity is not None:
-        claim = replaying.of_identity(identity)(verdict)
-    asked = {} if claim is None else claim.values(verdict)
+        asked = replaying.own_upload(verdict, identity)
+    elif member is not None:
+        asked = replaying.upload_of(verdict, member)
     if as_json:
         say({**_against(pinned), **replaying.values_of(verdict), **asked}, as_json=True)
         return verdict.kept

@@ -13,9 +13,9 @@ from client_sdk import Result
 from training import Classifier, Dataset, accuracy, extract_features, per_class_accuracy, with_head
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
 from veilsum.demo.consortium import DemoRun
-from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
+from veilsum.demo.processes import DemoError
 from veilsum.features import Part, read_table
 
 Floats = npt.NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""The demo's run: real processes, two of which are killed on the way."""
+"""The demo's run: real processes, two of them killed on the way."""
 
 import time
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ import numpy as np
 
 from client_sdk.operator import Operator
 from veilsum.demo.coordinator import start_coordinator
-from veilsum.demo.errors import DemoError
 from veilsum.demo.federation import FINISH_S, Federation
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
 from veilsum.demo.plan import DemoPlan
-from veilsum.demo.processes import Children
+from veilsum.demo.processes import Children, DemoError
 from veilsum.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.protocol.study import (

@@ -1,4 +1,4 @@
-"""The coordinator as a process of its own, started as its operator would start it."""
+"""Start the coordinator as a process, as its operator would."""
 
 import http.client
 import os
@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilsum.demo.errors import DemoError
-from veilsum.demo.processes import Children
+from veilsum.demo.processes import Children, DemoError
 from veilsum.protocol.rest import HEALTH
 
 HOST = "127.0.0.1"
@@ -20,14 +19,14 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Address:
-    """Where the coordinator answers, and its operator's token."""
+    """The coordinator's address, and its operator's token."""
 
     port: int
     token: str
 
     @property
     def url(self) -> str:
-        """The address that the operator and the members are given, on this machine's own interface."""
+        """The address on the loopback interface, for operator and members."""
         return f"http://{HOST}:{self.port}"
 
 
@@ -64,10 +63,10 @@ def surroundings(**additional: str) -> dict[str, str]:
 
 
 def wait_until_healthy(port: int, patience_s: float) -> None:
-    """Return when the health page answers. There is nothing yet that could hold a long poll.
+    """Poll the health page until it answers.
 
     Raises:
-        DemoError: it does not for `patience_s` seconds.
+        DemoError: no answer for `patience_s` seconds.
     """
     until = time.monotonic() + patience_s
     while not _healthy(port):
@@ -88,7 +87,7 @@ def _healthy(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nothing listens."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

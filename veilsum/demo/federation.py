@@ -1,7 +1,7 @@
 """A throwaway federation on this machine: every key in one folder, a coordinator and a process for each member.
 
-It takes the paths of a real one: a signed roster and study, `veilsum member join`, and what `veilsum operator run` does. One person
-holds all keys, so it protects no data; no real roster accepts them.
+It works like a real one: a signed roster and study, `veilsum member join`, and the work of `veilsum operator run`. One person holds all
+keys, so it protects no data, and no real roster accepts them.
 """
 
 import sys
@@ -16,8 +16,7 @@ from client_sdk.operator import Operator
 from veilsum import study
 from veilsum.admin import create_admin, revised
 from veilsum.demo.coordinator import Address, surroundings
-from veilsum.demo.errors import DemoError
-from veilsum.demo.processes import Children
+from veilsum.demo.processes import Children, DemoError
 from veilsum.demo.screen import Screen, Stage
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import CohortView, RoundView, StudyView

@@ -1,9 +1,9 @@
-"""Where the demo keeps what it makes; an output folder that holds anything else is never touched."""
+"""The demo's output folder. A folder that holds anything else is never touched."""
 
 import shutil
 from pathlib import Path
 
-from veilsum.demo.errors import DemoError
+from veilsum.demo.processes import DemoError
 
 _MARK = ".veilsum-demo"
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self, TypeVar
 
-from veilsum.demo.errors import ChildFailed, DemoError
+
+class DemoError(Exception):
+    """The demo can't go on."""
+
+
+class ChildFailed(DemoError):  # noqa: N818 - says what happened
+    """A child process ended as it should not have."""
+
 
 T = TypeVar("T")
 
@@ -53,7 +60,7 @@ class Child:
 
 
 class Children:
-    """The demo's processes; leaving the block ends those that still run, whatever the reason."""
+    """The demo's processes. Leaving the block ends all that still run."""
 
     def __init__(self) -> None:
         self._children: dict[str, Child] = {}
@@ -76,9 +83,9 @@ class Children:
             name: unique among these.
             arguments: the program and its arguments.
             log: file for stdout and stderr.
-            environment: all of it.
-            folder: its working directory.
-            lasting: it must not end by itself.
+            environment: the complete environment.
+            folder: the working directory.
+            lasting: whether its end is a failure.
         """
         with log.open("wb") as printed:
             popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
@@ -94,17 +101,17 @@ class Children:
         threading.Thread(target=self._watch, args=(child,), daemon=True, name=f"watch {name}").start()
 
     def kill(self, name: str) -> None:
-        """SIGKILL: the process gets no chance to say anything; returns when it is gone."""
+        """Send SIGKILL, and wait for the end of the process."""
         child = self._children[name]
         child.expected = True
         child.signal(signal.SIGKILL)
         child.over.result()
 
     def during(self, work: Callable[[], T]) -> T:
-        """Do something that waits, but no longer than every child is well.
+        """Call a function that waits, and stop waiting if a child fails.
 
         Raises:
-            ChildFailed: one ended as it should not have, at once; the work is left to itself.
+            ChildFailed: a child failed; the call goes on in its thread.
         """
         done: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
@@ -115,7 +122,7 @@ class Children:
         return done.result()
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but no longer than every child is well.
+        """Sleep until a child fails.
 
         Raises:
             ChildFailed: as `during`.

@@ -19,11 +19,11 @@ from rich.text import Text
 
 @dataclass
 class Stage:
-    """Something under way.
+    """A stage in progress.
 
     Attributes:
-        title: what it is.
-        outcome: what its line says when it is done.
+        title: shown beside the bar.
+        outcome: shown in the line that replaces the bar.
     """
 
     title: str
@@ -34,19 +34,19 @@ class Stage:
         self._task = self.bar.add_task(self.title, total=None, detail="")
 
     def update(self, done: int, total: int, detail: str) -> None:
-        """How far it is: `done` of `total`, and what is waited for."""
+        """Show progress: `done` of `total`, and a detail."""
         self.bar.update(self._task, completed=done, total=total, detail=detail)
 
 
 class Screen:
-    """Tells a person what happens; nothing of it goes to stdout."""
+    """Progress for people, on stderr."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
     @contextmanager
     def stage(self, title: str) -> Iterator[Stage]:
-        """A bar while the block runs, a line with its seconds once it is done."""
+        """Show a bar while the block runs, then a line with its duration."""
         began = time.perf_counter()
         columns = (
             SpinnerColumn(),
@@ -67,5 +67,5 @@ class Screen:
         )
 
     def event(self, text: str) -> None:
-        """Print a line about something that was lost, such as a member that was killed."""
+        """Print a line about a loss, such as a killed member."""
         self._console.print(Text.assemble(("✗ ", "red"), text), soft_wrap=True)

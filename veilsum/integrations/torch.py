@@ -225,8 +225,8 @@ def _check_replaceable(model: nn.Module, name: str, old: nn.Module) -> None:
             each = held if isinstance(value, dict | list | tuple) else [held]
             if attribute != "_modules" and any(one is old for one in each):
                 raise Misuse(
-                    f"{type(model).__name__} also holds {name} in {f'{where}.{attribute}'.lstrip('.')}, which is no place "
-                    "of a module: register it there as one, or remove it"
+                    f"{type(model).__name__} also holds {name} in {f'{where}.{attribute}'.lstrip('.')}, where a module "
+                    "can't be replaced: register it as a submodule, or remove it"
                 )
 
 

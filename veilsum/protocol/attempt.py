@@ -36,7 +36,7 @@ from veilsum.protocol.packing import Buffer
 from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.sizing import Sizes, size
 from veilsum.protocol.study import Content, Question, read_content, refused
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -63,10 +63,10 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
     sizes = size(
         len(members),
         len(roster.decryptors) or None,
-        Assumptions(delta=question.loss),
         present=len({*members}.intersection(roster.decryptors)) if roster.decryptors else None,
         colluders=question.a,
         honest_min=question.h_min,
+        loss=question.loss,
         roster=len(members) if repeats else len(roster.members),
     )
     if repeats:

@@ -51,14 +51,14 @@ def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, 
         or len(evidence.run) != SHARE_BYTES * len(due)
         or not verify(reveal.runs_root, evidence.run, evidence.place, evidence.count, evidence.run_path)
     ):
-        raise _unproven(evidence, "this is not its run of that dealer's shares")
+        raise _unproven(evidence, "the run does not belong to this dealer's shares")
     place, rows = attempt.decryptor_place[reveal.member], 1 + len(attempt.decryptors)
     if not verify(header.commitment_root, evidence.row, 1 + place, rows, evidence.row_path):
-        raise _unproven(evidence, "the row is not the one that was signed")
+        raise _unproven(evidence, "the row does not match the signed root")
     indices = [each.index for each in due]
     made = share_commitments(attempt.context, header.member, reveal.member, indices, evidence.run)
     if made == commitments_due(evidence.row, due):
-        raise _unproven(evidence, "the shares are those it was dealt")
+        raise _unproven(evidence, "the shares match the dealer's commitments")
 
 
 def _unproven(evidence: BadRun, why: str) -> PeerFault:
@@ -92,7 +92,7 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
             proof.header.commitment_root, proof.commitments, 0, 1 + len(attempt.decryptors), proof.path
         )
     ):
-        raise _invalid(proof, "the secrets' commitments are not those that were signed")
+        raise _invalid(proof, "the secrets' commitments do not match the signed root")
     shares = _shares(attempt, proof)
     threshold = attempt.quorum.threshold
     if len(shares) < threshold:
@@ -103,7 +103,7 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
     except ShareError:
         return
     if secret_commitment(attempt, proof.member, proof.index, seed) == committed:
-        raise _invalid(proof, "the shares make the secret that was committed to")
+        raise _invalid(proof, "the shares recover the committed secret")
 
 
 def _shares(attempt: Attempt, proof: Proof) -> dict[int, bytes]:
@@ -115,11 +115,11 @@ def _shares(attempt: Attempt, proof: Proof) -> dict[int, bytes]:
         if place is None:
             raise _invalid(proof, f"{holder.member} is not a decryptor of this cohort")
         if not verify(proof.header.commitment_root, holder.row, 1 + place, 1 + holders, holder.path):
-            raise _invalid(proof, f"{holder.member}'s row is not the one that was signed")
+            raise _invalid(proof, f"{holder.member}'s row does not match the signed root")
         if share_commitment(attempt.context, dealer, holder.member, proof.index, holder.share) != _entry(
             holder.row, proof.index
         ):
-            raise _invalid(proof, f"{holder.member}'s share is not the one that was dealt")
+            raise _invalid(proof, f"{holder.member}'s share does not match the dealer's commitment")
         shares[place] = holder.share
     return shares
 

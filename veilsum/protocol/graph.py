@@ -156,4 +156,4 @@ def _rank(tag: Tag, beacon: bytes | None) -> Callable[[str], bytes]:
 
 def _check_ids(ids: Sequence[str]) -> None:
     if not ids or any(low >= high for low, high in pairwise(ids)):
-        raise Misuse("ids stand in ascending order, each once, and there is one at least")
+        raise Misuse("expected ids in ascending order, each once, and at least one")

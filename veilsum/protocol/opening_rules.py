@@ -67,9 +67,7 @@ def check_step(attempt: Attempt) -> None:
         return
     if counted:
         if _own(attempt, link_of(attempt.opening.links, terms.indicator), INDICATOR_STEP) is None:
-            raise _refused(
-                "the indicator that the terms name is no certified one of this question and period"
-            )
+            raise _refused("the terms name an indicator that is not certified for this question and period")
         return
     steps = spec.question.steps
     if place := steps.index(spec.step):
@@ -107,7 +105,7 @@ def repeated_link(attempt: Attempt) -> Link | None:
     ):
         raise PeerFault(
             Cause.REPEAT_MISMATCH,
-            "the attempt that the run repeats is no certified one of this period and step over fresh records",
+            "the run repeats an attempt that is not certified for this period and step over fresh records",
             ["coordinator"],
         )
     return link
@@ -131,7 +129,9 @@ def check_repeats(attempt: Attempt, finished: Finished | None) -> None:
         )
     if _left_out(attempt.terms) != _left_out(finished.terms):
         raise PeerFault(
-            Cause.INDICATOR_MISMATCH, "the terms leave out others than the repeated terms", ["coordinator"]
+            Cause.INDICATOR_MISMATCH,
+            "the terms leave out other classes or members than the repeated terms",
+            ["coordinator"],
         )
 
 

@@ -4,9 +4,10 @@ Messages are sent as `application/octet-stream`, exactly as `veilsum.protocol.me
 people or scripts is JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
 """
 
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from veilsum.protocol.codec import NAME_PATTERN
 
@@ -319,7 +320,7 @@ class RoundView(View):
             becomes "erased" or "lost".
         version: increases with every change; pass it as `after` to wait for the next.
         uploaded: members with a complete upload.
-        waiting_for: members whose answers the round waits for.
+        waiting_for: members that have not answered yet.
         survivors: the certified set, if any.
         evicted: survivors that proved false; the sum excludes them.
         reported: in an erasing round, decryptors that reported revealing nothing.
@@ -392,3 +393,136 @@ class ExtendRequest(Model):
     """
 
     deadline_s: Annotated[float, Field(gt=0, lt=1 << 48)]
+
+
+NAMED = 10
+"""Maximum names listed in a sentence."""
+
+
+class DecryptorsView(View):
+    """Liveness of decryptors, from their recent authenticated requests.
+
+    Attributes:
+        decryptors: number of decryptors.
+        needed: t, the number that a round needs to end.
+        within_s: window in seconds. A request counts from its signing time, by the signer's clock.
+        heard: number of decryptors that made a request in the window.
+        silent: ids of the others, in order.
+    """
+
+    decryptors: int
+    needed: int
+    within_s: float
+    heard: int
+    silent: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Summarise in words, naming at most the first `NAMED` silent decryptors."""
+        names, more = ", ".join(self.silent[:NAMED]), len(self.silent) - NAMED
+        others = f" and {more} more" if more > 0 else ""
+        return (
+            f"{self.heard} of {self.decryptors} decryptors heard from within {self.within_s:g} s, {self.needed} needed"
+            + (f"; not: {names}{others}" if names else "")
+        )
+
+
+class PreflightView(View):
+    """A round that could be opened now; a preflight opens and stores nothing.
+
+    Attributes:
+        members: number of members to sum.
+        cost: estimated traffic, storage and computation of all parties.
+        decryptors: liveness of the decryptors.
+    """
+
+    federation: Hex32
+    cohort: Hex32
+    sequence: int
+    attempt: int
+    members: int
+    survivors_min: int
+    spec: SpecView
+    cost: str
+    decryptors: DecryptorsView
+
+
+LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
+YEAR_S = 366 * 86_400.0
+
+
+class Scope(StrEnum):
+    """What an operator may do; `admin` includes the others."""
+
+    SUMS = "sums"
+    """Sums, and heads that are not public."""
+    AUDIT = "audit"
+    """The audit log."""
+    ROUNDS = "rounds"
+    """Cohorts, rounds, combinations."""
+    FEDERATIONS = "federations"
+    """Found a federation, and pass on its rosters."""
+    ADMIN = "admin"
+    """Tokens, and everything above."""
+
+
+class TokenRequest(Model):
+    """A new token.
+
+    Attributes:
+        name: a label for people.
+        lifetime_s: seconds until it expires.
+        federation: the only one it works for; None for all. A coordinator has one audit log and one list of tokens, so `audit` and
+            `admin` are for all.
+    """
+
+    name: Annotated[str, Field(pattern=LABEL_PATTERN)]
+    scopes: Annotated[frozenset[Scope], Field(min_length=1)]
+    lifetime_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 90 * 86_400.0
+    federation: Annotated[str, Field(pattern=HEX32_PATTERN)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.federation is not None and (wide := self.scopes & {Scope.AUDIT, Scope.ADMIN}):
+            raise ValueError(f"scope {min(wide)} can't be limited to a federation")
+        return self
+
+
+class TokenView(View):
+    """A token's public details, without its secret.
+
+    Attributes:
+        token: its id, as in the audit log.
+        expires_s: Unix time in seconds; None for the first token, which lasts until it is revoked.
+        revoked_s: Unix time of revocation; None if still valid.
+    """
+
+    token: str
+    name: str
+    scopes: tuple[Scope, ...]
+    federation: str | None
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+
+
+class NewToken(TokenView):
+    """A newly created token.
+
+    Attributes:
+        secret: goes into `Authorization: Bearer …`; shown only once.
+    """
+
+    secret: str
+
+
+class TokenList(View):
+    """All tokens ever created."""
+
+    tokens: tuple[TokenView, ...]
+
+
+TRUST = (
+    "only the members together can remove the masks: the coordinator with up to `a` colluding members learns "
+    "the sum, and no other member's statistics"
+)

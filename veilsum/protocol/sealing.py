@@ -47,7 +47,8 @@ def unseal(key: bytes, box: bytes, context: bytes, dealer: str) -> bytes:
 class Sealing:
     """One member's upload in the making: chunks in order, then the signed announcement of them.
 
-    Nothing is stored before `finish`; after an interruption, begin again with fresh secrets.
+    Nothing is stored before `finish`; after an interruption, begin again with fresh secrets. Once the upload is stored, the same
+    `self_seed` and vector give the same chunks again.
     """
 
     def __init__(
@@ -57,38 +58,45 @@ class Sealing:
         masks: tuple[PairKey, ...],
         boxes: tuple[PairKey, ...],
         random_bytes: Callable[[int], bytes] = os.urandom,
+        self_seed: SecretBytes | None = None,
     ) -> None:
         self._attempt, self._member, self._random = attempt, member, random_bytes
         self._box_keys = {pair.peer: pair for pair in boxes}
-        self._self_seed = SecretBytes(random_bytes(32))
+        self.self_seed = SecretBytes(random_bytes(32)) if self_seed is None else self_seed
+        """Of the mask that is this member's own, b_u."""
         seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
         self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
-        added = [self._self_seed, *(seeds[peer] for peer in seeds if peer > member)]
+        added = [self.self_seed, *(seeds[peer] for peer in seeds if peer > member)]
         subtracted = [seeds[peer] for peer in seeds if peer < member]
         self._masks = Masks(attempt.ring, added=added, subtracted=subtracted)
         self._digests: list[bytes] = []
         self._words = np.empty(0, attempt.ring.dtype)
 
     def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
-        """Mask and pack the next chunk.
+        """Mask and pack the next chunk (arguments and errors as `packed`)."""
+        packed = self.packed(len(self._digests), values)
+        self._digests.append(hashlib.sha256(packed).digest())
+        return packed
+
+    def packed(self, index: int, values: npt.NDArray[np.int64]) -> memoryview:
+        """Mask and pack any chunk.
 
         Args:
+            index: which one.
             values: int64, the chunk's elements in order; as many as the terms give this chunk.
 
         Raises:
             Misuse: too many chunks, another length, or a value outside the ring (named by index only).
         """
-        index, attempt = len(self._digests), self._attempt
+        attempt = self._attempt
         if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
             raise Misuse(f"chunk {index} of {attempt.chunks} does not have {len(values)} elements")
         if self._words.size < len(values):
             self._words = np.empty(len(values), attempt.ring.dtype)
         words = attempt.ring.to_ring(values, out=self._words[: len(values)])
         self._masks.apply(words, index * attempt.spec.chunk_elements)
-        packed = pack(words, attempt.ring.bits)
-        self._digests.append(hashlib.sha256(packed).digest())
-        return packed
+        return pack(words, attempt.ring.bits)
 
     def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
         """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.
@@ -102,7 +110,7 @@ class Sealing:
         attempt, me, digests = self._attempt, self._member, tuple(self._digests)
         if len(digests) != attempt.chunks:
             raise Misuse(f"{len(digests)} of {attempt.chunks} chunks are masked")
-        secrets = [self._self_seed, *self._edge_seeds]
+        secrets = [self.self_seed, *self._edge_seeds]
         dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
         salt = self._random(32)
         boxes, rows, own = [], [], SecretBytes()
@@ -115,7 +123,7 @@ class Sealing:
             else:
                 box_key = self._box_keys[decryptor].box_key(me, decryptor, attempt.context, salt)
                 boxes.append(seal(box_key, shares, attempt.context))
-        commitments = [self_commitment(attempt.context, me, self._self_seed)]
+        commitments = [self_commitment(attempt.context, me, self.self_seed)]
         for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):
             pair = Pair.of(me, peer)
             commitments.append(edge_commitment(attempt.context, pair.low, pair.high, seed))

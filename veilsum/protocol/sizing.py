@@ -1,10 +1,7 @@
-"""Which graph, which committee and which numbers a cohort gets, computed from public integers alone (protocol §5).
+"""Size a cohort: its graph, committee and quorum, from public integers alone (protocol §5).
 
-The coordinator computes them, and every member computes them again and refuses others: no float takes part, and nothing but the
-arguments is read.
-
-Graph and committee depend on n, the nominees and the assumptions, never on the vector, so a cohort serves rounds of any
-length.
+The coordinator computes them, and every member computes them again and refuses any others. No float takes part. They don't depend on
+the vector, so a cohort serves rounds of any length.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +10,6 @@ from enum import StrEnum
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.estimate import Cost
 from veilsum.protocol.graph import draw_committee
 from veilsum.protocol.hypergeometric import size_committee, size_graph
 from veilsum.protocol.messages.base import MAX_DECRYPTORS
@@ -27,6 +23,15 @@ SPARSE_FACTOR = 3
 """Between those two it is sparse if that leaves at most a third of the neighbours: masks, agreements, shares and boxes cost
 by the neighbour. A complete graph keeps its secrecy under any dropouts, a sparse one with high probability: worth three
 times the price, and no more."""
+SECURITY_BITS = 80
+"""Colluders exceed their bound with a chance of at most 2^−80: σ = 40, and 40 more against a coordinator that leaves out cards to bias
+order and draw."""
+WINDOW_BITS = 20
+"""η: a window loses more than D_max members with a chance of at most 2^−20."""
+COMMITTEE_BITS = 30
+"""η of a drawn committee: fewer than t of it are left with a chance of at most 2^−30."""
+LOSS = 100
+"""The usual δ: members in a thousand that may drop out."""
 
 
 class Committee(StrEnum):
@@ -37,53 +42,14 @@ class Committee(StrEnum):
     DRAWN = "drawn"
 
 
-@dataclass(frozen=True)
-class Assumptions:
-    """What a cohort is sized against. Fractions are per mille, rounded down to members.
-
-    Attributes:
-        gamma: γ, members that may collude with the coordinator.
-        delta: δ, members that may drop out.
-        sigma_bits: σ; colluders have more than their bound with a chance of at most 2^−σ.
-        eta_bits: η; a window loses more than D_max members with a chance of at most 2^−η.
-        committee_eta_bits: η of a drawn committee; fewer than t of it are left with a chance of at most 2^−η. 30 was read off
-            three committees at n = 1,000, which a chance of 2^−20 / n would give as well: at other n the two differ.
-        grinding_bits: added to σ against a coordinator that leaves out cards to bias order and draw.
-
-    Raises:
-        Misuse: a number is outside its domain, or γ + 2δ ≥ 1: then ⌊(n+a)/2⌋ + 1 survivors cannot be expected.
-    """
-
-    gamma: int = 250
-    delta: int = 100
-    sigma_bits: int = 40
-    eta_bits: int = 20
-    committee_eta_bits: int = 30
-    grinding_bits: int = 40
-
-    def __post_init__(self) -> None:
-        if min(self.gamma, self.delta) < 0 or self.gamma + 2 * self.delta >= 1000:
-            raise Misuse(f"no cohort holds against γ={self.gamma}‰ and δ={self.delta}‰")
-        if min(self.sigma_bits, self.eta_bits, self.committee_eta_bits) < 1 or self.grinding_bits < 0:
-            raise Misuse("a chance is held to a bit at least, and grinding takes none away")
-
-    @property
-    def security_bits(self) -> int:
-        """The σ that is sized for, so that σ is left after grinding."""
-        return self.sigma_bits + self.grinding_bits
-
-    def colluders(self, members: int) -> int:
-        """⌊γn⌋, the default `a`."""
-        return members * self.gamma // 1000
-
-    def dropped(self, members: int) -> int:
-        """Members that may drop out of n: ⌊δn⌋."""
-        return members * self.delta // 1000
+def dropouts(members: int, loss: int) -> int:
+    """Members of n that may drop out: ⌊loss·n/1000⌋."""
+    return members * loss // 1000
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Everything about a cohort that follows from how many there are.
+    """A cohort's quorum, committee and graph.
 
     Attributes:
         quorum: n, L, a, a_D, h_min, n_min and t.
@@ -107,8 +73,8 @@ class Sizes:
 
         Args:
             members: ids, ascending.
-            nominees: ids that the roster nominates, among the members or not.
-            beacon: draws the committee where it is drawn.
+            nominees: ids that the roster nominates, enrolled or not.
+            beacon: seeds the draw of a drawn committee.
 
         Raises:
             Misuse: other numbers of members or nominees than sized for, or as `draw_committee`.
@@ -125,52 +91,15 @@ class Sizes:
         return chosen
 
 
-@dataclass(frozen=True)
-class Plan(Sizes):
-    """Sizes, and what a round will cost.
-
-    Attributes:
-        cost: of a round with ⌊δn⌋ members lost.
-    """
-
-    cost: Cost
-
-    @property
-    def sentence(self) -> str:
-        """The plan in words."""
-        q, cost = self.quorum, self.cost
-        masks = (
-            "each shares a mask with every other"
-            if self.complete
-            else f"each shares a mask with {self.degree:,} others, and of any {self.degree // 2:,} in a row "
-            f"{self.window_dropped_max:,} may drop out"
-        )
-        all_hold = self.committee is Committee.EVERYONE
-        holders = (
-            "All"
-            if all_hold
-            else f"{q.decryptors:,} {self.committee.value} ({q.decryptor_colluders:,} may collude)"
-        )
-        cpu = _seconds(cost.decryptor_cpu_ns)
-        if not all_hold:
-            cpu = f"{_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
-        return (
-            f"{q.members:,} members, up to {q.colluders:,} of them colluding; {masks}. {holders} hold shares, and any {q.threshold:,} of "
-            f"them can open the sum of {q.survivors_min:,} or more members. A member computes for about {cpu} and sends "
-            f"{in_bytes(cost.upload_bytes)}. The coordinator stores {in_bytes(cost.stored_bytes)} and computes for "
-            f"{_seconds(cost.coordinator_cpu_ns)} if {cost.lost:,} drop out."
-        )
-
-
 def size(
     members: int,
     nominated: int | None,
-    assumptions: Assumptions,
     *,
-    present: int | None = None,
-    colluders: int | None = None,
+    roster: int,
+    colluders: int,
     honest_min: int = HONEST_MIN,
-    roster: int | None = None,
+    loss: int = LOSS,
+    present: int | None = None,
 ) -> Sizes:
     """Size a cohort, each member's way to check a manifest.
 
@@ -180,40 +109,44 @@ def size(
 
     Args:
         members: n, the enrolled members.
-        nominated: decryptors that the roster names, came they or not; None where it names none.
-        assumptions: what to size against.
-        present: enrolled nominees; None for all.
-        colluders: a, where it isn't ⌊γn⌋: of a roster's fraction no card that is left out takes anything away.
+        nominated: decryptors that the roster names, enrolled or not; None if it names none.
+        roster: N, members in the roster.
+        colluders: a.
         honest_min: h_min.
-        roster: N, members in the roster; None where all of them came.
+        loss: δ, members in a thousand that may drop out.
+        present: enrolled nominees; None for all.
 
     Raises:
         Misuse: a number is outside its domain.
         PeerFault: cohort-too-small, with the numbers: too few members, or nominees where some may collude.
     """
-    a = assumptions.colluders(members) if colluders is None else colluders
-    dropped = assumptions.dropped(members)
+    dropped = dropouts(members, loss)
     # n_min before anything is drawn from too few
-    quorum = Quorum.derive(members, members, colluders=a, honest_min=honest_min, roster=roster)
-    committee, decryptors, a_d = _committee(members, nominated, present, a, dropped, assumptions)
+    quorum = Quorum.derive(members, members, colluders=colluders, honest_min=honest_min, roster=roster)
+    committee, decryptors, a_d = _committee(members, nominated, present, colluders, dropped)
     if decryptors > MAX_DECRYPTORS:
         raise PeerFault(
             Cause.COHORT_TOO_SMALL,
             f"{decryptors} of n={members} members would decrypt, at most {MAX_DECRYPTORS} can: nominate some in the roster",
         )
     quorum = Quorum.derive(
-        members, decryptors, colluders=a, decryptor_colluders=a_d, honest_min=honest_min, roster=roster
+        members,
+        decryptors,
+        colluders=colluders,
+        decryptor_colluders=a_d,
+        honest_min=honest_min,
+        roster=roster,
     )
     degree, window_dropped_max = members - 1, 0
     if members > COMPLETE_MAX:
-        sparse = size_graph(members, a, dropped, assumptions.security_bits, assumptions.eta_bits)
+        sparse = size_graph(members, colluders, dropped, SECURITY_BITS, WINDOW_BITS)
         if sparse and (members > SPARSE_MIN or SPARSE_FACTOR * sparse[0] <= degree):
             degree, window_dropped_max = sparse
     return Sizes(quorum, committee, degree, window_dropped_max)
 
 
 def _committee(
-    members: int, nominated: int | None, present: int | None, a: int, dropped: int, assumptions: Assumptions
+    members: int, nominated: int | None, present: int | None, a: int, dropped: int
 ) -> tuple[Committee, int, int]:
     if nominated is not None:
         came = nominated if present is None else present
@@ -233,19 +166,7 @@ def _committee(
         raise Misuse(f"{present} nominees came where none are nominated")
     drawn = None
     if members > COMPLETE_MAX:
-        drawn = size_committee(members, a, dropped, assumptions.security_bits, assumptions.committee_eta_bits)
+        drawn = size_committee(members, a, dropped, SECURITY_BITS, COMMITTEE_BITS)
     if drawn is None or drawn[0] == members:
         return Committee.EVERYONE, members, min(a, members)
     return Committee.DRAWN, *drawn
-
-
-def _seconds(cpu_ns: int) -> str:
-    return f"{cpu_ns / 1e9:,.2g} s" if cpu_ns < 10**10 else f"{cpu_ns // 10**9:,} s"
-
-
-def in_bytes(number_bytes: int) -> str:
-    """A size in words."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number_bytes >= size:
-            return f"{number_bytes / size:,.1f} {unit}"
-    return f"{number_bytes} bytes"

@@ -4,7 +4,7 @@ The specification is docs/protocol.md §4.1. Its JSON form is canonical (RFC 878
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, Self
@@ -24,7 +24,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.quorum import Quorum
-from veilsum.protocol.sizing import Assumptions, Sizes, size
+from veilsum.protocol.sizing import Sizes, size
 from veilsum.protocol.tags import Tag, hash_fields
 
 DAY_S = 86_400
@@ -62,7 +62,7 @@ Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Notes(_Block):
@@ -134,13 +134,13 @@ ORDER = ("ffc", "random-features", "ccvr")
 
 
 class RecordRules(_Block):
-    """How many records a member sums.
+    """Limits on a member's rows.
 
     Attributes:
-        least: fewest rows with which a member takes part.
-        most: most rows of a member that are summed.
-        least_per_class: rows from which on a member counts as holding a class.
-        rows_per_id: most rows of one record, which is recognised by its id.
+        least: minimum rows of a member.
+        most: maximum rows of a member.
+        least_per_class: rows of a class from which a member counts as holding it.
+        rows_per_id: maximum rows of one record id.
     """
 
     least: Natural
@@ -171,7 +171,7 @@ class Noise(_Block):
 
 
 class Windows(_Block):
-    """The least time that the coordinator gives, in seconds: to enrol, to upload, and for each answer after that."""
+    """Minimum times in seconds to enrol, to upload, and for each later answer."""
 
     enrol: Annotated[int, Field(ge=1, le=END_MAX_S)]
     upload: Annotated[int, Field(ge=1, le=END_MAX_S)]
@@ -221,7 +221,7 @@ class Question(_Block):
     def rows_wanted(self) -> int:
         """The fewest rows of honest members that may stand behind an exact sum.
 
-        Not so few that each weighs much; twice dim′; and no fewer numbers in the rows than in the second moments: random features of few
+        At least `ROWS_MIN`, at least twice dim′, and at least as many numbers in the rows as in the second moments: random features of few
         dimensions have more sums than unknowns.
         """
         moments = sum(statistic.width(self.dim) ** 2 for statistic in self.statistics)
@@ -275,13 +275,12 @@ class Question(_Block):
 
     @cached_property
     def smallest(self) -> Sizes:
-        """The sizes of the smallest cohort and roster; PeerFault(cohort-too-small) where there are none."""
+        """The sizes of the smallest cohort and roster. Raises PeerFault(cohort-too-small)."""
         return self.sizes(self.members_min, self.members_min)
 
     def sizes(self, members: int, roster: int) -> Sizes:
-        """The sizes of a cohort of so many members of a roster of so many, without nominees (protocol §5)."""
-        assumptions = Assumptions(delta=self.loss)
-        return size(members, None, assumptions, colluders=self.a, honest_min=self.h_min, roster=roster)
+        """The sizes of a cohort of `members` from a roster of `roster` members, without nominees (protocol §5)."""
+        return size(members, None, roster=roster, colluders=self.a, honest_min=self.h_min, loss=self.loss)
 
     def least_rows(self, quorum: Quorum) -> int:
         """Rows of honest members that stand in every sum of a cohort, at least."""
@@ -303,7 +302,7 @@ class Question(_Block):
 
 
 def _ridge(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    """Say all that is possible: of a union, the error would name one type."""
+    """Name all allowed values: the error of a union would name one type."""
     try:
         return check(value)
     except ValidationError as error:
@@ -318,12 +317,12 @@ class CCVRHead(_Block):
 
 
 class After(_Block):
-    """What is made of the sums.
+    """How the sums are used.
 
     Attributes:
         ridge: λ, or "gcv" to choose it by generalised cross-validation.
-        publish: documents beside the head.
-        readers: may read the head; only the roster's readers may read the sums.
+        publish: further documents.
+        readers: of the head; only the roster's readers may read the sums.
         ccvr: how the head of CCVR is retrained; None without CCVR.
     """
 
@@ -400,7 +399,7 @@ def as_tuples(value: Any) -> Any:
 
 
 def first_error(error: ValidationError) -> str:
-    """The first thing that is wrong: where it stands, then why."""
+    """The first error: its place, then the reason."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ORDER)
     words = first["msg"].removeprefix("Value error, ")
@@ -447,7 +446,7 @@ def _unsafe(question: Question) -> Iterator[str]:
 
 
 def _unsafe_beside(question: Question, quorum: Quorum) -> Iterator[str]:
-    """What is unsafe though the smallest cohort has a quorum."""
+    """Unsafe settings of a study whose smallest cohort has a quorum."""
     margin = quorum.members_may_miss
     if question.withhold is not None and question.withhold.margin > margin:
         yield f"question.withhold.margin is {question.withhold.margin}: of {question.members_min} members at most {margin} may be missing"
@@ -505,4 +504,33 @@ def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
         yield (
             "question.withhold: without it a class that one record has shows that record; "
             "withhold rare classes, or publish every class with thin_classes = true"
+        )
+
+
+def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, ...]:
+    """List classes with fewer than m holders, ascending; empty if the study does not withhold.
+
+    Args:
+        question: the study's question.
+        holders: (C,) number of members that hold each class.
+    """
+    if question.withhold is None:
+        return ()
+    return tuple(label for label, held in enumerate(holders) if held < question.class_floor)
+
+
+def check_enough_rows(question: Question, holders: Sequence[int]) -> None:
+    """Refuse a sum that withholds classes and covers too few rows of honest members (indicator-mismatch)."""
+    assert question.withhold is not None
+    withheld, missing = set(withheld_classes(question, holders)), question.a + question.withhold.margin
+    if not withheld:
+        return  # every selected row is in the sum, and rule 1 of §4.1 has counted them
+    honest = sum(max(0, held - missing) for label, held in enumerate(holders) if label not in withheld)
+    rows = question.records.least_per_class * honest
+    if rows < (wanted := question.rows_wanted):
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"the classes that can be published hold as few as {rows} rows of honest members, and this study "
+            f"needs {wanted}: take a new period, with more members or a study with a higher least_per_class",
+            ["coordinator"],
         )

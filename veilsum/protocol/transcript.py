@@ -139,7 +139,7 @@ class Transcript:
             # The file's own value is untrusted text, unfit for a terminal.
             raise PeerFault(Cause.UNKNOWN_VERSION, f"another version than {PROTOCOL_VERSION}")
         if not isinstance(entries, list):
-            raise PeerFault(Cause.MALFORMED, "the entries are no list")
+            raise PeerFault(Cause.MALFORMED, "the entries are not a list")
         if len(entries) > MAX_ENTRIES:
             raise PeerFault(Cause.OVERSIZED, f"{len(entries)} entries, at most {MAX_ENTRIES}")
         try:

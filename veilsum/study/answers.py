@@ -1,10 +1,10 @@
 """Derive pooled statistics, heads, documents and the next step's material from the sums of a study."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,15 @@ from veilsum.calibration.answer import REFUSED, Answer, Document
 from veilsum.calibration.errors import SumCheckFailed
 from veilsum.calibration.privacy import Descent, NoisyGaussians, NoisyGradient, NoisyMean, NoisySums
 from veilsum.calibration.random_features import choose_random_features
-from veilsum.calibration.rounding import Rounding
+from veilsum.calibration.ridge import Rounding
+from veilsum.calibration.rows import Array, as_array, as_features, check_rows, directions
+from veilsum.protocol import study as content
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, Statistic
+from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, CCVRHead, Statistic
 from veilsum.study.promise import mechanism_of
-from veilsum.study.vectors import Material, Statistics, accumulators, random_features
+from veilsum.study.vectors import Material, Statistics, accumulator, accumulators, random_features
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -214,7 +216,7 @@ def _published(
     phi: RandomFeatures | None,
     rounding: Rounding | None,
 ) -> tuple[dict[str, Head], dict[str, Document]]:
-    """Compute the documents published beside the heads, from the first statistic."""
+    """Compute further heads and documents from the first statistic."""
     heads, documents = dict[str, Head](), dict[str, Document]()
     if not after.publish:
         return heads, documents
@@ -252,7 +254,7 @@ def _posterior_document(sums: FFCStatistics, solution: Solution) -> Document:
 
 
 def refusal(error: Exception) -> Document:
-    """A document that does not follow from the sums: the study has its head all the same."""
+    """A document that states why it can't be computed; the study keeps its head."""
     return Document({}, {REFUSED: f"{type(error).__name__}: {error}"})
 
 
@@ -339,14 +341,14 @@ def _noisy_published(
 
 
 def _as_rows_are(spec: RoundSpec, head: Head, material: Material) -> Head:
-    """The head for features as they are: with the study's centre and random features."""
+    """The head for raw features: with the study's centre and random features."""
     whole = Head(head.weights, head.bias, (), centre=material.get("centre"))
     phi = random_features(spec.question)
     return whole if phi is None else phi.head(whole)
 
 
 def _material(spec: RoundSpec, descent: Descent, material: Material) -> dict[str, Floats]:
-    """What the next step needs; nothing after the last."""
+    """The material of the next step; empty after the last."""
     if spec.step == spec.question.steps[-1]:
         return {}
     arrays = {"whitening": descent.whitening, "weights": descent.weights, "rate": np.array([descent.rate])}
@@ -364,3 +366,52 @@ def _plain(head: Head) -> Head:
 
 def _same(head: Head) -> Head:
     return head
+
+
+_SEED = b"veilsum calibration alone".ljust(32, b"\0")
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    """What was summed, and what follows from it."""
+
+    statistics: Statistics
+    answer: Answer
+
+
+def alone(
+    dim: int,
+    classes: int,
+    statistic: Statistic,
+    batches: Iterable[tuple[Array, Array]],
+    *,
+    normalise: bool = False,
+    ridge: float | Literal["gcv"] = "gcv",
+    publish: tuple[Literal["lda", "ncm", "pooled", "posterior"], ...] = (),
+    ccvr: CCVRHead | None = None,
+) -> Alone:
+    """Sum records in one process and solve, as a study of this statistic would.
+
+    Args:
+        dim: features per record.
+        classes: C.
+        statistic: what is summed.
+        batches: (n, dim) features and (n,) labels.
+        normalise: accept rows of any length.
+        ridge: λ, or "gcv" to choose it.
+        publish: further documents.
+        ccvr: how CCVR's head is retrained.
+
+    Raises:
+        CalibrationError: as `FFCStatistics.update` for the records, and where nothing follows from them.
+    """
+    statistics, mapped = accumulator(statistic, dim, classes, _SEED)
+    for features, labels in batches:
+        matrix = as_features(features, dim)
+        check_rows(matrix, normalise=normalise)
+        statistics.update(mapped(directions(matrix)), as_array(labels))
+    phi = None
+    if isinstance(statistic, content.RandomFeaturesFFC):
+        phi = RandomFeatures(dim, statistic.size, statistic.bandwidth, _SEED)
+    after = After(ridge=ridge, publish=publish, readers="members", ccvr=ccvr)
+    return Alone(statistics, solved({statistic.kind: statistics}, (statistic,), after, phi, _SEED))

@@ -1,7 +1,6 @@
 """A study's draft: the commented TOML file that its author edits."""
 
 import math
-import tomllib
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.quorum import HONEST_MIN, Quorum
-from veilsum.protocol.sizing import Assumptions, size
+from veilsum.protocol.sizing import size
 from veilsum.protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
 
 _ABSENT: dict[str, dict[str, Any]] = {
@@ -52,7 +51,7 @@ bias = false  # true fits a constant as well
 [question.records]
 least = {least}  # a member with fewer rows does not take part; {dim} dimensions need this many
 most = {most}  # a member with more rows uses this many of them
-least_per_class = 5  # from so many rows on a member counts as holding a class
+least_per_class = 5  # a member with this many rows of a class holds it
 rows_per_id = 1  # rows used of one patient, exam or file
 
 [question.withhold]  # leave out classes that few members hold
@@ -72,7 +71,7 @@ answer = 60
 
 [after]
 ridge = "gcv"  # or a number
-publish = []  # documents beside the head: "lda", "ncm", "pooled", "posterior"
+publish = []  # further documents: "lda", "ncm", "pooled", "posterior"
 readers = "members"  # or "anyone": the head's readers
 """
 
@@ -126,9 +125,7 @@ def template(
 
 
 def _quorum(members: int, colluders: int) -> Quorum:
-    return size(
-        members, None, Assumptions(), colluders=colluders, honest_min=HONEST_MIN, roster=members
-    ).quorum
+    return size(members, None, roster=members, colluders=colluders).quorum
 
 
 def load(path: Path) -> Content:
@@ -137,6 +134,8 @@ def load(path: Path) -> Content:
     Raises:
         Misuse: the file is missing or not TOML, a field is missing, unknown or wrong, or the study breaks a rule.
     """
+    import tomllib  # noqa: PLC0415 - slow, and members read no draft
+
     try:
         read = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.privacy import plan
-from veilsum.protocol.estimate import Cost, estimate
-from veilsum.protocol.sizing import Assumptions, in_bytes
+from veilsum.protocol.cost import Cost, estimate, in_bytes
+from veilsum.protocol.sizing import dropouts
 from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
 COMFORTABLE = 50
-"""Rows a dimension from which on a test for a known record is weak."""
+"""Rows per dimension from which a test for a known record is weak."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _records(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
     else:
-        yield f"A member takes part however few rows it has. It uses all of them, and limits their sums to those of {records.most:,}."
+        yield f"A member takes part with any number of rows. It uses all of them, and clips their sums to the size of {records.most:,} rows."
     yield f"Of one record (one id) at most {records.rows_per_id:,} {_plural(records.rows_per_id, 'row is', 'rows are')} used."
     if records.rows_per_id > 1 and question.noise is None:
         yield f"Floors count rows: {records.least:,} rows may come from {-(-records.least // records.rows_per_id):,} records."
@@ -89,7 +89,7 @@ def _learned(content: Content) -> Iterator[str]:
             rows = question.rows_wanted
             yield (
                 f"A sum that leaves classes out holds at least {rows:,}. If the holders of the other classes don't guarantee "
-                "so many, no sum is made, and the records are spent all the same."
+                "this number, no sum is made, and the records are spent anyway."
             )
         if rows < COMFORTABLE * question.width:
             yield (
@@ -98,7 +98,7 @@ def _learned(content: Content) -> Iterator[str]:
             )
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
     yield f"{readers} may read the head, whose λ is {ridge}" + (
-        f", and beside it: {', '.join(content.after.publish)}." if content.after.publish else "."
+        f", and the documents {', '.join(content.after.publish)}." if content.after.publish else "."
     )
     if question.noise is None:
         counts = " and how many members hold each class" if question.withhold is not None else ""
@@ -170,7 +170,7 @@ def _costs(question: Question) -> Iterator[str]:
 def _cost(question: Question) -> Cost:
     members = question.members_max
     sizes = question.sizes(members, members)
-    lost = Assumptions(delta=question.loss).dropped(members)
+    lost = dropouts(members, question.loss)
     return estimate(sizes.quorum, sizes.degree, lost, question.elements, question.ring_bits)
 
 

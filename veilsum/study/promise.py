@@ -53,7 +53,7 @@ def step_mu(spec: RoundSpec) -> float:
 
 
 def promise(spec: RoundSpec) -> Promise:
-    """What the noise of a noisy step promises, and that of the chain around it."""
+    """The privacy guarantee of a noisy step and its chain."""
     question, noise = spec.question, spec.question.noise
     assert noise is not None
     mu, past = study_mu(noise), question.steps[: question.steps.index(spec.step) + 1]
@@ -84,7 +84,7 @@ def check_noise(question: Question, members: int, survivors_min: int) -> None:
         bound = mechanism.lattice.bound(question.records_max, mechanism.noise_tail)
         if bound >= 1 << question.ring_bits - 1:
             raise _weak(
-                f"step {step}: rows and noise reach 2^{math.log2(bound):.1f} steps, and the ring holds sums below "
+                f"step {step}: rows and noise reach 2^{math.log2(bound):.1f} steps, but the ring holds sums below "
                 f"2^{question.ring_bits - 1}: take a larger ε, or fewer rows of a unit"
             )
 
@@ -96,7 +96,7 @@ def mechanism_of(spec: RoundSpec) -> Mechanism:
 
 
 def rows_per_unit(question: Question, noise: Noise) -> int:
-    """How many rows a record, or a member, has at most: Δ counts so many."""
+    """Maximum rows of the protected unit, a record or a member; Δ grows with it."""
     return question.records.rows_per_id if noise.unit == "record" else question.records.most
 
 

@@ -18,9 +18,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import HEAD
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import FFC, MEAN_STEP
+from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
 from veilsum.study.answers import Pooled, answer, pooled
-from veilsum.study.materials import material_file
 from veilsum.study.promise import promise
 from veilsum.study.vectors import Material, random_features
 
@@ -211,7 +210,7 @@ def _noise(spec: RoundSpec) -> dict[str, float] | None:
 
 
 def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None) -> bool:
-    """The same numbers under the same names, but for the last digits, in which libraries differ."""
+    """Whether two notes agree, up to the last digits, in which libraries differ."""
     if seen is None or expected is None:
         return seen is expected
     return seen.keys() == expected.keys() and all(
@@ -222,7 +221,7 @@ def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None)
 
 @contextmanager
 def _mismatch_where_refused() -> Iterator[None]:
-    """Sums that are refused, or nothing follows from, are not those of the result."""
+    """Raise errors about the sums as result-mismatch."""
     try:
         yield
     except (CalibrationError, PeerFault) as error:
@@ -231,3 +230,54 @@ def _mismatch_where_refused() -> Iterator[None]:
 
 def _mismatch(detail: str) -> PeerFault:
     return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
+
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST = 1e6
+"""Of a weight: scores that overflow have no bound, and no noise would cover them."""
+
+
+def shapes(spec: RoundSpec) -> dict[str, tuple[int, ...]]:
+    """The arrays that a step takes, by name."""
+    if not spec.takes_material:
+        return {}
+    question = spec.question
+    (statistic,) = question.statistics
+    centred: dict[str, tuple[int, ...]] = {"centre": (question.dim,)} if MEAN_STEP in question.steps else {}
+    if spec.step == SUM_STEP:
+        return centred
+    width, classes = statistic.width(question.dim), len(question.classes)
+    return {**centred, "whitening": (width, width), "weights": (width, classes), "rate": (1,)}
+
+
+def read_material(spec: RoundSpec, content: bytes | None) -> dict[str, Floats]:
+    """The arrays of a step's material; none where the step takes none. The digest in the terms is the caller's to check.
+
+    Raises:
+        PeerFault: terms-refused where an array is missing, unknown, of another shape or type, not finite, or where a number is so large
+            that scores could overflow.
+    """
+    wanted = shapes(spec)
+    if content is None:
+        content = save({})
+    try:
+        arrays = load(content)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise _refused(spec, f"no safetensors file: {error}") from error
+    seen = {name: array.shape for name, array in arrays.items()}
+    if seen != wanted or any(array.dtype != np.float64 for array in arrays.values()):
+        raise _refused(spec, f"float64 arrays {wanted} are needed, not {seen}")
+    for name, array in arrays.items():
+        if not (np.abs(array) <= LARGEST).all():
+            raise _refused(spec, f"{name} holds a number that is not finite, or above {LARGEST:g}")
+    return arrays
+
+
+def material_file(arrays: Mapping[str, Floats]) -> bytes:
+    """A safetensors file: the same bytes for the same arrays."""
+    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def _refused(spec: RoundSpec, detail: str) -> PeerFault:
+    return PeerFault(Cause.TERMS_REFUSED, f"material of step {spec.step}: {detail}", ["coordinator"])

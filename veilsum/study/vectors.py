@@ -1,7 +1,7 @@
 """The vectors of a study, to the last integer: what a member sends at each step (docs/protocol.md §8, §9).
 
-A vector depends on the study, the step's terms and material, the rows, and noise where there is some; on nothing else. Nothing about a
-row is ever refused: a row that can't be used adds nothing.
+A vector depends only on the study, the step's terms and material, the rows, and noise. No row is ever refused: an unusable row adds
+nothing.
 """
 
 import math

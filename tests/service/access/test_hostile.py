@@ -13,7 +13,6 @@ from service.access.bodies import Room
 from service.access.gate import check_digest
 from service.storage.tables import audit, nonces
 from tests.service.access.test_limits import few
-from tests.support.party import Party
 from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -110,23 +109,19 @@ async def test_who_takes_no_answer_keeps_no_room(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["result/weights", "transcript", "result/sums"])
 async def test_a_document_that_nobody_takes_is_one_piece_in_memory_and_counts(
-    tmp_path: Path, party: Party, what: str
+    server: Server, finished: str, what: str
 ) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
-        assert (await party.play(server, round_id))["state"] == "done"
-        answer = await server.client.get(f"/v1/rounds/{round_id}/{what}")
-        assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(answer.content))
-        client = Deaf(server, "GET", f"/v1/rounds/{round_id}/{what}")
+    answer = await server.client.get(f"/v1/rounds/{finished}/{what}")
+    assert (answer.status_code, int(answer.headers["content-length"])) == (200, len(answer.content))
+    client = Deaf(server, "GET", f"/v1/rounds/{finished}/{what}")
 
-        async def look() -> None:
-            assert client.said[0]["status"] == 200
-            assert client.said[1]["more_body"]
-            assert server.app.state.limits._under_way.total() == 1
+    async def look() -> None:
+        assert client.said[0]["status"] == 200
+        assert client.said[1]["more_body"]
+        assert server.app.state.limits._under_way.total() == 1
 
-        await client.until_answered(look)
-        assert server.app.state.limits._under_way.total() == 0
+    await client.until_answered(look)
+    assert server.app.state.limits._under_way.total() == 0
 
 
 async def test_two_lengths_of_a_signed_body_are_refused() -> None:

@@ -20,9 +20,9 @@ from service.access.issuer import Issuer
 from service.settings import Settings
 from tests.service.access.provider import OTHER, RSA, SCOPES, SHARED, Provider, encoded, public
 from tests.support.serving import Clock, Server, running
-from veilsum.protocol.access import Scope
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import Scope
 
 
 async def status(server: Server, token: str, path: str = "cohorts") -> tuple[int, str, str]:

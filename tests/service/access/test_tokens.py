@@ -228,16 +228,14 @@ async def test_a_token_works_for_its_federation_alone(server: Server, formed: Pa
     assert [each["federation"] for each in listed] == [formed.federation, "0" * 64]
 
 
-async def test_each_download_of_a_sum_is_in_the_log(server: Server, formed: Party) -> None:
-    round_id = await formed.open_round(server)
-    await formed.play(server, round_id)
+async def test_each_download_of_a_sum_is_in_the_log(server: Server, finished: str) -> None:
     token = await made(server, "sums")
-    answer = await server.anonymous().get(f"/v1/rounds/{round_id}/result/sums", headers=bearer(token))
+    answer = await server.anonymous().get(f"/v1/rounds/{finished}/result/sums", headers=bearer(token))
     assert answer.status_code == 200
     entries = (await server.client.get("/v1/audit")).json()["entries"]
     found = [each for each in entries if each["action"] == "GET /v1/rounds/{round_id}/result/sums"]
     assert [(each["who"], each["on"], each["outcome"]) for each in found] == [
-        (f"operator {token['token']}", f"round_id={round_id}", "done")
+        (f"operator {token['token']}", f"round_id={finished}", "done")
     ]
 
 

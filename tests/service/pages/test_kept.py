@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from service.pages import kept, rendering
+from service.pages import rendering
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server
 
@@ -21,7 +21,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return get(name, *parent)
 
     monkeypatch.setattr(environment, "get_template", noting)
-    monkeypatch.setattr(kept, "KEPT_S", 3600.0)
+    monkeypatch.setattr(rendering, "KEPT_S", 3600.0)
     return names
 
 

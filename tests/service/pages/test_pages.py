@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 
 from service.app import ROUTERS
 from service.liveness import LOOK_BACK_S
-from service.pages import grid, rendering
-from tests.service.pages.conftest import Played
+from service.pages import reading, rendering
+from tests.service.conftest import Past
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
 from tests.support.party import Party
@@ -90,9 +90,9 @@ async def test_no_page_holds_a_secret(
 
 
 async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
-    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, hung: Played | None
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, past: Past | None
 ) -> None:
-    for _ in range(3 if hung else 0):  # a process counts its own; a gallery that was played here has three
+    for _ in range(3 if past else 0):  # a process counts its own; a gallery that was played here has three
         await server.client.get(f"/v1/rounds/{gallery.running}/uploads/m-4")
     text = words((await visitor.get(f"/rounds/{gallery.running}")).text)
     assert "collecting uploads" in text
@@ -233,8 +233,8 @@ async def test_who_refused_is_told_by_the_transcript_alone(server: Server, forme
     )
     ended = live.model_copy(update={"state": "voided", "ended": True})
     answers = {"refused": frozenset({"m-0"})}
-    marks = [grid._mark(each, answers, "freezing", "m-0") for each in (live, ended)]
-    others = grid._mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
+    marks = [reading._mark(each, answers, "freezing", "m-0") for each in (live, ended)]
+    others = reading._mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
     assert marks == [others, "refused"]
 
 

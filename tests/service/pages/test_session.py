@@ -12,7 +12,7 @@ import pytest
 from service.pages.acting import inside
 from service.pages.session import LIFETIME_S
 from tests.service.access.provider import Provider
-from tests.service.pages.gallery import browser, hang
+from tests.service.pages.gallery import Gallery, browser
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server, running
 
@@ -243,9 +243,8 @@ async def test_a_session_may_what_its_token_may_and_ends_with_it(
 
 
 async def test_how_far_an_upload_is_only_operators_see(
-    server: Server, visitor: httpx.AsyncClient, party: Party
+    server: Server, visitor: httpx.AsyncClient, party: Party, gallery: Gallery
 ) -> None:
-    gallery = await hang(server, party)
     chunk = party.chunks["m-3"][0]
     where = f"/v1/rounds/{gallery.running}/uploads/m-3/chunks/0"
     sent = await server.client.put(where, content=chunk, headers=OCTETS)
@@ -313,10 +312,9 @@ async def test_the_audit_log_is_filtered_paged_and_exported(
 
 
 async def test_the_sum_itself_is_for_operators(
-    server: Server, visitor: httpx.AsyncClient, formed: Party
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:
-    round_id = await formed.open_round(server)
-    await formed.play(server, round_id)
+    round_id = gallery.done
     refused = await visitor.get(f"/rounds/{round_id}/sums")
     assert refused.status_code == 401
     assert f"/sign-in?then=/rounds/{round_id}/sums" in refused.text

@@ -34,11 +34,11 @@ async def paths(server: Server, party: Party, round_id: str) -> list[str]:
     return [template.format(**names) for template in templates]
 
 
-async def test_a_client_that_has_the_version_is_not_sent_it_again(server: Server, formed: Party) -> None:
-    round_id = await formed.open_round(server)
-    await formed.play(server, round_id)
+async def test_a_client_that_has_the_version_is_not_sent_it_again(
+    server: Server, formed: Party, finished: str
+) -> None:
     async with server.anonymous() as nobody:
-        for path in await paths(server, formed, round_id):
+        for path in await paths(server, formed, finished):
             first = await nobody.get(path)
             assert (first.status_code, first.headers["cache-control"]) == (200, "no-cache"), path
             tag = first.headers["etag"]

@@ -16,7 +16,7 @@ def stream() -> Iterator[io.StringIO]:
     kept = io.StringIO()
     logs.configure(kept)
     yield kept
-    logs.configure()
+    logs.configure(quiet=True)
 
 
 @pytest.fixture

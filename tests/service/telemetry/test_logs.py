@@ -30,5 +30,5 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO, lines: Li
     assert server["event"] == "Exception in ASGI application"
     assert (server["error"], ours["error"]) == ("ValueError", "ValueError")
     assert "test_logs.py:" in server["at"]
-    assert written["event"] == "a traceback, left out"
+    assert "Traceback" not in written["event"]
     assert CANARY not in stream.getvalue()

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from service.settings import SECRETS_DIR, Settings
+from service.telemetry.logs import ENDPOINTS
 from service.telemetry.metrics import REGISTRY, STATES, STORAGE
-from service.telemetry.requests import ENDPOINTS
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from service.problems import noted, status_of
-from service.telemetry import metrics, requests
+from service.telemetry import logs, metrics
 from tests.service.telemetry.conftest import Lines
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server
@@ -140,16 +140,16 @@ async def test_the_loop_lag_is_measured() -> None:
 
 
 def test_traces_are_off_until_the_environment_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in requests.ENDPOINTS:
+    for name in logs.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
-    assert requests.tracing()["tracing"] is False
-    assert requests.tracing()["auto_configure"] is False
+    assert logs.tracing()["tracing"] is False
+    assert logs.tracing()["auto_configure"] is False
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    assert requests.tracing()["tracing"] is True
-    assert requests.tracing()["metrics"] is False
-    monkeypatch.setattr(requests, "_TRACING", ("opentelemetry.no_such", "no_such_parent.child"))
+    assert logs.tracing()["tracing"] is True
+    assert logs.tracing()["metrics"] is False
+    monkeypatch.setattr(logs, "_TRACING", ("opentelemetry.no_such", "no_such_parent.child"))
     with pytest.raises(Misuse, match=r"veilsum\[service,otel\]"):
-        requests.tracing()
+        logs.tracing()
 
 
 async def test_a_span_names_the_route_and_holds_nothing_of_headers_or_bodies(server: Server) -> None:

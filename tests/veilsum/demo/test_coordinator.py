@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from veilsum.demo import coordinator
-from veilsum.demo.coordinator import Address, surroundings
+from veilsum.demo.coordinator import surroundings
 
 
 def test_children_get_none_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,3 @@ def test_something_else_on_the_port_is_no_coordinator() -> None:
         thread.start()
         assert not coordinator._healthy(server.getsockname()[1])
         thread.join()
-
-
-def test_the_token_is_in_no_address() -> None:
-    assert Address(8123, "secret").url == "http://127.0.0.1:8123"

@@ -6,22 +6,6 @@ import pytest
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 
-KEYS = {
-    "members",
-    "survivors",
-    "withheld",
-    "lost",
-    "accuracy_before",
-    "accuracy_masked",
-    "accuracy_plain",
-    "accuracy_fedavg",
-    "accuracy_fedavg_plain",
-    "weights_max_rel_diff",
-    "upload_bytes_per_member",
-    "vector_elements",
-    "seconds",
-}
-
 
 def test_a_good_run_has_no_faults(make_facts: Callable[..., Facts]) -> None:
     assert make_facts().faults == ()

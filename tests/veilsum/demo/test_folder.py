@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
+from veilsum.demo.processes import DemoError
 
 
 def test_an_earlier_demo_is_replaced_and_links_are_not_followed(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from veilsum.demo import processes
-from veilsum.demo.errors import ChildFailed, DemoError
-from veilsum.demo.processes import Children, unwinding
+from veilsum.demo.processes import ChildFailed, Children, DemoError, unwinding
 
 SLEEP = "import time; print('started', flush=True); time.sleep(600)"
 

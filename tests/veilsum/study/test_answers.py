@@ -13,9 +13,7 @@ from veilsum.protocol import study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.study import FFC, RECIPES, CCVRHead, RandomFeaturesFFC
-from veilsum.study.alone import alone
-from veilsum.study.answers import answer, pooled
-from veilsum.study.materials import read_material
+from veilsum.study.answers import alone, answer, pooled
 from veilsum.study.result_files import (
     Files,
     calibrated_in,
@@ -23,6 +21,7 @@ from veilsum.study.result_files import (
     check_head,
     document_in,
     files,
+    read_material,
 )
 from veilsum.study.vectors import vector
 

@@ -7,7 +7,7 @@ from tests.veilsum.study.specs import spec_of
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+from veilsum.protocol.study import check_enough_rows, withheld_classes
 from veilsum.study.answers import pooled
 from veilsum.study.vectors import vector
 

@@ -13,7 +13,6 @@ from veilsum.calibration.privacy.accountant import (
     sum_defect,
     zcdp_epsilon,
 )
-from veilsum.calibration.privacy.descent import Descent, NoisyGradient, whitened
 from veilsum.calibration.privacy.integer_sums import (
     ClassMoments,
     GradientSums,
@@ -23,12 +22,15 @@ from veilsum.calibration.privacy.integer_sums import (
 )
 from veilsum.calibration.privacy.mechanism import Mechanism, Share
 from veilsum.calibration.privacy.noisy_sums import (
+    Descent,
     NoisyGaussians,
+    NoisyGradient,
     NoisyMean,
     NoisySolution,
     NoisySums,
     noise_edge,
     solve_noisy,
+    whitened,
 )
 from veilsum.calibration.privacy.plan import CohortSizes, NoisyRound, Outlook, Plan, plan
 from veilsum.calibration.privacy.release import (

@@ -1,4 +1,4 @@
-"""The accountant: what noise promises by Gaussian differential privacy, and the published bound to print beside it.
+"""The accountant: guarantees by Gaussian differential privacy, and the published bound to print with them.
 
 A mechanism is μ-GDP if telling two neighbours apart from its output is as hard as telling N(0, 1) from N(μ, 1) (Dong, Roth, Su 2022). Rounds
 compose exactly, μ² = Σμ_i², and μ gives ε for every δ. Concentrated bounds (Bun, Steinke 2016) compose as ρ = Σρ_i and convert with a loss:
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from veilsum.calibration.errors import CalibrationError
 
 EPSILON_MAX = 500.0
-"""A larger ε promises nothing, and e^ε leaves float64 soon after."""
+"""A larger ε guarantees nothing, and e^ε soon overflows float64."""
 
 _ROOT2 = math.sqrt(2)
 _MU_STEPS = 1 << 30
@@ -55,7 +55,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def compose(mus: Iterable[float]) -> float:
-    """√Σμ², the μ of rounds over the same records together."""
+    """√Σμ², the μ of several rounds over the same records."""
     return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 

@@ -6,14 +6,16 @@ each feature, which adds l·σ_U²/n̂_c² to a mean's squared length. All of th
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, ShapeMismatch
 from veilsum.calibration.head import Head
-from veilsum.calibration.rows import Floats, Integers
+from veilsum.calibration.lattice import exact_products
+from veilsum.calibration.rows import Floats, Integers, unit_rows
 from veilsum.calibration.spectrum import EPS, eigh
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -306,3 +308,59 @@ def _without_noise(matrix: Floats, deviation: float) -> Floats:
     found = shrunk(matrix, deviation)
     covariance: Floats = (found.vectors * found.eigenvalues) @ found.vectors.T
     return covariance
+
+
+_CONFIDENCE = 0.9
+_LARGEST = 200.0
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyGradient:
+    """G, (l, C), the sum of residuals that were cut and scaled to length 1 at most, times rows; and the deviation of its noise."""
+
+    sums: Floats
+    deviation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where a descent stands.
+
+    Attributes:
+        whitening: (l, l), A^−¼, scaled so that rows keep their mean square length.
+        weights: (l, C), of whitened rows.
+        rate: the largest step, 200/N.
+    """
+
+    whitening: Floats
+    weights: Floats
+    rate: float
+
+    @classmethod
+    def from_sums(cls, sums: NoisySums) -> Self:
+        """Start at the head of a noisy sum, scaled so that scores of 1 and 0, at which ridge aims, give the class a probability of 0.9."""
+        values, spectrum = sums.solution.eigenvalues, sums.solution.spectrum
+        roots, kept = values**-0.25, spectrum.eigenvalues
+        if kept.any():
+            roots *= math.sqrt(float(kept.sum() / (roots**2 @ kept)))
+        vectors, odds = spectrum.vectors, _CONFIDENCE / (1 - _CONFIDENCE) * max(1, sums.U.shape[1] - 1)
+        weights = vectors @ (vectors.T @ sums.U / (roots * values)[:, None]) * math.log(odds)
+        return cls((vectors * roots) @ vectors.T, weights, _LARGEST / max(1, sums.records))
+
+    def stepped(self, gradient: NoisyGradient, step: int, steps: int) -> Self:
+        """Return the descent after step `step` of `steps`."""
+        size = min(1 / (math.sqrt(steps) * gradient.deviation), self.rate)
+        falling = 2 * (steps - step + 1) / (steps + 1)
+        return replace(self, weights=self.weights - falling * size * gradient.sums)
+
+    def head(self, *, bias: bool) -> Head:
+        """The head for rows that are not whitened. A row's scores differ by one factor, so its class is the same."""
+        weights = self.whitening @ self.weights
+        if not bias:
+            return Head(weights, None, ())
+        return Head(weights[:-1] * _SQRT_HALF, weights[-1] * _SQRT_HALF, ())
+
+
+def whitened(rows: Floats, whitening: Floats) -> Floats:
+    """Whitening · row, scaled to length 1, for each of (n, l) rows; each row's bits follow from that row alone."""
+    return unit_rows(exact_products(rows, whitening.T), total=True)[0]

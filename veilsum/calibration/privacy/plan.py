@@ -1,8 +1,9 @@
-"""Plans: what a noisy study would promise, cost and lose, before it is made.
+"""Plans: the guarantee, cost and expected loss of a noisy study, before it is signed.
 
 The accuracy that noise costs was measured, not derived (`benchmarks.noisy_recipes`). One ratio orders the losses of a recipe: N·μ/(l·C), the
 records of a class and a dimension over the noise of one sum. The table has the median and the extremes of what was measured. Features differ
-more than that ratio says, mostly in how much of tr V is the direction of the mean; `points_lost` tells from one's own.
+more than that ratio says, so the interval is wider than the extremes: by as many points as it takes to hold in 95 % of the settings of a data set
+that was left out of the table. `points_lost` tells from one's own features.
 """
 
 import math
@@ -47,6 +48,8 @@ LOSSES: dict[str, tuple[tuple[float, float, float, float], ...]] = {
 }
 """By recipe, rows of (smallest ratio, median, least, most) points lost: the least up to the next ratio, the most from this ratio on."""
 RATIOS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 12.8)
+WIDER = 5.0
+"""Points by which an interval exceeds the extremes of its table on either side."""
 _BEST = "mean+sum+gradients"
 _GOOD_POINTS, _WEAK_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
@@ -93,7 +96,7 @@ class NoisyRound:
 
     @property
     def excess(self) -> float:
-        """How much noisier that is than σ needs, √(n/(n_min − a)): shares are sized for the fewest honest members."""
+        """Excess noise over σ, √(n/(n_min − a)): shares are sized for the fewest honest members."""
         return self.deviation / self.mechanism.sigma
 
     @property
@@ -150,7 +153,7 @@ class Plan:
         return self.sums.records * self.effective_mu / (self.dim * self.classes)
 
     def expected_loss(self, recipe: str = "") -> tuple[float, float, float]:
-        """Points of accuracy lost against the exact sum: median, least and most of what was measured; below 0 for a gain.
+        """Points of accuracy lost against the exact sum: the median, and the ends of the 95 % interval; below 0 for a gain.
 
         Args:
             recipe: another than the plan's.
@@ -158,7 +161,7 @@ class Plan:
         _, median, least, most = next(
             row for row in reversed(LOSSES[recipe or self.recipe]) if self.ratio >= row[0]
         )
-        return median, least, most
+        return median, round(least - WIDER, 1), round(most + WIDER, 1)
 
     @property
     def outlook(self) -> Outlook:
@@ -169,11 +172,11 @@ class Plan:
 
     @property
     def factor(self) -> float:
-        """By how much the noise would have to shrink, or the records to grow, for a good study; at most 1 for a good one."""
+        """The factor by which noise must shrink, or records grow, for a good study; at most 1 for a good one."""
         return next(row[0] for row in LOSSES[self.recipe] if row[1] <= _GOOD_POINTS) / self.ratio
 
     def advice(self) -> tuple[str, ...]:
-        """What would help: first the recipe that loses least, then changes each of which would make a good study."""
+        """Remedies: first the recipe that loses least, then changes that each suffice for a good study."""
         advice = []
         if self.recipe != _BEST:
             median, least, most = self.expected_loss(_BEST)

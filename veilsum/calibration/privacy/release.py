@@ -19,7 +19,7 @@ from veilsum.calibration.spectrum import EPS
 COUNTS_WEIGHT = 0.5
 """Of CCVR's counts: twice as noisy as a moment's diagonal, for 6 % more noise on the other blocks at w = 1."""
 FEW_CLASSES = 20
-"""With up to so many classes their sums weigh 1, with more 2, because they have the harder task there."""
+"""Sums of up to this many classes weigh 1, of more classes 2, because their task is harder."""
 _HELD = 2**53  # float64 holds integers up to here
 
 
@@ -39,7 +39,7 @@ class WeightedBlock:
 
     @cached_property
     def diagonal(self) -> Integers:
-        """(dim,) where the diagonal of a symmetric block stands in the packed triangle."""
+        """(dim,) indices of the diagonal in the packed triangle of a symmetric block."""
         rows = np.arange(self.block.shape[0], dtype=np.int64)
         return rows * self.block.shape[0] - rows * (rows - 1) // 2
 
@@ -103,7 +103,7 @@ def gradient_release(width: int, classes: int) -> Release:
 
 
 def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
-    """Shrink a member's vector so that its weighted norm is at most `bound`; a vector within it is returned as it is.
+    """Shrink a member's vector to a weighted norm of at most `bound`; a vector within the bound is returned unchanged.
 
     Every element is scaled by one factor and truncated toward zero, which keeps integers integers and the norm below the bound. The factor is
     a little too small, to make up for floating point. `weights` are `Release.weights`, and `bound` is positive and finite.
@@ -111,7 +111,7 @@ def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
     if not (math.isfinite(bound) and bound > 0):
         raise CalibrationError(f"a member is clipped to a positive bound, not to {bound!r}")
     held = np.clip(vector, -_HELD, _HELD).astype(np.float64)
-    # A sum of n squares is off by at most (n + 4)·eps, whatever its order.
+    # A sum of n squares is off by at most (n + 4)·eps in any order.
     surely = float(np.linalg.norm(held * weights)) * (1 + (vector.size + 4) * EPS)
     if surely <= bound:
         return vector

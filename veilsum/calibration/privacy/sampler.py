@@ -26,13 +26,13 @@ from veilsum.calibration.errors import CalibrationError, WrongDtype
 from veilsum.calibration.rows import Integers
 
 ByteSource = Callable[[int], bytes | memoryview]
-"""Returns that many fresh uniform bytes, like `os.urandom`; a memoryview may be overwritten by the next call."""
+"""Returns fresh uniform bytes, like `os.urandom`. The next call may overwrite a memoryview."""
 
 VARIANCE_MAX = 1 << 62
 """σ² stays below, so that every product fits an int64."""
 
 DRAWN_BYTES = 12 << 13
-"""Requested from the source at a time, beside 4 bytes for each undecided comparison."""
+"""Bytes requested from the source at a time, in addition to 4 for each undecided comparison."""
 
 _CANDIDATES = DRAWN_BYTES // 12
 _LAPLACE_MAX = 22  # e^−22 < 2^−31: the exact arithmetic finds such a V

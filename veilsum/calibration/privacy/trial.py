@@ -1,4 +1,4 @@
-"""Trial runs: what noise costs on one's own records, before a study is signed.
+"""Trial runs: the cost of noise on your own records, before a study is signed.
 
 The records play the study's: with n of them instead of N, noise that is n/N as large leaves the same ratio of signal to noise. A fifth of them
 judges. Gaussian noise stands in for the discrete one.
@@ -11,9 +11,8 @@ import numpy as np
 
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head, log_softmax
-from veilsum.calibration.privacy.descent import Descent, NoisyGradient
 from veilsum.calibration.privacy.integer_sums import CLIP
-from veilsum.calibration.privacy.noisy_sums import NoisySums
+from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
 from veilsum.calibration.privacy.release import default_weight
 from veilsum.calibration.ridge import solve_ffc
 from veilsum.calibration.rows import Floats, Integers, unit_rows
@@ -43,7 +42,7 @@ def points_lost(
     own, truth = labels[~judging], labels[judging]
     exact = FFCStatistics(rows.shape[1], classes)
     exact.update(rows[~judging], own)
-    mu /= 1 - 1 / _HELD_OUT  # the rows that judge are missing from the sums
+    mu /= 1 - 1 / _HELD_OUT  # hold-out rows are missing from the sums
     heads = [
         noisy_head(rows[~judging], own, classes, shares, mu, np.random.default_rng(seed))
         for seed in range(draws)

@@ -103,6 +103,10 @@ class Attempting(MemberPhase):
         """Shares that this decryptor vouched for, ordered by dealer; empty before its receipt."""
         return ()
 
+    def sealed_again(self, self_seed: SecretBytes) -> Sealing:
+        """Mask the stored upload's chunks again, by the seed of its `Sealing`; the driver compares their digests."""
+        return Sealing(self.attempt, self.member, self.ready.masks, self.ready.boxes, self_seed=self_seed)
+
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message; after the terms' latest end accept only closing documents and erasure requests."""
         if self._over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
@@ -426,5 +430,5 @@ class Uploaded(Receiving):
     kind: ClassVar[int] = PhaseKind.UPLOADED
 
     def outbox(self) -> tuple[Upload, ...]:
-        """The announcement; the driver sends the stored chunks."""
+        """The announcement; the driver sends the chunks."""
         return self.uploads

@@ -36,7 +36,7 @@ from veilsum.protocol.opening_rules import (
     check_step,
     repeated_link,
 )
-from veilsum.protocol.rare_classes import check_enough_rows, withheld_classes
+from veilsum.protocol.study import check_enough_rows, withheld_classes
 
 Pairs = Annotated[tuple[PairKey, ...], Many(Nested(PairKey), MAX_MEMBERS)]
 

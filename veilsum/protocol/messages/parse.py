@@ -64,5 +64,7 @@ def parse(data: bytes | memoryview) -> Message:
         raise PeerFault(Cause.UNKNOWN_VERSION, f"version {data[0]}, this side speaks {PROTOCOL_VERSION}")
     form = MESSAGES.get(data[1])
     if form is None:
-        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is no message of version {PROTOCOL_VERSION}")
+        raise PeerFault(
+            Cause.UNKNOWN_MESSAGE, f"protocol version {PROTOCOL_VERSION} has no message of kind {data[1]}"
+        )
     return form.from_bytes(data)

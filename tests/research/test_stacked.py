@@ -1,0 +1,76 @@
+"""Stacked runs against `train`."""
+
+from dataclasses import replace
+from shutil import which
+
+import numpy as np
+import pytest
+import torch
+
+from research.stacked.runs import Stack
+from training.algorithms import ALGORITHMS
+from training.data import Dataset, Split
+from training.experiments.running import PreparedData
+from training.federated import train
+from training.models import ExtractorConfig
+from training.partition import Partition
+from training.recipe import Constant, fedavg
+
+_DEVICES = ["cpu"] if which("g++") else []
+_DEVICES += ["cuda"] if torch.cuda.is_available() else []
+METHODS = {
+    "fedavg": {},
+    "fedprox": {"mu": 0.5},
+    "fedavgm": {"momentum": 0.1},
+    "moon": {"mu": 1.0, "temperature": 0.5},
+}
+
+
+def scene(seed: int) -> PreparedData:
+    rng = np.random.default_rng(seed)
+    pixels = np.random.default_rng(7)  # scenes share their images
+    x = torch.from_numpy(pixels.integers(0, 256, (30, 3, 32, 32), dtype=np.uint8))
+    y = torch.from_numpy(pixels.integers(0, 4, 30))
+    whole = Dataset(x, y, 4, "noise", mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
+    train_records, test_records = whole.subset(torch.arange(24)), whole.subset(torch.arange(24, 30))
+    order = rng.permutation(24)
+    rows = [order[:13], order[13:20], order[20:]]  # 13 = 3 · 4 + 1: the last batch has five records
+    return PreparedData(Split(train_records, test_records), Partition.of(rows, y[:24].numpy()))
+
+
+@pytest.mark.parametrize("device", _DEVICES)
+@pytest.mark.parametrize("augment", [False, True])
+def test_stacked_runs_equal_runs_one_by_one(device: str, *, augment: bool) -> None:
+    scenes = [scene(seed) for seed in range(2)]
+    recipes = [
+        [
+            replace(
+                fedavg(ExtractorConfig.of("moon_cnn", scenes[seed].data.train)),
+                algorithm=ALGORITHMS[name](**options),
+                rounds=2,
+                local_epochs=2,
+                batch_size=4,
+                lr=0.05,
+                schedule=Constant(),
+                augment=augment,
+                seed=seed,
+            )
+            for name, options in METHODS.items()
+        ]
+        for seed in range(2)
+    ]
+    stack = Stack(scenes, recipes, torch.device(device))
+    stack.train(2)
+    moved = 0.0
+    for s, q, found in stack.trained():
+        alone = train(recipes[s][q], scenes[s].data, scenes[s].partition)
+        begun = recipes[s][q].build(4).shared_weights()
+        for name, tensor in alone.classifier.shared_weights().items():
+            torch.testing.assert_close(found.classifier.shared_weights()[name], tensor, rtol=1e-3, atol=2e-5)
+            moved = max(moved, float((tensor - begun[name]).abs().max()))
+        for ours, theirs in zip(found.history, alone.history, strict=True):
+            assert ours.local_loss == pytest.approx(theirs.local_loss, rel=1e-4)
+            assert ours.test_loss == pytest.approx(theirs.test_loss, rel=1e-4)
+            assert ours.accuracy == pytest.approx(theirs.accuracy)
+            assert ours.upload_bytes == theirs.upload_bytes
+    assert moved > 1e-2
