@@ -59,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Figure:
-    """One problem at one ε. Accuracies in %, means over draws of the noise; those that were not measured are None.
+    """One problem at one ε. Accuracies in %, means over draws of the noise; None if not measured.
 
     Attributes:
         exact: of the ridge head without noise, features as they are.

@@ -37,7 +37,7 @@ from client_sdk.reservations import Reservations
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
-from veilsum.protocol.member import Closed, History, MemberPhase, load_phase
+from veilsum.protocol.member import Closed, History, MemberPhase, Opened, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
@@ -134,12 +134,15 @@ class Store:
     def lapse_others(self, cohort: bytes, now_s: float) -> None:
         """Erase what every other cohort still holds of a round past its terms' latest end."""
         for other, held in list(self.cohorts()):
-            if other == cohort or not isinstance(held.phase, Attempting | Closed):
+            if other == cohort:
                 continue
-            if (following := held.phase.lapse(now_s)) is not held.phase:
-                self.remember(following.history, held.phase.history)
+            phase = held.phase
+            if isinstance(phase, Attempting | Closed) and (following := phase.lapse(now_s)) is not phase:
+                self.remember(following.history, phase.history)
                 self.hold(other, following, held.round_id)
-                self.unsent(other).clear()
+                phase = following
+            if not isinstance(phase, Opened | Attempting):
+                self.unsent(other).clear()  # by an earlier run too, which may have stopped before it did
 
     def history(self) -> History:
         """The newest: what the next opening is checked against, in whichever cohort."""

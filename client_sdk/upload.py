@@ -93,18 +93,15 @@ def _part(attempt: Attempt, values: Integers, index: int) -> Integers:
 
 @dataclass(frozen=True, repr=False)
 class _Chunks:
-    """The chunks of a stored upload; those that are not in memory are masked again, by one lane at a time."""
+    """The chunks of a stored upload, masked again by one lane at a time."""
 
     session: Session
     phase: Attempting
     upload: Upload
-    memory: dict[int, bytes]
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def packed(self, index: int) -> bytes:
         """A chunk; StateError if what it follows from is damaged or missing."""
-        if (packed := self.memory.pop(index, None)) is not None:
-            return packed
         with self.turn:
             sealing, values = self._source
             packed = bytes(sealing.packed(index, _part(self.phase.attempt, values, index)))
@@ -149,13 +146,16 @@ def send(
         StateError: what a chunk follows from is damaged or missing.
     """
     view = yield from session.coordinator.announce(round_id, upload)
-    chunks, total = _Chunks(session, phase, upload, memory), len(upload.chunk_digests)
+    chunks, total = _Chunks(session, phase, upload), len(upload.chunk_digests)
     missing = sorted({index for index in view.missing if 0 <= index < total})
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
 
     def chunk(index: int) -> Flow[None]:
         # Made when its turn comes: memory holds as many chunks as there are lanes.
-        yield from session.coordinator.chunk(round_id, session.member, index, chunks.packed(index))
+        packed = memory.pop(index, None)
+        if packed is None:
+            packed = yield from compute(partial(chunks.packed, index))
+        yield from session.coordinator.chunk(round_id, session.member, index, packed)
         counter()
 
     yield from together([partial(chunk, index) for index in missing], session.lanes)

@@ -418,7 +418,7 @@ class Coordinator:
     async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
         """A version as soon as it is above `after`, or as it stands when the time is over or the process ends.
 
-        Where many are `waiting`, changes that are not urgent are told later (service/watch.py).
+        With many `waiting`, changes that are not urgent are announced later (service/watch.py).
         """
         return await watch.beyond(after, self._patience_s(wait_s), calm_s(waiting))
 

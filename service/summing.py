@@ -98,7 +98,7 @@ class Memory:
         self._free, self._lock = size, threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Take so many bytes; False where they are not free."""
+        """Reserve `size` bytes; False if they are not free."""
         with self._lock:
             taken = size <= self._free
             self._free -= size if taken else 0
@@ -176,7 +176,7 @@ class Summing:
                     running.digests[member] = digest
 
     def missing(self, part: int, uploads: int) -> int:
-        """How many more than so many whole uploads make it worth to add them to a range, as far as is known here."""
+        """Number of whole uploads beyond `uploads` at which adding from storage pays, as far as this process knows."""
         running = self._running.get(part)
         added = self._added.get(part, frozenset()).union(running.digests if running else ())
         return len(added) + BATCH - uploads

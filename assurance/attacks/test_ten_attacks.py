@@ -234,7 +234,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, t
 
 
 def test_4_later_sums_hold_new_ids_only(tmp_path: Path) -> None:
-    """Everybody changes a record, one withdraws: neither the changed records nor the others are summed again; by a process."""
+    """Every member changes a record and one withdraws: a coordinator process sums no record again."""
     with process(tmp_path / "service") as separate, founded(separate, tmp_path) as made:
         *staying, leaving = made.ids
         made.play()

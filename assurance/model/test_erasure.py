@@ -165,13 +165,13 @@ def test_every_split_of_vote_reveal_lie_and_return_ends_as_it_must(members: int,
                 end = received(at.certified, reports)
                 if len(quiet) >= needed:
                     assert isinstance(end, VoidedByErasure)
-                    assert revealed + colluders < quorum.threshold  # nobody can have the sum
+                    assert revealed + colluders < quorum.threshold  # too few shares for the sum
                     end.attempt.check_erasure(end.closing)
                 elif members - len(loud) < needed:
                     assert isinstance(end, Failed)  # a repeat may follow, and no admin is needed
                 else:
                     assert isinstance(end, Erasing)
-                    assert end.waiting_for()  # whoever is away can still end it
+                    assert end.waiting_for()  # an absent decryptor can still end it
         if revealed == 0:
             end = received(at.bare, quiet)
             assert isinstance(end, VoidedByErasure if len(quiet) >= needed else Erasing)

@@ -193,6 +193,17 @@ def test_a_damaged_cohort_keeps_no_other_from_lapsing(federation: Federation) ->
     assert path.read_bytes() == b"damaged"
 
 
+def test_what_a_stopped_run_left_of_an_upload_is_removed(federation: Federation) -> None:
+    cohort = bytes.fromhex(federation.enrol())
+    store = federation.open["member-0"].session.store
+    store.unsent(cohort).keep(bytes(32), None)
+    store.lapse_others(cohort, federation.clock.now_s)
+    store.unsent(cohort).load()
+    store.lapse_others(b"c" * 32, federation.clock.now_s)
+    with pytest.raises(StateError):
+        store.unsent(cohort).load()
+
+
 def stop(*_: object) -> None:
     raise KeyboardInterrupt
 

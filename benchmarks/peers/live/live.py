@@ -18,7 +18,7 @@ FOLDER = Path(os.environ.get("LIVE_FOLDER", "."))
 
 
 class Numbers(NumPyClient):
-    """Sends as many numbers as it is told, all of them its own."""
+    """Sends as many random numbers as the run's configuration names."""
 
     def __init__(self, count: int) -> None:
         self.count = count
