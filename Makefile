@@ -83,7 +83,7 @@ model-check: $(READY)  ## Spin searches the protocol's models, then takes each r
 mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
 	$(BIN)/python -m assurance.mutation.run --output runs/mutation.json
 
-audit: $(READY)  ## 20,000 noisy sums with a canary and without, 16 of full size with 512: is μ as promised, are five bugs flagged
+audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
 slow: $(READY)  ## a million steps of hostile state machines and 10,000 rounds with faults

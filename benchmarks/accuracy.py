@@ -117,7 +117,7 @@ def masked_round(statistics: list[FFCStatistics], content: Content) -> Pooled:
         round_ = Round(Case(MEMBERS, 0), content, own, Path(spool))
         round_.run(probe_memory=False)
     check_sums(layout, lattice, round_.total, members=MEMBERS, bias=False)
-    pooled = FFCStatistics.from_sums(layout, lattice, round_.total, bias=False, members=MEMBERS)
+    pooled = statistics[0].from_sums(lattice, round_.total, members=MEMBERS)
     return Pooled(pooled, max(round_.upload_bytes.values()))
 
 

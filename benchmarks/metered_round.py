@@ -104,7 +104,7 @@ class Meter:
 
 
 def upload_of(
-    opened: Opened, key: SigningKey, encode: Encode, keep: Callable[[memoryview], object]
+    opened: Opened, key: SigningKey, encode: Encode, keep: Callable[[bytes], object]
 ) -> tuple[Vector, Step]:
     """A member's upload as the SDK makes it: integers, masked and packed chunk by chunk, then announced."""
     vector, step = encode(), opened.attempt.spec.chunk_elements
@@ -254,7 +254,7 @@ class Round:
         chunks: list[tuple[bytes, int]] = []
         with (self.spool / member).open("wb") as spooled:
 
-            def keep(packed: memoryview) -> None:
+            def keep(packed: bytes) -> None:
                 with charge(member, "mask", -1):
                     spooled.write(packed)
                     with charge(COORDINATOR, "admit"):

@@ -132,7 +132,7 @@ class Agent:
         if isinstance(held.phase, Closed) and not held.phase.certificate.void:
             store = self._session.store
             folder = store.results(held.round_id)
-            counted = store.history().count_of(held.phase.attempt.context) is not None
+            counted = store.ledger.history().count_of(held.phase.attempt.context) is not None
             return counted or not Evidence.saved_in(folder) or Result.saved_in(folder)
         return True
 
@@ -205,7 +205,7 @@ class Agent:
         if isinstance(held.phase, Closed) and held.phase.certificate.void:
             return False
         attempt = held.phase.attempt
-        counted = self._session.store.history().count_of(attempt.context) is not None
+        counted = self._session.store.ledger.history().count_of(attempt.context) is not None
         return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
     def _part(self, round_id: str, shown: RoundView | None) -> Flow[Result | None]:

@@ -139,10 +139,12 @@ class CoordinatorApi:
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
 
-    def chunk(self, round_id: str, member: str, index: int, packed: bytes) -> Flow[rest.UploadView]:
-        """Send one masked chunk."""
-        path = rest.CHUNK.format(round_id=round_id, member=member, index=index)
-        return model_of(rest.UploadView, (yield from self._send("PUT", path, packed)))
+    def chunk(self, round_id: str, upload: Upload, index: int, packed: bytes) -> Flow[rest.UploadView]:
+        """Send one masked chunk of an announced upload."""
+        path = rest.CHUNK.format(round_id=round_id, member=upload.header.member, index=index)
+        digest = upload.chunk_digests[index]
+        request = Request("PUT", path, packed, {"content-type": rest.OCTETS}, digest=digest)
+        return model_of(rest.UploadView, (yield from self._caller.call(request)))
 
     def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
         """Answer a request by a receipt, vote, refusal, reveal or erasure report, and wait for the next one as `request`."""

@@ -14,10 +14,9 @@ coordinator what is next.
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import partial
 
 from client_sdk.api import Asked
-from client_sdk.effects import Flow, compute
+from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
@@ -93,7 +92,7 @@ def take_part(session: Session, round_id: str, view: RoundView | None = None) ->
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
     """Why no sum can follow an indicator that this member has counted: the run is over."""
-    counted = session.store.history().count_of(indicator.context)
+    counted = session.store.ledger.history().count_of(indicator.context)
     assert counted is not None
     try:
         check_enough_rows(indicator.question, counted.holders)
@@ -256,11 +255,11 @@ class Attendance:
         yield from self._material(evidence.attempt)
         result = Result(evidence, record, head_file, evictions, transcript, documents, self.material_file)
         if self.evidence is None:
-            yield from compute(partial(result.verify, session.policy.federation))
+            result.verify(session.policy.federation)
         else:
             session.policy.check_roster(evidence.roster)
-            yield from compute(result.verify_against_evidence)
-        result.check_counts(session.store.history())
+            result.verify_against_evidence()
+        result.check_counts(session.store.ledger.history())
         result.save(folder)
         self.erase_shares()
         members = len(evidence.attempt.members)
@@ -278,7 +277,7 @@ class Attendance:
         if self.phase_round == self.round_id and self._uncounted(context):
             yield from self._count()
             self.erase_shares()
-        if self.session.store.history().count_of(context) is None:
+        if self.session.store.ledger.history().count_of(context) is None:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
                 f"this member went on without counting indicator {self.round_id}: its sum goes on without this member",
@@ -307,7 +306,7 @@ class Attendance:
         messages: tuple[Message, ...] = (evictions, disclosure) if evictions.proofs else (disclosure,)
         for message in messages:
             now_s = session.surroundings.now_s()
-            self.phase, _ = yield from compute(partial(self.phase.receive, message, session.key, now_s))
+            self.phase, _ = self.phase.receive(message, session.key, now_s)
         session.hold(self.cohort, before, self.phase, self.phase_round)
 
     def close_earlier(self) -> Flow[None]:
@@ -316,19 +315,13 @@ class Attendance:
         Raises:
             PeerFault: wrong-sequence if such a round has not ended.
         """
-        for cohort, held in list(self.session.store.cohorts()):
-            if not isinstance(held.phase, Attempting):
-                continue
-            earlier = replace(
-                self,
-                cohort=cohort,
-                phase=held.phase,
-                phase_round=held.round_id,
-                round_id=held.round_id,
-            )
+        if isinstance(self.phase, Attempting):
+            earlier = replace(self, round_id=self.phase_round)
             yield from earlier.finish()
-            if cohort == self.cohort:
-                self.phase = earlier.phase
+            self.phase = earlier.phase
+        for cohort, held in list(self.session.store.cohorts(but=self.cohort)):
+            if isinstance(held.phase, Attempting):
+                yield from Attendance(self.session, held.round_id, cohort, held.phase, held.round_id).finish()
 
     def finish(self) -> Flow[None]:
         """Close the round that this phase is in, or let it lapse."""
@@ -463,7 +456,7 @@ class Attendance:
 
     def _knowing(self) -> MemberPhase:
         """The phase with what this conversation has learned in other cohorts since it was read."""
-        history = self.session.store.history()
+        history = self.session.store.ledger.history()
         return self.phase if ready_of(self.phase).history == history else self.phase.knowing(history)
 
     def _receive(self, message: Message) -> tuple[Message, ...]:

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from client_sdk.effects import Flow, compute
+from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Marks, Records, Selection, select, select_again
@@ -49,7 +49,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
     question = read_content(ready.study.content).question
     run = session.store.ledger.run(question.digest, ready.manifest.period)
     if records is not None and run is not None and run.number in before:
-        yield from compute(partial(_check_same, session, question, run, records))
+        _check_same(session, question, run, records)
     return Quorum.of(ready.manifest, question)
 
 
@@ -104,7 +104,7 @@ def send_card(
         counter=view.counter,
         period=view.period,
         repeats=_repeats(view),
-        history=session.store.history(),
+        history=session.store.ledger.history(),
         random_bytes=session.surroundings.random_bytes,
     )
     session.store.hold(cohort, enrolled, "")
@@ -126,9 +126,7 @@ def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhas
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
     cards = yield from session.coordinator.cards(cohort, session.member)
-    following, _ = yield from compute(
-        partial(phase.receive, cards, session.key, session.surroundings.now_s())
-    )
+    following, _ = phase.receive(cards, session.key, session.surroundings.now_s())
     check_cohort(_first_spec(phase.study, cards.manifest))
     session.policy.check_manifest(cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
@@ -184,7 +182,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
         base = None if view.repeats is None else _base(session, content, view)
         if base is None:
             yield from _leave_others(session, question.digest)
-        found = yield from compute(partial(_select, session, content, records, base))
+        found = _select(session, content, records, base)
         run = ledger.answer(content, period, found, mu_budget=session.policy.mu_budget, base=base)
         _tell(session, run)
     elif view.repeats is not None and not _held_by(session, run, view):

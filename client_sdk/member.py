@@ -9,30 +9,31 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
+import numpy as np
+
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
 from client_sdk.contribution import contribute
-from client_sdk.effects import Flow, compute
+from client_sdk.effects import THIS_MACHINE, Flow, Signer, Surroundings
 from client_sdk.enrolment import enrol
 from client_sdk.errors import Misuse, PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.identity import Identity
-from client_sdk.judging import judge
 from client_sdk.policy import Policy, bytes_of
 from client_sdk.progress import Reporter, Watcher
-from client_sdk.records import Records
-from client_sdk.reservations import Run
-from client_sdk.result import Result
+from client_sdk.records import Marks, Records, unsummed
+from client_sdk.reservations import Run, State
+from client_sdk.result import Result, verify_sums
 from client_sdk.retry import RetryingClient
 from client_sdk.session import Session
-from client_sdk.signing import Signer
 from client_sdk.store import Store
-from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
+from veilsum.calibration.errors import CalibrationError
+from veilsum.calibration.head import Head
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.rest import CohortView, RunsView, StudyView
 from veilsum.protocol.study import Content
-from veilsum.study.answers import Pooled
+from veilsum.study.answers import Pooled, alone
 
 T = TypeVar("T")
 
@@ -199,7 +200,7 @@ class Conversations:
     def sums(self, result: Result) -> Flow[Pooled]:
         """The pooled statistics behind a result, for a member that the roster lists as a reader (`readers`).
 
-        They are checked against the signed record, and the head against them (`client_sdk.sums.verify_sums`).
+        They are checked against the signed record, and the head against them (`client_sdk.result.verify_sums`).
 
         Args:
             result: that `contribute` or `join` returned.
@@ -211,13 +212,11 @@ class Conversations:
             PeerFault: forbidden for others than readers; result-mismatch.
             ClientError: see `client_sdk.errors`.
         """
-        from client_sdk.sums import verify_sums  # noqa: PLC0415 - readers alone need it
-
         most = 8 * result.spec.elements + (1 << 16)
 
         def flow() -> Flow[Pooled]:
             content = yield from self.session.coordinator.sums(result.record.round, most)
-            return (yield from compute(partial(verify_sums, result, content)))
+            return verify_sums(result, content)
 
         return self._alone(flow)
 
@@ -400,6 +399,37 @@ class _Front(Generic[D]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._conversations.session.member}>"
+
+
+def judge(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
+    """Judge a result's head; arguments, outcome and errors as `Member.judge`."""
+    if result.head_file is None:
+        return result
+    ledger, question, after = session.store.ledger, result.spec.question, result.content.after
+    records.check_dim(question.dim)
+    run = ledger.run(question.digest, result.record.period)
+    rows = None if run is None or run.state is State.DECLINED else ledger.rows(run)
+    if held_out is None:
+        summed = np.zeros((0, 32), np.uint8) if rows is None else rows[2]
+        marks = Marks(ledger.secret, session.policy.federation)
+        held_out = Records(*unsummed(records, question.classes, marks, summed))
+    if not len(held_out):
+        return result
+    own: Head | None = None
+    if rows is not None:
+        try:
+            own = alone(
+                question.dim,
+                len(question.classes),
+                question.statistics[0],
+                [rows[:2]],
+                normalise=True,
+                ridge=after.ridge,
+                ccvr=after.ccvr,
+            ).answer.head
+        except CalibrationError:  # too few rows of its own for any head
+            own = None
+    return result.judge(held_out, own)
 
 
 def _blocking(

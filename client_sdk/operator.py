@@ -7,12 +7,10 @@ from typing import Self, TypeVar
 from pydantic import BaseModel
 
 from client_sdk.api import LONG_POLL_S, StudyViews, model_of
-from client_sdk.effects import Request, Response
+from client_sdk.effects import THIS_MACHINE, Request, Response, Signer, Surroundings
 from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import RetryingClient
-from client_sdk.signing import Signer
-from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage

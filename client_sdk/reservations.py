@@ -10,6 +10,7 @@ The history of §4.3 stands in the same database, so that the end of an attempt 
 
 import hashlib
 import math
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
@@ -42,6 +43,8 @@ Array = npt.NDArray[Any]
 SECRET_BYTES = 32
 _LEFT_OUT = "left-out"
 """Ending of an attempt for a member that is not in the certified sum."""
+_OF_A_RUN = re.compile(r"(?P<fresh>\.?)(?P<run>\d+)[.-]")
+"""Names of files with rows or vectors, and of half-written ones."""
 _BY_QUESTION = "SELECT * FROM answered WHERE question = ? AND period = ?"
 _BY_NUMBER = "SELECT * FROM answered WHERE id = ?"
 _BY_CONTEXT = (
@@ -375,8 +378,23 @@ class Reservations(LedgerDatabase):
 
     # Files
 
+    def clear_up(self) -> None:
+        """Remove rows and vectors that a crash left: half-written ones, and those of runs that hold nothing."""
+        left = [
+            (path, found)
+            for folder in ("rows", "vectors")
+            for path in (self._folder / folder).glob("*")
+            if (found := _OF_A_RUN.match(path.name))
+        ]
+        if left:
+            with self._open() as ledger:
+                held = {number for (number,) in ledger.execute("SELECT id FROM run WHERE yes")}
+            for path, found in left:
+                if found["fresh"] or int(found["run"]) not in held:
+                    remove_durably(path)
+
     def _forget(self, freed: Sequence[int]) -> None:
-        """Remove what no run needs any more; files that a crash leaves behind are overwritten by the next run's."""
+        """Remove what no run needs any more; after a crash `clear_up` does."""
         for number in freed:
             remove_durably(self._rows_path(number))
             for path in make_private(self._folder / "vectors").glob(f"{number}-*"):

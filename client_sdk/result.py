@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from client_sdk.errors import Misuse, mismatch
-from client_sdk.evidence import Evidence
+from client_sdk.evidence import Evidence, replayed
 from client_sdk.files import read_part, write_together
 from client_sdk.model_card import model_card
 from client_sdk.records import Records
@@ -33,8 +35,17 @@ from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import SUM_STEP, Content, withheld_classes
+from veilsum.study.answers import Pooled, answer, pooled
 from veilsum.study.promise import promise
-from veilsum.study.result_files import calibrated_in, check_head, document_in, read_material
+from veilsum.study.result_files import (
+    Files,
+    calibrated_in,
+    check_answer,
+    check_head,
+    document_in,
+    material_file,
+    read_material,
+)
 from veilsum.study.vectors import Material
 
 if TYPE_CHECKING:
@@ -373,8 +384,6 @@ class Result:
         """What the transcript shows, `replayed`; None if it was not fetched."""
         if self.transcript_file is None:
             return None
-        from client_sdk.replaying import replayed  # noqa: PLC0415 - auditors alone need it
-
         return replayed(self.transcript_file, self.evidence, self.record)
 
     def verify(self, admin_key: bytes | str | None = None) -> None:
@@ -564,6 +573,49 @@ class Result:
             "survivors_hash": self.certificate.survivors_hash.hex(),
             "withheld": attempt.terms.withheld,
         }
+
+
+def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | None = None) -> Pooled:
+    """Check the sums behind a result, as a reader, in this order (result-mismatch for each).
+
+    1. the file is the one that the signed record names, one int64 vector of the step's length;
+    2. it keeps every identity that a sum of honest members keeps;
+    3. its rows are those that the record states, and the heads follow from it (`check_answer`).
+
+    Args:
+        result: that `Result.verify` has passed.
+        sums_file: a safetensors file with one tensor, `sum`.
+        rng: the verifier's own randomness; fresh where None.
+
+    Returns:
+        What the sum holds, by the kind of the statistic.
+
+    Raises:
+        PeerFault: the first of these that does not hold.
+    """
+    if hashlib.sha256(sums_file).hexdigest() != result.record.sums:
+        raise mismatch("the sums are not those that the record names")
+    try:
+        total = load(sums_file)["sum"]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise mismatch(f"the sums are not a safetensors file of a tensor `sum`: {error}") from error
+    spec, members = result.spec, len(result.summed)
+    following = None
+    if spec.noisy and total.shape == (spec.elements,) and spec.step != spec.question.steps[-1]:
+        # The next step's opening binds its material, and its members check it there; here it is what follows from the sums.
+        following = material_file(
+            answer(spec, pooled(spec, total, members), members, result.material).material
+        )
+    return check_answer(
+        spec,
+        total,
+        members,
+        Files(result.head_file, result.document_files, following),
+        rows=result.record.rows,
+        ridge=result.record.solution.ridge,
+        material=result.material,
+        rng=rng,
+    )
 
 
 def _digest(content: bytes | None) -> str | None:

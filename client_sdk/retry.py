@@ -9,11 +9,9 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import ValidationError
 
-from client_sdk.effects import Flow, Pause, Request, Response, Unreached
+from client_sdk.effects import Flow, Pause, Request, Response, Signer, Surroundings, Unreached
 from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
-from client_sdk.signing import Signer
-from client_sdk.surroundings import Surroundings
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import Problem
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client_sdk.api import CoordinatorApi
-from client_sdk.effects import Flow, Pause
+from client_sdk.effects import Flow, Pause, Surroundings
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import ANEW
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
 from client_sdk.result import Result
 from client_sdk.store import Store
-from client_sdk.surroundings import Surroundings
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
@@ -117,7 +116,9 @@ class Session:
         """Store a phase, and first what it has learned since the one before it."""
         if (learned := ready_of(phase).history) != (since := ready_of(before).history):
             ended = [phase.certificate] if isinstance(phase, Closed) else []
-            self.store.remember(learned, since, [each.context for each in ended if self._left_out(each)])
+            self.store.ledger.remember(
+                learned, since, [each.context for each in ended if self._left_out(each)]
+            )
         self.store.hold(cohort, phase, round_id)
 
     def verified(self, folder: Path) -> Result:
@@ -166,7 +167,7 @@ class Session:
             PeerFault: outcome-missing if the coordinator does not show it; certificate-invalid and others if what it shows
                 closes nothing.
         """
-        history = self.store.history()
+        history = self.store.ledger.history()
         for entry in history.unsettled:
             try:
                 document = yield from self.coordinator.closing(entry.context)
@@ -189,7 +190,7 @@ class Session:
 
     def _settled(self, before: History, document: Closing) -> History:
         history = before.settle(document, self.surroundings.now_s())
-        self.store.remember(history, before, [document.context] if self._left_out(document) else [])
+        self.store.ledger.remember(history, before, [document.context] if self._left_out(document) else [])
         return history
 
     def _left_out(self, document: Closing) -> bool:

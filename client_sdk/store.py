@@ -12,8 +12,7 @@ Every file but the results' is sealed by a checksum: a damaged one is refused, n
 """
 
 import re
-import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +36,7 @@ from client_sdk.reservations import Reservations
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
-from veilsum.protocol.member import Closed, History, MemberPhase, Opened, load_phase
+from veilsum.protocol.member import Closed, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
@@ -91,7 +90,7 @@ class Store:
         self.ledger = Reservations(self._state / "ledger")
 
     def begin(self) -> None:
-        """Make the folders, and erase keys that a crash left in a half-replaced file.
+        """Make the folders, and erase what a crash left: half-replaced files, and what no upload follows from any more.
 
         Raises:
             StateError: the ledger is gone, and this member has enrolled before.
@@ -99,13 +98,18 @@ class Store:
         make_private(self._state)
         for name in ("phases", "uploads", "results", "studies"):
             make_private(self._state / name)
-        # Masked chunks of an earlier release: an upload that it began is not completed.
-        shutil.rmtree(self._state / "spool", ignore_errors=True)
         ledger = self._state / "ledger" / DATABASE
         if any(self._state.glob("phases/[!.]*")) and not (ledger.exists() and ledger.stat().st_size):
             raise StateError(f"{ledger} is missing. {LOSS}")
-        for fresh in (self._state / "phases").glob(".*.new"):
+        for fresh in (*self._state.glob("phases/.*.new"), *self._state.glob("uploads/.*.new")):
             remove_durably(fresh)
+        for path in (self._state / "uploads").glob("[0-9a-f]" * 64):
+            with suppress(StateError):
+                held = self._read(f"phases/{path.name}", _held)
+                # The machine stopped before the upload was stored, or after its attempt had ended.
+                if held is None or not (isinstance(held.phase, Attempting) and held.phase.uploads):
+                    remove_durably(path)
+        self.ledger.clear_up()
 
     def held(self, cohort: bytes) -> StoredPhase | None:
         """What this member holds of a cohort; None before it enrolled. StateError where the file is damaged."""
@@ -114,18 +118,18 @@ class Store:
             return None
         held = read_sealed(path, _held)
         # What was learned in other cohorts since is known here too: no phase may take the history back to its own.
-        return replace(held, phase=held.phase.knowing(self.history()))
+        return replace(held, phase=held.phase.knowing(self.ledger.history()))
 
     def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
         """Store a phase durably; only then may its messages leave."""
         path = self._state / "phases" / cohort.hex()
         write_sealed(path, round_id.encode("ascii") + b"\n" + phase.to_bytes())
 
-    def cohorts(self) -> Iterator[tuple[bytes, StoredPhase]]:
-        """What this member holds of each cohort; a damaged file is skipped here, and refused when it is used."""
+    def cohorts(self, but: bytes = b"") -> Iterator[tuple[bytes, StoredPhase]]:
+        """What this member holds of each cohort but one; a damaged file is skipped here, and refused when it is used."""
         for path in sorted((self._state / "phases").glob("[!.]*")):
-            if not re.fullmatch("[0-9a-f]{64}", path.name):
-                continue  # no member wrote this
+            if not re.fullmatch("[0-9a-f]{64}", path.name) or path.name == but.hex():
+                continue  # no member wrote this, or it is not asked for
             cohort = bytes.fromhex(path.name)
             with suppress(StateError):
                 if (held := self.held(cohort)) is not None:
@@ -133,24 +137,13 @@ class Store:
 
     def lapse_others(self, cohort: bytes, now_s: float) -> None:
         """Erase what every other cohort still holds of a round past its terms' latest end."""
-        for other, held in list(self.cohorts()):
-            if other == cohort:
+        for other, held in list(self.cohorts(but=cohort)):
+            if not isinstance(held.phase, Attempting | Closed):
                 continue
-            phase = held.phase
-            if isinstance(phase, Attempting | Closed) and (following := phase.lapse(now_s)) is not phase:
-                self.remember(following.history, phase.history)
+            if (following := held.phase.lapse(now_s)) is not held.phase:
+                self.ledger.remember(following.history, held.phase.history)
                 self.hold(other, following, held.round_id)
-                phase = following
-            if not isinstance(phase, Opened | Attempting):
-                self.unsent(other).clear()  # by an earlier run too, which may have stopped before it did
-
-    def history(self) -> History:
-        """The newest: what the next opening is checked against, in whichever cohort."""
-        return self.ledger.history()
-
-    def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
-        """As `Reservations.remember`."""
-        self.ledger.remember(history, since, left_out)
+                self.unsent(other).clear()
 
     def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
         """A file of the state; None before there is one."""

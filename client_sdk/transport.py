@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -147,7 +147,7 @@ class BlockingDriver:
 
 
 class AsyncDriver:
-    """Sends on the event loop; a flow's own steps, which compute and write to disks, run in threads, one at a time.
+    """Sends on the event loop; a flow's own steps and what it computes, one after the other, run in threads.
 
     Arguments as `BlockingDriver`'s.
     """
@@ -173,14 +173,14 @@ class AsyncDriver:
     async def run(self, flow: Flow[T]) -> T:
         """Carry a flow out and return its result."""
         try:
-            step = await _in_thread(partial(_step, flow.send, None))
+            step = await _in_thread(flow, flow.send, None)
             while not isinstance(step, _End):
                 try:
                     outcome = await self._perform(step)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
-                    step = await _in_thread(partial(_step, flow.throw, error))
+                    step = await _in_thread(flow, flow.throw, error)
                 else:
-                    step = await _in_thread(partial(_step, flow.send, outcome))
+                    step = await _in_thread(flow, flow.send, outcome)
             result: T = step.result
             return result
         finally:
@@ -190,14 +190,12 @@ class AsyncDriver:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: "_Waiting") -> Any:
         match effect:
             case Request():
                 return await self._send(effect)
             case Pause(seconds):
                 return await self._sleep(seconds)
-            case Compute(work):
-                return await _in_thread(work)
             case _:
                 return await self._together(effect)
 
@@ -237,24 +235,42 @@ class _End(Generic[T]):
     result: T
 
 
-def _step(resume: Callable[[Any], Effect], value: object) -> Effect | _End[Any]:
-    """A flow's next effect, or its end: no future may raise StopIteration."""
-    try:
-        return resume(value)
-    except StopIteration as end:
-        return _End(end.value)
+_Waiting: TypeAlias = Request | Pause | Together[Any]
+_Resume: TypeAlias = Callable[[Any], Effect]
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread; a cancellation waits for it, so that nothing writes behind a closed member's back."""
-    running = asyncio.get_running_loop().run_in_executor(None, work)
+async def _in_thread(flow: Flow[T], resume: _Resume, value: object) -> _Waiting | _End[T]:
+    """Resume a flow in a thread; a cancellation waits for it, so that nothing writes behind a closed member's back."""
+    cancelled = threading.Event()
+    step = partial(_step, flow, resume, value, cancelled)
+    running = asyncio.get_running_loop().run_in_executor(None, step)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        cancelled.set()
         while not running.done():  # a second cancellation waits too
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
+        running.exception()  # seen: asyncio would log it
         raise
+
+
+def _step(flow: Flow[T], resume: _Resume, value: object, cancelled: threading.Event) -> _Waiting | _End[T]:
+    """What a flow waits for next, or its end; what it computes until then is computed here, one thread for all of it."""
+    try:
+        effect = resume(value)
+        while isinstance(effect, Compute):
+            if cancelled.is_set():
+                raise Stopped
+            try:
+                outcome = effect.work()
+            except Exception as error:  # noqa: BLE001 - as in `run`
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(outcome)
+    except StopIteration as end:  # which no future may raise
+        return _End(end.value)
+    return effect
 
 
 _ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
@@ -312,7 +328,7 @@ def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
     if request.signer is not None:
         path, _, query = built.url.raw_path.decode("ascii").partition("?")
         target = Target(request.method, built.headers["host"].lower(), path, query)
-        built.headers.update(request.signer.headers(target, request.body))
+        built.headers.update(request.signer.headers(target, request))
     return built
 
 

@@ -39,18 +39,18 @@ def mask(
         material: of the step.
 
     Returns:
-        The Uploaded phase, stored, with all that its chunks follow from; and the first chunks, as many as there are lanes, by index.
+        The Uploaded phase, stored, with all that its chunks follow from; and the chunks by index.
     """
     attempt = opened.attempt
     run = session.store.ledger.check(attempt)
     values = yield from compute(partial(own_vector, session, run, attempt.spec, material))
     sealing = opened.seal(session.surroundings.random_bytes)
     chunks = yield from _masked(session, attempt, sealing, values)
-    upload, own_shares = yield from compute(partial(sealing.finish, session.key))
+    upload, own_shares = sealing.finish(session.key)
+    phase, _ = opened.uploaded(upload, own_shares)
     session.store.unsent(opened.opening.cohort).keep(
         sealing.self_seed, values if attempt.spec.noisy else None
     )
-    phase, _ = opened.uploaded(upload, own_shares)
     # Last: a stored upload can always be sent whole.
     session.hold(opened.opening.cohort, opened, phase, round_id)
     return phase, chunks
@@ -76,14 +76,15 @@ def _name(spec: RoundSpec) -> str:
 
 
 def _masked(session: Session, attempt: Attempt, sealing: Sealing, values: Integers) -> Flow[dict[int, bytes]]:
-    """Mask a vector, chunk by chunk; the first chunks, which are not masked again to be sent."""
-    first = dict[int, bytes]()
+    """Mask a vector, chunk by chunk.
+
+    All chunks stay in memory, to be sent without masking them again: they take less than the statistics that the vector was made of.
+    """
+    chunks = dict[int, bytes]()
     for index in range(attempt.chunks):
-        packed = yield from compute(partial(sealing.chunk, _part(attempt, values, index)))
-        if index < session.lanes:
-            first[index] = bytes(packed)
+        chunks[index] = yield from compute(partial(sealing.chunk, _part(attempt, values, index)))
         session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
-    return first
+    return chunks
 
 
 def _part(attempt: Attempt, values: Integers, index: int) -> Integers:
@@ -104,7 +105,7 @@ class _Chunks:
         """A chunk; StateError if what it follows from is damaged or missing."""
         with self.turn:
             sealing, values = self._source
-            packed = bytes(sealing.packed(index, _part(self.phase.attempt, values, index)))
+            packed = sealing.packed(index, _part(self.phase.attempt, values, index))
         # Under these masks no other bytes may ever leave.
         if hashlib.sha256(packed).digest() != self.upload.chunk_digests[index]:
             raise self._lost()
@@ -140,7 +141,7 @@ def send(
         round_id: 16 hexadecimal digits.
         phase: as it is stored.
         upload: the phase's.
-        memory: chunks that need not be masked again, by index; each leaves it when its turn comes.
+        memory: chunks that need not be masked again, by index; each leaves it once it is sent.
 
     Raises:
         StateError: what a chunk follows from is damaged or missing.
@@ -151,11 +152,10 @@ def send(
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
 
     def chunk(index: int) -> Flow[None]:
-        # Made when its turn comes: memory holds as many chunks as there are lanes.
         packed = memory.pop(index, None)
         if packed is None:
             packed = yield from compute(partial(chunks.packed, index))
-        yield from session.coordinator.chunk(round_id, session.member, index, packed)
+        yield from session.coordinator.chunk(round_id, upload, index, packed)
         counter()
 
     yield from together([partial(chunk, index) for index in missing], session.lanes)

@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, func, insert, not_, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, func, insert, not_, or_, select
 
 from service.storage.database import Batches, Database
 from service.storage.tables import audit, audit_head
@@ -16,6 +15,7 @@ COORDINATOR = "coordinator"
 DONE = "done"
 MAX_TEXT = 2000
 """The longest evidence of a chunk's conflict has less: its signer has no room to push the end out (service.access.gate)."""
+_HEAD, _APPEND = select(audit_head.c.number, audit_head.c.head), insert(audit)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -38,22 +38,22 @@ class Deed:
     outcome: str = DONE
 
 
-async def begin(database: Database, connection: AsyncConnection) -> None:
+def begin(connection: Connection, database: Database) -> None:
     """Lock the log until the transaction ends; must be its first statement."""
-    await database.alone(connection, "audit")
+    database.alone(connection, "audit")
 
 
-async def write(database: Database, connection: AsyncConnection, deeds: Sequence[Deed]) -> None:
+def write(connection: Connection, database: Database, deeds: Sequence[Deed]) -> None:
     """Append to the log, in a transaction that `begin` began: with what it is about, or not at all."""
-    end = await _end(connection)
+    end = _end(connection)
     rows = []
     for deed in deeds:
         texts = (_bounded(text) for text in (deed.who, deed.action, deed.on, deed.outcome))
         entry = chained(end, int(deed.at_s * 1000), *texts)
         rows.append(entry.model_dump())
         end = End(entry.number, entry.head)
-    await connection.execute(insert(audit), rows)
-    await database.put(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
+    connection.execute(_APPEND, rows)
+    database.put(connection, audit_head, {"id": 0, "number": end.number, "head": end.head})
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Audit:
         """Entries after a number, and the head."""
         following = select(audit).where(audit.c.number > after).order_by(audit.c.number)
         async with self._database.reading() as connection:
-            end = await _end(connection)
+            end = await connection.run_sync(_end)
             rows = (await connection.execute(following.limit(min(limit, PAGE_MAX)))).mappings()
             entries = tuple(AuditEntry.model_validate(dict(row)) for row in rows)
         return AuditPage(
@@ -131,14 +131,16 @@ class Audit:
             return (await connection.execute(at.offset(index).limit(1))).scalar() or 0
 
     async def _append(self, deeds: list[Deed]) -> list[None]:
-        async with self._database.transaction() as connection:
-            await begin(self._database, connection)
-            await write(self._database, connection, deeds)
+        def append(connection: Connection) -> None:
+            begin(connection, self._database)
+            write(connection, self._database, deeds)
+
+        await self._database.write(append)
         return [None] * len(deeds)
 
 
-async def _end(connection: AsyncConnection) -> End:
-    row = (await connection.execute(select(audit_head.c.number, audit_head.c.head))).first()
+def _end(connection: Connection) -> End:
+    row = connection.execute(_HEAD).first()
     return End(row.number, row.head) if row else START
 
 

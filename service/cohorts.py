@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, select, update
 
 from service.access.metering import in_thread
 from service.problems import named, problem_of, wrong_phase
@@ -236,8 +236,9 @@ class Cohort:
                 manifest = await in_thread(after.manifest)
             except PeerFault as short:
                 fault = problem_of(short)
-        async with self._database.transaction() as connection:
-            changed = await connection.execute(
+
+        def store(connection: Connection) -> bool:
+            changed = connection.execute(
                 update(cohorts)
                 .where(cohorts.c.id == self.id, cohorts.c.changes == self._seen)
                 .values(
@@ -250,10 +251,14 @@ class Cohort:
                 return False
             if card is not None:
                 row = {"cohort": self.id, "member": card.member, "body": card.to_bytes()}
-                await self._database.put(connection, cards, row)
-            await self._database.announce(connection, self.id)
+                self._database.put(connection, cards, row)
+            self._database.announce(connection, self.id)
             if manifest or fault:
-                await self._database.announce(connection, self.federation)
+                self._database.announce(connection, self.federation)
+            return True
+
+        if not await self._database.write(store):
+            return False
         self.enrolling, self.manifest, self.fault = after, manifest, fault
         self._seen += 1
         self._changed()

@@ -164,8 +164,10 @@ class Coordinator:
                     "deadline_s": deadline_s,
                     "changes": 0,
                 }
-                added = await self.database.add(connection, cohorts, row)  # not where another was first
-                await self.database.announce(connection, federation)
+                added = await connection.run_sync(
+                    self.database.add, cohorts, row
+                )  # not where another was first
+                await connection.run_sync(self.database.announce, federation)
         self._changed()
         self.runs.changed(federation)
         return await self.catalogue.cohort(name)

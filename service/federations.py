@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from weakref import WeakValueDictionary
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import String, bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.access.metering import in_thread
@@ -33,6 +33,20 @@ KEPT_FORMER = 10_000
 """How many former members of each federation are remembered, the latest first."""
 _EACH_BYTES = 2048
 """What a roster weighs beside its bytes."""
+_OF = bindparam("federation", type_=String())
+_NEWEST = select(func.max(rosters.c.number)).where(rosters.c.federation == _OF)
+_VERSION = select(
+    _NEWEST.scalar_subquery(),
+    *(
+        select(func.count()).select_from(table).where(table.c.federation == _OF).scalar_subquery()
+        for table in (cohorts, rounds, links, studies)
+    ),
+)
+_LINKS = (
+    select(links.c.body)
+    .where(links.c.federation == _OF, links.c.position >= bindparam("known"))
+    .order_by(links.c.position)
+)
 
 
 @dataclass(frozen=True)
@@ -147,9 +161,7 @@ class Federations:
     async def roster(self, federation: str, number: int | None = None) -> Roster:
         """The newest roster, or the one of this number; PeerFault(not-found)."""
         if number is None:
-            number = await self._database.value(
-                select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
-            )
+            number = await self._database.value(_NEWEST, {"federation": federation})
         if number is None:
             raise not_found(UNKNOWN)
         key = federation, number
@@ -195,12 +207,7 @@ class Federations:
 
     async def version(self, federation: str) -> tuple[int, ...]:
         """What changes with everything that is published of a federation; PeerFault(not-found)."""
-        counts = [
-            select(func.count()).select_from(table).where(table.c.federation == federation).scalar_subquery()
-            for table in (cohorts, rounds, links, studies)
-        ]
-        newest = select(func.max(rosters.c.number)).where(rosters.c.federation == federation)
-        [version] = await self._database.rows(select(newest.scalar_subquery(), *counts))
+        [version] = await self._database.rows(_VERSION, {"federation": federation})
         if version[0] is None:
             raise not_found(UNKNOWN)
         return tuple(version)
@@ -249,7 +256,7 @@ class Federations:
             "published_s": now_s,
         }
         async with self._database.transaction() as connection:
-            await self._database.alone(connection, "studies")
+            await connection.run_sync(self._database.alone, "studies")
             known = select(studies.c.body).where(
                 studies.c.federation == federation, studies.c.hash == row["hash"]
             )
@@ -267,8 +274,8 @@ class Federations:
                     f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
                     f"sign it as version {newest[0] + 1}"
                 )
-            await self._database.add(connection, studies, row)
-            await self._database.announce(connection, federation)
+            await connection.run_sync(self._database.add, studies, row)
+            await connection.run_sync(self._database.announce, federation)
         return True
 
     async def study_body(self, federation: str, study: str) -> bytes:
@@ -331,8 +338,7 @@ class Federations:
         return b"".join((beginning, len(stored).to_bytes(4, "little"), *stored))
 
     async def _stored(self, federation: str, known: int = 0) -> Sequence[bytes]:
-        query = select(links.c.body).where(links.c.federation == federation, links.c.position >= known)
-        return await self._database.values(query.order_by(links.c.position))
+        return await self._database.values(_LINKS, {"federation": federation, "known": known})
 
 
 def _refuse_rollback(known: int, offered: int) -> None:

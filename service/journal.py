@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service import audit
@@ -121,6 +121,7 @@ class Event:
         return Event(self.at_s, "refused", body.encode())
 
 
+_LIVE = select(rounds.c.final.is_(None)).where(rounds.c.id == bindparam("round")).with_for_update(read=True)
 Decision = Callable[[CoordinatorPhase | None], Event | None]
 """Decides which event follows a phase, if any; raises PeerFault if none can."""
 
@@ -266,14 +267,14 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
         "opened_s": now_s,
     }
     async with database.transaction() as connection:
-        if not await database.add(connection, rounds, row):
+        if not await connection.run_sync(database.add, rounds, row):
             return False
         # From here on no other can be opened; one may have been, and have ended, until now.
         count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
         if (await connection.execute(count)).scalar_one() != before + 1:
             await connection.rollback()
             return False
-        await database.announce(connection, federation)
+        await connection.run_sync(database.announce, federation)
     return True
 
 
@@ -306,16 +307,18 @@ class Journal:
         ]
         large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Kind.UPLOAD]
         await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
-        async with self._database.transaction() as connection:
+
+        def store(connection: Connection) -> bool:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
-            live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round)
-            if not (await connection.execute(live.with_for_update(read=True))).scalar_one():
+            if not connection.execute(_LIVE, {"round": self._round}).scalar_one():
                 return False
-            if len(await self._database.add_all(connection, events, rows)) < len(rows):
-                await connection.rollback()
+            if len(self._database.add_all(connection, events, rows)) < len(rows):
+                connection.rollback()
                 return False
-            await self._database.announce(connection, self._round)
-        return True
+            self._database.announce(connection, self._round)
+            return True
+
+        return await self._database.write(store)
 
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
@@ -399,15 +402,15 @@ class Journal:
             if (await connection.execute(count)).scalar_one() != self.seen:
                 return None
             await asyncio.to_thread(keep)
-            await audit.begin(self._database, connection)
+            await connection.run_sync(audit.begin, self._database)
             own = update(rounds).where(rounds.c.id == self._round)
             await connection.execute(own.values(end.columns()))
             await self._link(connection, row.federation, link)
             for table in (events, sums):
                 await connection.execute(delete(table).where(table.c.round == self._round))
-            await audit.write(self._database, connection, [deed])
-            await self._database.announce(connection, self._round)
-            await self._database.announce(connection, row.federation)
+            await connection.run_sync(audit.write, self._database, [deed])
+            await connection.run_sync(self._database.announce, self._round)
+            await connection.run_sync(self._database.announce, row.federation)
         return end
 
     async def is_cleared(self) -> bool:
@@ -419,9 +422,9 @@ class Journal:
         """Keep that nothing is left of the uploads of a round, which had `ended` before they were deleted, or was erasing."""
         own = update(rounds).where(rounds.c.id == self._round)
         async with self._database.transaction() as connection:
-            await audit.begin(self._database, connection)
+            await connection.run_sync(audit.begin, self._database)
             await connection.execute(own.values(cleared=ended))
-            await audit.write(self._database, connection, [deed])
+            await connection.run_sync(audit.write, self._database, [deed])
 
     async def _link(self, connection: AsyncConnection, federation: str, link: bytes) -> None:
         """Append to the federation's chain. Only one of its rounds is live, so there is no other writer."""

@@ -156,6 +156,7 @@ class Round:
         self._ending = False
         """This object may have ended the round, whatever it was told of the commit."""
         self._shown: RenderedView | None = None
+        self._shown_bytes: tuple[Message, bytes] | None = None
         self.summing = Summing(database, blobs, self.id, attempt)
         self.documents = Documents(blobs, self.id, self.view)
         self._writing = self._look_again = 0
@@ -468,7 +469,14 @@ class Round:
         if isinstance(phase, Delivering) and deliveries is not None:
             return _pieces(self.attempt.context, len(phase.uploads.keys() - {member}), deliveries)
         message = self.closing if phase is None else phase.request_for(member)
-        return message.to_bytes() if message is not None else None
+        return None if message is None else self._encoded(message)
+
+    def _encoded(self, message: Message) -> bytes:
+        """A message's bytes, made once for all members that are shown it."""
+        known = self._shown_bytes
+        if known is None or known[0] != message:
+            known = self._shown_bytes = message, message.to_bytes()
+        return known[1]
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""

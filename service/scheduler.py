@@ -80,7 +80,7 @@ class Leases:
     async def _take(self, key: str) -> int | None:
         async with self._database.transaction() as connection:
             free = {"key": key, "holder": "", "until_s": 0.0, "fence": 0}
-            await self._database.add(connection, leases, free)
+            await connection.run_sync(self._database.add, leases, free)
             found = await connection.execute(
                 select(leases.c.fence)
                 .where(leases.c.key == key)

@@ -17,7 +17,6 @@ import json
 import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,7 +28,7 @@ from sqlalchemy import ColumnElement, delete, select, update
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
-from service.telemetry.logs import LOGGER
+from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import DAMAGED
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -170,10 +169,15 @@ class Summing:
                     return
                 running = self._running[part] = Running(self._nothing(part))
             if member not in running.digests:
-                # One that is not packed as it should be is refused when the set is certified, by its member's name.
-                with suppress(PackingError):
+                try:
                     add_packed(running.total, chunk, self._attempt.ring.bits)
-                    running.digests[member] = digest
+                except PackingError:
+                    return  # nothing was added; it is refused when the set is certified, by its member's name
+                except Exception as error:  # noqa: BLE001 - part of it may have been added, and storage has all of it
+                    self._pop(part)
+                    log.warning("running sum dropped", round=self._round, part=part, **where(error))
+                    return
+                running.digests[member] = digest
 
     def missing(self, part: int, uploads: int) -> int:
         """Number of whole uploads beyond `uploads` at which adding from storage pays, as far as this process knows."""
@@ -366,9 +370,8 @@ class Summing:
             if not (await connection.execute(live)).scalar_one():
                 return False
             if not before.blob:
-                return await self._database.add(
-                    connection, sums, {"round": self._round, "part": part, **values}
-                )
+                row = {"round": self._round, "part": part, **values}
+                return await connection.run_sync(self._database.add, sums, row)
             changed = await connection.execute(update(sums).where(*self._row_of(part, before)).values(values))
             return bool(changed.rowcount)
 

@@ -1,6 +1,6 @@
 """Where members train: the CPU, or a GPU, and its arithmetic."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -85,10 +85,6 @@ class Hardware:
             return graphed(x)
 
         return replayed
-
-    def sgd(self, groups: Iterable[dict[str, Any]], **options: Any) -> torch.optim.SGD:
-        """Make SGD that updates all weights of a parameter group at once."""
-        return torch.optim.SGD(groups, fused=True, **options)
 
     def images(self, x: Tensor) -> Tensor:
         """Move inputs to the device."""

@@ -13,6 +13,7 @@ from training.data import Dataset, batches
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import Trained
 from training.heads import Classifier, FixedHead
+from training.local import Descent
 from training.partition import Partition
 from training.seeding import Stream, generator, torch_seeded
 from veilsum.calibration import FFCStatistics, solve_ffc
@@ -141,12 +142,8 @@ def _tuned(
     trained: Trained, classifier: Classifier, member: int, own: Dataset, epochs: int, lr: float
 ) -> Classifier:
     recipe = trained.recipe
-    optimiser = torch.optim.SGD(
-        [p for p in classifier.parameters() if p.requires_grad],
-        lr=lr,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-    )
+    tuned = [p for p in classifier.parameters() if p.requires_grad]
+    descent = Descent({recipe.weight_decay: tuned}, lr, recipe.momentum)
     place = classifier.head.weight.device
     inputs, labels = own.x.to(place), own.y.to(place)
     model: nn.Module = classifier.train()
@@ -157,7 +154,6 @@ def _tuned(
         for _ in range(epochs):
             for indices in batches(len(own), recipe.batch_size, place):
                 loss = recipe.loss(model(inputs[indices]), labels[indices])
-                optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-                optimiser.step()
+                descent.step()
     return classifier.eval()

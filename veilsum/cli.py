@@ -10,7 +10,7 @@ import typer
 from veilsum.commands import admin, calibrate, demo, member, operator, pilot, privacy, serve, train, verify
 from veilsum.console import CLIENT, TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
-_COLLECT_AFTER = 50_000
+_COLLECT_AFTER = 200_000
 """Objects between two collections."""
 
 app = typer.Typer(

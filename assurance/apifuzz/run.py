@@ -6,7 +6,6 @@ is a refusal, and to match its schema.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.result import Ok
 
+from assurance.reports import report
 from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import Server, running
@@ -199,13 +199,7 @@ def main() -> None:
     logs.configure(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         found = campaign(Path(folder), chosen.examples, chosen.seed, chosen.only)
-    text = json.dumps(found, indent=2)
-    print(text)  # noqa: T201
-    if chosen.output:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    if found["faults"] or not found["alive_afterwards"]:
-        raise SystemExit(1)
+    report(found, chosen.output, sound=not found["faults"] and found["alive_afterwards"])
 
 
 if __name__ == "__main__":

@@ -71,17 +71,13 @@ def refused(what: Callable[[], object]) -> Cause:
 
 def freezing(members: int = 6, **settings: Any) -> tuple[Federation, Freezing]:
     federation = Federation(members, **settings)
-    federation.begin()
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
+    phase = federation.reach(Freezing)
     return federation, phase
 
 
 def tell(federation: Federation, member: str, message: Message) -> tuple[Message, ...]:
     """A member's answers; it goes on."""
-    phase, answers = federation.phases[member].receive(
-        parse(message.to_bytes()), federation.keys[member], federation.now_s
-    )
+    phase, answers = federation.ask(member, parse(message.to_bytes()))
     federation.phases[member] = phase
     return answers
 
@@ -122,8 +118,7 @@ def other_cards() -> object:
     for member in federation.ids:
         tell(federation, member, alone if member == VICTIM else federation.cards)
     federation.tamper = lambda _sender, message: message
-    federation.begin()
-    federation.run_until(Revealing)
+    federation.reach(Revealing)
     victim, other = federation.phases[VICTIM], federation.phases["member-1"]
     assert isinstance(victim, Attempting)
     assert isinstance(other, Attempting)
@@ -147,8 +142,7 @@ def other_terms(**changes: Any) -> Any:
             return message
 
         federation.tamper = tamper
-        federation.begin()
-        federation.run_until(Revealing)
+        federation.reach(Revealing)
         theirs = federation.phases["member-1"]
         assert isinstance(theirs, Attempting)
         context = federation.phase.attempt.context
@@ -208,15 +202,13 @@ def split(members: int) -> Any:
             voters: dict[bytes, set[str]] = {}
             for place, member in enumerate(honest):
                 shown = Freeze(context, sets[place >= cut], earlier)
-                voted, answers = federation.phases[member].receive(shown, federation.keys[member], federation.now_s)
+                voted, answers = federation.ask(member, shown)
                 assert isinstance(voted, Voted)
                 assert isinstance(answers[0], Vote)
                 voters.setdefault(answers[0].outcome, set(colluders)).add(member)
             best.append(sum(len(each) >= quorum.threshold for each in voters.values()))
         assert max(best) == 1
-        last, _ = federation.phases[honest[0]].receive(
-            Freeze(context, sets[0], earlier), federation.keys[honest[0]], federation.now_s
-        )
+        last, _ = federation.ask(honest[0], Freeze(context, sets[0], earlier))
         return last.receive(Freeze(context, sets[1], earlier), federation.keys[honest[0]], federation.now_s)
 
     return play
@@ -434,8 +426,7 @@ def rolled_back() -> object:
 def stale_keys() -> object:
     """A backup from before a round opens none of it again: its keys are those of the round that is over."""
     federation = Federation(4)
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     stolen = federation.phases[VICTIM].to_bytes()
     federation.run_until()
     federation.finish()

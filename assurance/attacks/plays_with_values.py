@@ -116,8 +116,7 @@ def recovered(change: Any) -> Any:
 
     def play() -> object:
         federation = Federation(5)
-        federation.begin()
-        federation.run_until(Checking)
+        federation.reach(Checking)
         phase = federation.phases["member-1"]
         assert isinstance(phase, Attempting)
         shares = [bytes(phase.own_shares[:36])] * 4
@@ -167,9 +166,7 @@ def beyond_the_margin() -> object:
     federation = Federation(5, margin=0)
     federation.run_round({member: np.ones(4, np.int64) for member in federation.ids})
     federation.disclose()
-    federation.begin()
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
+    phase = federation.reach(Freezing)
     (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=phase.proposal.headers[:-1]))
     assert isinstance(refusal, Refusal)
     raise PeerFault(Cause(refusal.cause))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from client_sdk.result import Result
-from tests.protocol.indicating import answer
 from tests.support.federation import Federation as Members
 from tests.support.local_coordinator import refusal
 from tests.support.simulator import After, Federation
@@ -21,14 +20,13 @@ from veilsum.protocol.messages import Freeze, Refusal, Vote
 def test_counts_of_too_few_members_are_not_signed() -> None:
     """n_min = 4 members would do for a sum; with m = 5 their counts publish no class, and they would be final."""
     federation = Federation(5, margin=1)
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     request = federation.phase.request_for("member-4")
     assert isinstance(request, Freeze)
-    _, (reply,) = answer(federation, replace(request, headers=request.headers[1:]), "member-4")
+    _, (reply,) = federation.ask("member-4", replace(request, headers=request.headers[1:]))
     assert isinstance(reply, Refusal)
     assert reply.cause == "survivors-too-few"
-    _, (reply,) = answer(federation, request, "member-4")
+    _, (reply,) = federation.ask("member-4", request)
     assert isinstance(reply, Vote)
 
 

@@ -144,8 +144,7 @@ def test_only_a_chain_that_told_nothing_is_refunded(tmp_path: Path, ending: str)
     if ending == "void":
         voided(federation)
     elif ending == "erased":
-        federation.begin()
-        phase = federation.run_until(Freezing)
+        phase = federation.reach(Freezing)
         federation.now_s = phase.attempt.terms.latest_end_s
         federation.phase = phase.overdue()
         federation.run_until()

@@ -37,7 +37,6 @@ from tests.support.consortium import (
     founded,
     hostile,
     nothing,
-    process,
     unchanged,
 )
 from tests.support.federation import CLASSES, DIM, LEAST, NOISY, WITHHOLDING
@@ -233,9 +232,9 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, t
 # 4. Records that change, and members that leave
 
 
-def test_4_later_sums_hold_new_ids_only(tmp_path: Path) -> None:
-    """Every member changes a record and one withdraws: a coordinator process sums no record again."""
-    with process(tmp_path / "service") as separate, founded(separate, tmp_path) as made:
+def test_4_later_sums_hold_new_ids_only(stage: Coordinator, tmp_path: Path) -> None:
+    """Every member changes a record and one withdraws: no record is summed again."""
+    with founded(stage, tmp_path) as made:
         *staying, leaving = made.ids
         made.play()
         for member in staying:

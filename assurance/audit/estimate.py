@@ -27,11 +27,11 @@ class Estimate:
     def fault(self, promised: float) -> str | None:
         """What is wrong with a mechanism that promised this μ; None if nothing shows.
 
-        Too little noise: μ̂ − 2.58 standard errors exceed 1.005·μ. Too much: μ̂ is below 0.95·μ, accuracy given away.
+        Too little noise: μ̂ − 2.58 standard errors exceed 1.005·μ. Too much: μ̂ + 2.58 of them are below 0.95·μ, accuracy given away.
         """
         if self.mu - _QUANTILE * self.error > _ABOVE * promised:
             return f"too little noise: μ̂ = {self.mu:.3f} ± {self.error:.3f} where {promised:.3f} was promised"
-        if self.mu < _BELOW * promised:
+        if self.mu + _QUANTILE * self.error < _BELOW * promised:
             return f"too much noise: μ̂ = {self.mu:.3f} ± {self.error:.3f} where {promised:.3f} was promised"
         return None
 

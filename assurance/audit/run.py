@@ -1,6 +1,6 @@
 """The audit of the noise: `make audit`.
 
-20,000 small releases with a canary and as many without go through the whole integer pipeline, then 16 of full size with a random half
+20,000 small releases with a canary and as many without go through the whole integer pipeline, then 48 of full size with a random half
 of 512 canaries each. In both μ̂ must be what was promised; then the same with each of five bugs in the shares, and each must be flagged.
 Exit status 1 otherwise.
 """
@@ -33,7 +33,7 @@ def repeated(bug: Bug, seed: int, releases: int = 20_000) -> tuple[Estimate, flo
 def full_size(bug: Bug, seed: int) -> tuple[Estimate, float]:
     """Many canaries in a few releases of l = 1280, C = 100."""
     canaries = Canaries(1280, 100, 512, bug)
-    return canaries.estimate(16, seed), canaries.mechanism.mu_round
+    return canaries.estimate(48, seed), canaries.mechanism.mu_round
 
 
 AUDITS: dict[str, Audit] = {"repeated": repeated, "full size": full_size}

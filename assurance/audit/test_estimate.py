@@ -18,6 +18,6 @@ def test_the_error_is_what_repeated_audits_show(mu: float) -> None:
 
 
 def test_faults_are_noise_missing_and_noise_wasted() -> None:
-    assert Estimate(1.03, 0.01).fault(1.0) is Estimate(0.951, 0.01).fault(1.0) is None
+    assert Estimate(1.03, 0.01).fault(1.0) is Estimate(0.93, 0.01).fault(1.0) is None
     assert "too little noise" in str(Estimate(1.04, 0.01).fault(1.0))
-    assert "too much noise" in str(Estimate(0.94, 0.01).fault(1.0))
+    assert "too much noise" in str(Estimate(0.92, 0.01).fault(1.0))

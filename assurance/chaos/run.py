@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 from assurance.chaos.proxy import Fault, Proxy
 from assurance.chaos.rounds import Federation, Played
+from assurance.reports import report
 from tests.support.serving import Process
 
 MEMBERS, ABREAST = 6, 8
@@ -90,13 +90,7 @@ def main() -> None:
     found = asyncio.run(
         campaign(chosen.rounds, chosen.first_seed, chosen.rate, chosen.abreast, chosen.limit_s)
     )
-    text = json.dumps(found, indent=2)
-    print(text)  # noqa: T201
-    if chosen.output:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    if found["faults"] or found["answers_500"]:
-        raise SystemExit(1)
+    report(found, chosen.output, sound=not found["faults"] and not found["answers_500"])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any
 
 from assurance.durability.trace import Answer, Replay, command
+from assurance.reports import report
 from service.telemetry import logs
 from tests.support.party import Party
 from tests.support.serving import Process, running
@@ -30,6 +31,8 @@ ACKNOWLEDGED = re.compile(
     r"|rounds/[0-9a-f]+/(?:uploads/[^/]+(?:/chunks/\d+)?|answers))"
 )
 """What is sent once: the roster and the study, cards, announcements, chunks, answers."""
+SHOWN_AT = re.compile(r"^.*?(?=/cards/|/answers$|/chunks/|$)")
+"""Where what was sent there is seen afterwards."""
 OURS = re.compile(r"coordinator\.sqlite3(-wal)?|blobs/uploads/.*|\./")
 """Where that is kept; what goes on by itself, such as adding up, writes elsewhere."""
 CARELESS = ("fsync", "fdatasync", "folders")
@@ -90,18 +93,15 @@ async def forgotten(cut: Cut) -> str | None:
     """What a coordinator that starts on the folder has forgotten of the answer; None for nothing."""
     try:
         async with running(cut.folder) as server:
-            said = json.loads(cut.answer.body)
-            path = cut.answer.path.partition("/chunks/")[0]
-            if path.startswith("/v1/federations/"):
-                now = await server.client.get(path)
-                gone = now.status_code != 200
-            elif "missing" in said:
-                now = await server.client.get(path)
-                gone = now.status_code != 200 or not set(now.json()["missing"]) <= set(said["missing"])
-            else:
-                kind = "cohorts" if "cards" in said else "rounds"
-                now = await server.client.get(f"/v1/{kind}/{said[kind.removesuffix('s')]}")
-                gone = now.status_code != 200 or now.json()["version"] < said["version"]
+            [path] = SHOWN_AT.findall(cut.answer.path)
+            now = await server.client.get(path)
+            gone = now.status_code != 200
+            if "/uploads/" in path:
+                gone = gone or not set(now.json()["missing"]) <= set(json.loads(cut.answer.body)["missing"])
+            elif "/rounds/" in path:
+                gone = gone or now.json()["version"] < cut.answer.version
+            elif "/cohorts/" in path:
+                gone = gone or now.json()["version"] < json.loads(cut.answer.body)["version"]
             return f"{cut.answer.method} {cut.answer.path}: {now.text[:200]}" if gone else None
     except Exception as error:  # noqa: BLE001 - it does not even start
         return f"{cut.answer.method} {cut.answer.path}: {type(error).__name__}: {error}"
@@ -159,13 +159,12 @@ def main() -> None:
     logs.configure(quiet=True)
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(campaign(Path(folder), chosen.members, chosen.seeds))
-    text = json.dumps(found, indent=2)
-    print(text)  # noqa: T201
-    if chosen.output:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    if found["faults"] or not all(each["lost"] or each["early"] for each in found["controls"].values()):
-        raise SystemExit(1)
+    report(
+        found,
+        chosen.output,
+        sound=not found["faults"]
+        and all(each["lost"] or each["early"] for each in found["controls"].values()),
+    )
 
 
 if __name__ == "__main__":

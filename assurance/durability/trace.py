@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from assurance.durability.disk import Disk, File, Folder, Node, sync
+from veilsum.protocol import rest
 
 TRACED = (
     "open,openat,creat,close,write,pwrite64,writev,pwritev,ftruncate,truncate,fallocate,lseek,rename,renameat,renameat2,link,linkat,"
@@ -64,12 +65,12 @@ def calls(lines: Iterator[str]) -> Iterator[Call]:
         matched = _LINE.match(line.rstrip("\n"))
         if matched is None:
             continue  # a signal, or the process's end
-        pid, name, rest = int(matched[1]), matched[2], matched[3]
-        if rest.endswith(_UNFINISHED):
-            begun[pid] = rest.removesuffix(_UNFINISHED)
+        pid, name, said = int(matched[1]), matched[2], matched[3]
+        if said.endswith(_UNFINISHED):
+            begun[pid] = said.removesuffix(_UNFINISHED)
             yield Call(pid, name, begun[pid])
             continue
-        ended = _RESULT.match(rest)
+        ended = _RESULT.match(said)
         if ended is None:
             begun.pop(pid, None)
             continue
@@ -90,14 +91,22 @@ class Answer:
         path: of its request.
         status: the HTTP status.
         unsynced: files with changes and folders with new names that a power cut would take, when its first byte left.
-        body: as far as it was sent.
+        head, body: as far as they were sent.
     """
 
     method: str
     path: str
     status: int
     unsynced: tuple[str, ...]
+    head: bytes = b""
     body: bytes = b""
+
+    @property
+    def version(self) -> int:
+        """The version of the round that it tells of, by its header."""
+        found = re.search(rb"(?i)\r\n%b: *(\d+)" % rest.VERSION_HEADER.encode(), self.head)
+        assert found is not None, self
+        return int(found[1])
 
 
 @dataclass
@@ -165,7 +174,9 @@ class Replay:
             if found := re.match(rb"([A-Z]+) (\S+) HTTP/1\.1\r\n", data):
                 self._asked[call.descriptor] = found[1].decode(), found[2].decode()
         elif answer is not None:
-            answer.body += data.partition(b"\r\n\r\n")[2] if data.startswith(b"HTTP/1.1 ") else data
+            head, _, body = data.partition(b"\r\n\r\n") if data.startswith(b"HTTP/1.1 ") else (b"", b"", data)
+            answer.head += head
+            answer.body += body
 
     def _synced(self, call: Call) -> None:
         if call.pid in self._syncing:

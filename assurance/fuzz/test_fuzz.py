@@ -2,7 +2,6 @@
 
 from assurance.fuzz import decoders
 from assurance.fuzz.live import Live
-from assurance.fuzz.oracle import Tally
 from veilsum.protocol.messages.parse import MESSAGES
 
 
@@ -21,7 +20,3 @@ def test_mutated_bytes_in_every_decoder() -> None:
     assert tally.violations == {}
     assert {"chunk", *(form.__name__ for form in MESSAGES.values())} <= tally.messages.keys()
     assert tally.causes["accepted"] > 150
-
-
-def live(messages: int = 1_000) -> Tally:
-    return Live(seed=3, mutants=10).campaign(messages)

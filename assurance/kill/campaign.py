@@ -17,17 +17,20 @@ from typing import Any
 
 import httpx
 
-from assurance.kill.coordinator import CHUNK_ELEMENTS, DAMAGE
+from assurance.kill.coordinator import CHUNK_ELEMENTS, DAMAGE, serve
 from assurance.kill.game import Game
 from assurance.kill.games import GAMES, Rotten, outcome
-from assurance.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
+from assurance.kill.harness import Doom, Fates, Fleet
 from service.settings import Settings
 from service.storage.stores import blobs_of
+from tests.support.replicas import CONTEXT, Patient, Replica, warm_up
 from tests.support.servers import CREDENTIALS, Servers, bucket_served
 from tests.support.serving import TOKEN
 from veilsum.protocol import rest, round_spec
 from veilsum.protocol.audit import START, AuditPage, follow
 
+# Not the coordinator alone: each process runs the main module anew, and is to find there what that imports.
+CONTEXT.set_forkserver_preload(["assurance.kill.campaign"])
 NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "Leases.", "audit.")
 """Points of a process that begins, asks for work or notes who asked."""
 CLEAR_S = 40.0
@@ -49,7 +52,7 @@ def replicas_on(stores: Mapping[str, Any], where: Path, count: int) -> list[Repl
         **stores,
     }
     found = [
-        Replica({**values, "data_dir": where / str(number)}, CREDENTIALS, where / "points")
+        Replica(serve, {**values, "data_dir": where / str(number)}, CREDENTIALS, where / "points")
         for number in range(count)
     ]
     for replica in found:
@@ -91,7 +94,7 @@ class Campaign:
         return sum(count for what, count in self.damage.items() if what.startswith("flipped"))
 
     @asynccontextmanager
-    async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Members, httpx.AsyncClient]]:
+    async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Patient, httpx.AsyncClient]]:
         waiting = len(fleet.deaths_s)
 
         def answered(now_s: float) -> None:
@@ -101,7 +104,10 @@ class Campaign:
                 waiting = len(fleet.deaths_s)
                 self.gaps_s.append(now_s - fleet.deaths_s[-1])
 
-        begun, members = time.monotonic(), Members(fleet.replicas, on_answer=answered)
+        begun = time.monotonic()
+        members = Patient(
+            lambda: [replica.port for replica in fleet.replicas if replica.runs], on_answer=answered
+        )
         async with (
             fleet.kept(),
             httpx.AsyncClient(transport=members, base_url="http://coordinator", timeout=60.0) as client,
@@ -144,7 +150,7 @@ class Campaign:
             "seconds": round(time.monotonic() - begun, 1),
         }
 
-    async def _game(self, fleet: Fleet, members: Members, client: httpx.AsyncClient) -> None:
+    async def _game(self, fleet: Fleet, members: Patient, client: httpx.AsyncClient) -> None:
         self.games += 1
         game = self.plays[(self.games - 1) % len(self.plays)](self.games, fleet, members, client)
         kind = type(game).__name__

@@ -8,7 +8,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.objects import ObjectBlobs
+from tests.support.replicas import Points
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import parse
 
@@ -61,65 +61,31 @@ class Fate:
     seed: int = 0
 
 
-class Points:
-    """Notes the points that are passed, and dies at one.
+def dying(fate: Fate) -> Callable[[str], None]:
+    """Toss a coin at each point that is due, and die where it says so."""
+    coin, lock = random.Random(fate.seed), threading.Lock()
 
-    Args:
-        log: gets a line for each: seconds of the machine's monotonic clock, process, label. Several processes may share it.
-    """
-
-    def __init__(self, log: Path, fate: Fate) -> None:
-        self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._spared, self._coin = fate.spared, random.Random(fate.seed)
-        self._lock = threading.Lock()
-
-    def passed(self, label: str) -> None:
-        with self._lock:
-            os.write(self._log, f"{time.monotonic():.6f} {os.getpid()} {label}\n".encode())
-            if self._spared is not None and label not in self._spared and self._coin.random() < EVEN:
+    def at(label: str) -> None:
+        with lock:
+            if fate.spared is not None and label not in fate.spared and coin.random() < EVEN:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def around(self, form: type[Any], name: str, label_of: Callable[..., str]) -> None:
-        """A point before and one after a call."""
-        true: Callable[..., Any] = getattr(form, name)
+    return at
 
-        def call(self_: Any, *arguments: Any, **named: Any) -> Any:
-            label = label_of(self_, *arguments)
-            self.passed(f"before {label}")
-            result = true(self_, *arguments, **named)
-            self.passed(f"after {label}")
-            return result
 
-        setattr(form, name, call)
+def watch_commits(points: Points, form: type[Any]) -> None:
+    """A point before each commit, and one after it, by the name of who commits."""
+    true = form.transaction
 
-    def around_awaited(self, form: type[Any], name: str, labels_of: Callable[..., Iterable[str]]) -> None:
-        """The same of a coroutine; a point for each label."""
-        true: Callable[..., Any] = getattr(form, name)
+    @asynccontextmanager
+    async def transaction(database: Any, *at_least_s: float) -> AsyncIterator[Any]:
+        label = _committing()
+        async with true(database, *at_least_s) as connection:
+            yield connection
+            points.passed(f"before commit of {label}")
+        points.passed(f"after commit of {label}")
 
-        async def call(self_: Any, *arguments: Any) -> Any:
-            labels = tuple(labels_of(*arguments))
-            for label in labels:
-                self.passed(f"before {label}")
-            result = await true(self_, *arguments)
-            for label in labels:
-                self.passed(f"after {label}")
-            return result
-
-        setattr(form, name, call)
-
-    def around_commits(self, form: type[Any]) -> None:
-        """A point before each commit, and one after it, by the name of who commits."""
-        true = form.transaction
-
-        @asynccontextmanager
-        async def transaction(database: Any, *at_least_s: float) -> AsyncIterator[Any]:
-            label = _committing()
-            async with true(database, *at_least_s) as connection:
-                yield connection
-                self.passed(f"before commit of {label}")
-            self.passed(f"after commit of {label}")
-
-        form.transaction = transaction
+    form.transaction = transaction
 
 
 class Rot:
@@ -188,19 +154,21 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: P
     os.environ.update(environment)
     round_spec.CHUNK_ELEMENTS = CHUNK_ELEMENTS
     summing.BATCH = 2
-    points, rot = Points(log, fate), Rot(log.with_name(DAMAGE))
+    points, rot = Points(log, dying(fate)), Rot(log.with_name(DAMAGE))
     rot.note_finds()
     for form in (FileBlobs, ObjectBlobs):
         rot.after_each(form, "put")
         for name in ("put", "delete"):
-            points.around(form, name, lambda _, blob, *data, name=name: f"{name} of {blob.partition('/')[0]}")
-    points.around(
-        Path, "replace", lambda _, path: f"rename in {path.parent.name if 'key' in path.name else 'blobs'}"
+            points.watch(
+                form, name, lambda _, blob, *data, name=name: [f"{name} of {blob.partition('/')[0]}"]
+            )
+    points.watch(
+        Path, "replace", lambda _, path: [f"rename in {path.parent.name if 'key' in path.name else 'blobs'}"]
     )
-    points.around_awaited(Journal, "append", _kinds)
-    points.around_awaited(Database, "_migrated", lambda *_: ["migration"])
+    points.watch(Journal, "append", lambda _, following: _kinds(following))
+    points.watch(Database, "_migrated", lambda *_: ["migration"])
     for database in (Sqlite, Postgres):
-        points.around_awaited(database, "forget", lambda *_: ["forgetting"])
-        points.around_commits(database)
+        points.watch(database, "forget", lambda *_: ["forgetting"])
+        watch_commits(points, database)
     app = create_app(Settings(**values))
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical")

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 
-from assurance.kill.harness import WHO, Fleet, Members
+from assurance.kill.harness import Fleet
 from tests.support.party import Party
+from tests.support.replicas import WHO, Patient
 from tests.support.serving import Clock, Server
 from veilsum.protocol.identity import SigningKey
 
@@ -20,7 +21,7 @@ WITHIN_S = 300.0
 """A game's longest time, kills and all."""
 
 
-class Patient(Server):
+class Unhurried(Server):
     """Of coordinators whose clock nobody sets, and whose objects are elsewhere."""
 
     async def pass_time(self, view: Mapping[str, Any]) -> None:
@@ -45,7 +46,7 @@ class Game:
 
     number: int
     fleet: Fleet
-    members: Members
+    members: Patient
     client: httpx.AsyncClient
     lost: set[str] = field(default_factory=set)
     ends: Counter[str] = field(default_factory=Counter)
@@ -63,7 +64,7 @@ class Game:
             seed=self.number,
             admin_seed=self.admin_seed,
         )
-        server = Patient(Path(), None, self.client, Clock())
+        server = Unhurried(Path(), None, self.client, Clock())
         await party.begin(server)
         return await self._summed(party, server, await self.opened(party, server))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.kill.coordinator import ROTTEN
-from assurance.kill.game import WITHIN_S, Game, Patient
+from assurance.kill.game import WITHIN_S, Game, Unhurried
 from tests.support.forging import again
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.serving import OCTETS, Clock, Server
@@ -32,7 +32,7 @@ class Longer(Game):
 
     async def play(self) -> tuple[bytes, ...]:
         async with asyncio.timeout(WITHIN_S):
-            return await self.go(Patient(Path(), None, self.client, Clock()))
+            return await self.go(Unhurried(Path(), None, self.client, Clock()))
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         """As `play`, on a coordinator that may be killed."""

@@ -30,6 +30,9 @@ EXCEPTIONS = {
 ON_SERVERS = {f"commit of scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}
 """Labels that only processes with a common database reach."""
 
+READING_AGAIN = {"append of damaged", "commit of summing.Summing.begin_again"}
+"""Labels that only a process reaches which reads what was stored before its start, and finds it damaged."""
+
 
 def commits() -> set[str]:
     """A label for each function that opens a transaction."""

@@ -7,13 +7,13 @@ process on SQLite and files, two on PostgreSQL and S3, then three. Whoever dies 
 
 import argparse
 import itertools
-import json
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from assurance.kill.campaign import Plan, on_pair
+from assurance.reports import report
 
 PAIRS = ("embedded", "servers")
 
@@ -35,13 +35,7 @@ def main() -> None:
             zip(pairs, pool.map(on_pair, pairs, itertools.repeat(plan)), strict=True)
         )
     found["minutes"] = round((time.monotonic() - begun) / 60, 1)
-    text = json.dumps(found, indent=2)
-    print(text)  # noqa: T201
-    if chosen.output:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    if any(found[pair]["faults"] for pair in pairs):
-        raise SystemExit(1)
+    report(found, chosen.output, sound=not any(found[pair]["faults"] for pair in pairs))
 
 
 if __name__ == "__main__":

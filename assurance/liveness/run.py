@@ -6,7 +6,6 @@ survivors, or, where too many members never come back, without one and with thei
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assurance.liveness.world import World
+from assurance.reports import report
 
 
 async def play(folder: Path, seed: int) -> tuple[World, str]:
@@ -68,13 +68,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = chosen.folder or Path(name)
         found = asyncio.run(campaign(folder, chosen.runs, chosen.first_seed, chosen.abreast, chosen.limit_s))
-    text = json.dumps(found, indent=2)
-    print(text)  # noqa: T201
-    if chosen.output:
-        chosen.output.parent.mkdir(exist_ok=True)
-        chosen.output.write_text(text + "\n")
-    if found["faults"]:
-        raise SystemExit(1)
+    report(found, chosen.output, sound=not found["faults"])
 
 
 if __name__ == "__main__":

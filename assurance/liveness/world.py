@@ -245,7 +245,7 @@ class World:
                 raise AssertionError(f"round {view.round} is not the sum of {view.survivors}")
         for name in self.names:
             store = Store(self.folder / "members" / name)
-            if strange := [link for link in store.history().settled if link not in links]:
+            if strange := [link for link in store.ledger.history().settled if link not in links]:
                 raise AssertionError(f"{name} knows ends that the chain has not: {strange}")
             for run in store.ledger.runs():
                 spent = any(link.period == run.period and self._spends(name, link) for link in links)

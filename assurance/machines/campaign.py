@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from assurance.machines.faults import run_seed
 from assurance.machines.hostile import Hostile
 from assurance.machines.loyal import Loyal
-from assurance.machines.remembered import remembered_signatures
 from assurance.machines.tally import TALLY
+from tests.support.remembered import remembered_signatures
 
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {"hostile": Hostile, "loyal": Loyal}
 STEPS_A_RUN = 100

@@ -112,8 +112,7 @@ def stage(decryptors: int, colluders: int) -> Stage:
     """Decryptors answer up to the votes; each then makes the report of one that voted or not, and of one that revealed."""
     nominees = () if decryptors > 2 else (0, 1)
     federation = Federation(max(3, decryptors), colluders=colluders, decryptors=nominees)
-    federation.begin()
-    freezing = federation.run_until(Freezing)
+    freezing = federation.reach(Freezing)
     latest_end_s = freezing.attempt.terms.latest_end_s
     request = ErasureRequest(freezing.attempt.context)
     before = dict(federation.phases)

@@ -5,8 +5,9 @@ Ranges are short, leases too, and all replicas go by one clock that a file sets 
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from functools import partial, wraps
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.settings import Settings
 from service.storage import dialects
 from service.storage.objects import ObjectBlobs
 from service.summing import Summing
+from tests.support.replicas import Points
 from tests.support.serving import Clock
 from veilsum.protocol import round_spec
 
@@ -38,69 +40,29 @@ class FileClock(Clock):
         return super().__call__() + (float(self._file.read_text()) if self._file.exists() else 0.0)
 
 
-class Points:
-    """Notes each point that is passed, and stops this process at one of them if no other has been stopped yet.
+def stopping(folder: Path, stop: str) -> Callable[[str], None]:
+    """Stop this process at a point if no other has been stopped yet: the file `stopped` is there then."""
 
-    Args:
-        folder: holds `stopped`, the stopped process's id, once there is one, and a log for each process.
-        stop: the label of the point; "" for none.
-    """
+    def at(label: str) -> None:
+        if label == f"before {stop}":
+            with suppress(FileExistsError):
+                (folder / "stopped").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGSTOP)
 
-    def __init__(self, folder: Path, stop: str) -> None:
-        self._folder, self._stop = folder, stop
-
-    def passed(self, when: str, label: str) -> None:
-        with (self._folder / f"points-{os.getpid()}").open("a") as file:
-            file.write(f"{when} {label}\n")
-        if (when, label) != ("before", self._stop):
-            return
-        try:
-            with (self._folder / "stopped").open("x") as file:
-                file.write(str(os.getpid()))
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def around(self, form: type[Any], name: str, labelled: Callable[..., str]) -> None:
-        """A point before and one after each call of a coroutine method."""
-        true: Callable[..., Awaitable[Any]] = getattr(form, name)
-
-        @wraps(true)
-        async def call(*values: Any) -> Any:
-            label = labelled(*values)
-            self.passed("before", label)
-            try:
-                return await true(*values)
-            finally:
-                self.passed("after", label)
-
-        setattr(form, name, call)
-
-    def around_put(self) -> None:
-        """A point before and one after each blob that is stored."""
-        true = ObjectBlobs.put
-
-        def put(store: ObjectBlobs, name: str, data: bytes) -> None:
-            label = f"put {name.partition('/')[0]}"
-            self.passed("before", label)
-            try:
-                true(store, name, data)
-            finally:
-                self.passed("after", label)
-
-        setattr(ObjectBlobs, true.__name__, put)
+    return at
 
 
-def serve(values: dict[str, Any], environment: dict[str, str], port: int, folder: Path, stop: str) -> None:
+def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: Path, stop: str) -> None:
     """Serve until killed."""
-    log = os.open(folder / f"log-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
+    folder = log.parent
+    said = os.open(folder / f"log-{os.getpid()}", os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
-        os.dup2(log, descriptor)
+        os.dup2(said, descriptor)
     os.environ.update(environment)
-    points = Points(folder, stop)
-    points.around(Journal, "append", lambda _, events: f"append {events[-1].kind}")
-    points.around(Summing, "_exchange", lambda *values: f"keep {'sum' if values[3].done else 'masked'}")
-    points.around_put()
+    points = Points(log, stopping(folder, stop))
+    points.watch(Journal, "append", lambda _, events: [f"append {events[-1].kind}"])
+    points.watch(Summing, "_exchange", lambda *values: [f"keep {'sum' if values[3].done else 'masked'}"])
+    points.watch(ObjectBlobs, "put", lambda _, name, __: [f"put {name.partition('/')[0]}"])
     for module, name, value in (
         (round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS),
         (summing, "RANGE_ELEMENTS", RANGE_ELEMENTS),

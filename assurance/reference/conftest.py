@@ -4,9 +4,12 @@ from typing import Any
 import pytest
 
 from assurance.reference import reference, study
+from tests.support.remembered import remembered
 from veilsum.protocol import attempt, round_spec, sizing
 from veilsum.protocol.coordinator import enrolling
 from veilsum.protocol.sizing import Sizes
+
+__all__ = ["fake_ring", "remembered"]
 
 
 @pytest.fixture(autouse=True)

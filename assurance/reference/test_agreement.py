@@ -242,8 +242,7 @@ def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str]) -> None:
 
 def test_an_open_attempt_refuses_any_other_opening_before_it_looks_at_it() -> None:
     federation = Lockstep(5)
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     true = federation.phase.attempt.opening
     values = {name: getattr(true, name) for name in ("cohort", "sequence", "attempt", "links", "terms")}
     expired = replace(true.terms, latest_end_s=0)

@@ -25,9 +25,7 @@ def checking(n: int, rng: random.Random) -> tuple[Lockstep, Checking]:
         federation.run_round(dict.fromkeys(federation.ids, ONES))
         federation.disclose()
         federation.drop = {}
-    federation.begin()
-    phase = federation.run_until(Checking)
-    assert isinstance(phase, Checking)
+    phase = federation.reach(Checking)
     return federation, phase
 
 

@@ -3,8 +3,11 @@
 Each takes a case's inputs as JSON has them and returns its outputs; `Refused` carries the cause.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -12,11 +15,28 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from assurance.reference import wire
-from assurance.reference.study import canonical
-from assurance.reference.wire import H, P, Refused, hkdf, u
+from assurance.reference import records, study, wire
+from assurance.reference.reference import Party
+from assurance.reference.study import Study, canonical
+from assurance.reference.wire import (
+    H,
+    M,
+    P,
+    Refused,
+    decode,
+    demand,
+    encode,
+    hkdf,
+    outcome,
+    raw,
+    sign,
+    signable,
+    u,
+)
 
 Case = Mapping[str, Any]
+Json = dict[str, Any]
+HERE = Path(__file__).parent
 
 
 def verify(public: bytes, signature: bytes, digest: bytes) -> None:
@@ -114,9 +134,9 @@ def unpack(case: Case) -> Case:
 def masked(case: Case) -> Case:
     """A chunk: its elements, each seed's keystream added or taken off, packed."""
     sums = [0] * case["offset"] + list(case["elements"])
-    for sign, seeds in ((1, case["added"]), (-1, case["subtracted"])):
+    for sense, seeds in ((1, case["added"]), (-1, case["subtracted"])):
         for seed in seeds:
-            wire.mask(sums, case["bits"], sign, bytes.fromhex(seed))
+            wire.mask(sums, case["bits"], sense, bytes.fromhex(seed))
     return pack({"bits": case["bits"], "elements": sums[case["offset"] :]})
 
 
@@ -208,6 +228,179 @@ def record(case: Case) -> Case:
     return {"body": body.decode(), "digest": H("result", body).hex()}
 
 
+# Studies, vectors and contexts
+
+
+def read(case: Case) -> Study:
+    return Study(case["content"].encode())
+
+
+def studied(case: Case) -> Case:
+    content = read(case)
+    return {
+        "question": content.digest.hex(),
+        "approval": content.approval.hex(),
+        "scale": content.scale if content.noise is None else None,
+        "width": max(content.widths),
+        "steps": [[step, content.elements_of(step)] for step in content.steps],
+    }
+
+
+def signed_study(case: Case) -> Case:
+    seed, federation = _bytes(case, "seed", "federation")
+    made = sign(Ed25519PrivateKey.from_private_bytes(seed), "Study", federation, case["content"].encode())
+    return {"study": encode(made).hex(), "hash": signable(made).hex()}
+
+
+def cohort(case: Case) -> Case:
+    roster, named, repeats = _bytes(case, "roster_hash", "study", "repeats")
+    return {"cohort": H("cohort", roster, u(64, case["counter"]), named, case["period"], repeats).hex()}
+
+
+def vector(case: Case) -> Case:
+    return {"elements": read(case).vector(case["rows"], case["labels"], case["withheld"])}
+
+
+def noisy_vector(case: Case) -> Case:
+    content, step = read(case), case["step"]
+    return {
+        "elements": records.noiseless(content, step, case["rows"], case["labels"], case["material"]),
+        "variances": sorted(float(f"{each:.12g}") for each in content.variances(step, case["n_min"])),
+    }
+
+
+def indicator(case: Case) -> Case:
+    return {"elements": read(case).indicator(case["labels"])}
+
+
+def rare(case: Case) -> Case:
+    content, holders = read(case), case["holders"]
+    withheld = content.rare(holders)
+    demand(content.enough_published(holders, withheld), "indicator-mismatch")
+    return {"withheld": list(withheld)}
+
+
+def sizes(case: Case) -> Case:
+    numbers: Any = SimpleNamespace(
+        a=case["a"], h=case["h_min"], loss=case["loss"], members=case["members_min"]
+    )
+    came = min(case["nominated"], case["members"])
+    counts = case["members"], case["roster"], came, case["nominated"]
+    a_d, n_min, t, k, d_max, decrypt = study.sizes(numbers, *counts, fresh=not case["repeats"])
+    how = "nominated" if case["nominated"] else "everyone" if decrypt == case["members"] else "drawn"
+    q = decrypt + a_d - t + 1
+    made = {"committee": how, "decryptors": decrypt, "a_D": a_d, "n_min": n_min, "t": t, "q": q, "k": k}
+    return made | {"D_max": d_max}
+
+
+def outcomes(case: Case) -> Case:
+    context, chain = _bytes(case, "context", "chain")
+    survivors = tuple(M.Survivor(each["member"], bytes.fromhex(each["digest"])) for each in case["survivors"])
+    demand(bool(survivors) == (case["reason"] == "none"), "malformed")
+    chosen = outcome(context, "none", survivors) if survivors else bytes(32)
+    cohort_id, question, repeats = _bytes(case, "cohort", "question", "repeats")
+    place = (cohort_id, case["sequence"], case["attempt"], question, case["period"], case["step"], repeats)
+    link = M.Link(*place, context, case["reason"], chosen)
+    return {
+        "survivors_hash": chosen.hex() if survivors else None,
+        "void": H("void", context, case["reason"]).hex(),
+        "link": raw(link).hex(),
+        "chain": H("link", chain, link).hex(),
+    }
+
+
+def context(case: Case) -> Case:
+    roster, signed, manifest, opening = _bytes(case, "roster", "study", "manifest", "opening")
+    m, said = decode(manifest, "Manifest"), decode(opening, "Opening")
+    party = Party(Ed25519PrivateKey.generate(), roster, signed, m.counter, m.period, m.repeats)
+    party.settle(m)
+    party.begin(said)
+    chain = bytes(32)
+    for link in said.links:
+        chain = H("link", chain, link)
+    return {
+        "roster_hash": party.roster_hash.hex(),
+        "study": party.study_hash.hex(),
+        "cohort": party.cohort.hex(),
+        "beacon": H("cards", party.cohort, m.cards_root).hex(),
+        "manifest_hash": party.manifest_hash.hex(),
+        "chain": chain.hex(),
+        "terms_hash": H("terms", said.terms).hex(),
+        "context": party.context.hex(),
+    }
+
+
+# Who reads a record
+
+
+def result(case: Case) -> Case:
+    """Whether the record follows; Refused with result-mismatch where it does not."""
+    said = dict(case["record"])
+    document: Json = json.loads((HERE / f"round-{case['round']}.json").read_text("utf-8"))
+    attempt: Json = document["attempts"][case["attempt"]]
+    roster: Any = decode(bytes.fromhex(document["roster"]), "Roster")
+    signature = bytes.fromhex(said.pop("signature"))
+    verify(roster.coordinator, signature, bytes.fromhex(record({"record": said})["digest"]))
+    study: Any = decode(bytes.fromhex(document["study"]), "Study")
+    content, opened = Study(study.content), decode(bytes.fromhex(attempt["opening"]), "Opening")
+    shared: Json = {
+        "format": "veilsum-result/4",
+        "round": attempt["context"][:16],
+        "context": attempt["context"],
+        "federation": roster.federation.hex(),
+        "study": signable(study).hex(),
+        "name": content.name,
+        "version": content.version,
+        "step": opened.terms.step,
+        "documents": [],
+    }
+    told = shared | _following(document, attempt, said, content)
+    if (said["noise"] is None) != (content.noise is None):
+        raise Refused("result-mismatch", ["noise"])
+    if said | told != said or not 0 <= said["rows"] <= content.most * content.rostered:
+        raise Refused("result-mismatch", [each for each in told if said[each] != told[each]])
+    return {"holds": True}
+
+
+def _said(document: Json, attempt: Json, kind: int) -> list[str]:
+    """What was said of this kind in an attempt, each once."""
+    begins = bytes([3, kind]).hex() + attempt["context"]
+    texts = [document["messages"][index] for _, _, index in attempt["log"]]
+    return list(dict.fromkeys(text for text in texts if text.startswith(begins)))
+
+
+def _following(document: Json, attempt: Json, record: Json, content: Study) -> Json:
+    """What a record of this round must say."""
+    opening = decode(bytes.fromhex(attempt["opening"]), "Opening")
+    manifest, terms = decode(bytes.fromhex(document["cards"]), "Cards").manifest, opening.terms
+    certificate = decode(bytes.fromhex(_said(document, attempt, 12)[0]), "Certificate")
+    proofs = [decode(bytes.fromhex(text), "Evictions").proofs for text in _said(document, attempt, 15)]
+    dropped = cover({"disputes": record["disputes"]})["covers"] if record["disputes"] else [[]]
+    holders = record["holders"] if any(terms.indicator) else []
+    if any(terms.indicator) and terms.withheld != content.rare(holders):
+        raise Refused("result-mismatch", ["holders"])
+    return {
+        "cohort": manifest.cohort.hex(),
+        "period": manifest.period,
+        "terms": H("terms", terms).hex(),
+        "survivors_hash": outcome(certificate.context, "none", certificate.survivors).hex(),
+        "survivors": [{"member": each.member, "digest": each.digest.hex()} for each in certificate.survivors],
+        "dropped": record["dropped"] if record["dropped"] in dropped else dropped[0],
+        "evicted": [proof.header.member for proof in (proofs[-1] if proofs else ())],
+        "withheld": list(terms.withheld),
+        "holders": holders,
+        "head": None,
+        "transcript": _head(attempt),
+    }
+
+
+def _head(attempt: Json) -> str:
+    head = bytes(32)
+    for entry in attempt["transcript"]["entries"]:
+        head = H("transcript", head, bytes.fromhex(entry))
+    return head.hex()
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "pair-key": pair_key,
     "ratchet": ratchet,
@@ -228,4 +421,15 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "ring": ring,
     "signed": signed,
     "record": record,
+    "study": studied,
+    "signed-study": signed_study,
+    "cohort": cohort,
+    "vector": vector,
+    "noisy-vector": noisy_vector,
+    "indicator": indicator,
+    "rare": rare,
+    "sizes": sizes,
+    "outcomes": outcomes,
+    "context": context,
+    "result": result,
 }

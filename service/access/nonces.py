@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from service.storage.database import Batches, Database
 from service.storage.tables import nonces
@@ -23,6 +22,9 @@ CLOCKS_S = 60.0
 """Time that a nonce outlives its request, because another process's clock may be behind."""
 _FORGOTTEN = ""
 """Marks the row with the expiry up to which a signer's nonces were deleted."""
+_UNTIL = select(nonces.c.signer, nonces.c.expires_s).where(
+    nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(bindparam("signers", expanding=True))
+)
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,20 @@ class Nonces:
     async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
         """Return the refusal of each nonce; None for a new one."""
         first = {(each.signer, each.nonce): each for each in reversed(batch)}
-        async with self._database.transaction() as connection:
-            if self._steady() >= self._looked_s + FORGET_EVERY_S:
-                self._looked_s = self._steady()
-                await self._forget(connection)
-            # In order, so that two processes with the same nonces never wait for each other.
-            rows = [vars(each) for _, each in sorted(first.items())]
-            fresh = await self._database.add_all(connection, nonces, rows)
+        # In order, so that two processes with the same nonces never wait for each other.
+        rows = [vars(each) for _, each in sorted(first.items())]
+        forget = self._steady() >= self._looked_s + FORGET_EVERY_S
+        if forget:
+            self._looked_s = self._steady()
+
+        def take(connection: Connection) -> tuple[set[tuple[str, ...]], dict[str, float]]:
+            if forget:
+                self._forget(connection)
+            fresh = self._database.add_all(connection, nonces, rows)
             # After the insert: another process may have deleted nonces meanwhile.
-            until_s = await self._forgotten(connection, {each.signer for each in batch})
+            return fresh, self._forgotten(connection, {each.signer for each in batch})
+
+        fresh, until_s = await self._database.write(take)
         # Of a nonce twice in the batch, the first is taken.
         keys = [(each.signer, each.nonce) for each in batch]
         return [
@@ -95,25 +102,23 @@ class Nonces:
             for key, each in zip(keys, batch, strict=True)
         ]
 
-    async def _forgotten(self, connection: AsyncConnection, signers: set[str]) -> dict[str, float]:
+    def _forgotten(self, connection: Connection, signers: set[str]) -> dict[str, float]:
         """Return the expiry up to which each signer's nonces were deleted, in Unix time."""
-        rows = select(nonces.c.signer, nonces.c.expires_s).where(
-            nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(signers)
-        )
-        return {row.signer: row.expires_s for row in await connection.execute(rows)}
+        found = connection.execute(_UNTIL, {"signers": sorted(signers)})
+        return {row.signer: row.expires_s for row in found}
 
-    async def _forget(self, connection: AsyncConnection) -> None:
-        await self._database.alone(connection, "nonces")
-        clock_s = (await connection.execute(select(self._database.clock))).scalar_one()
+    def _forget(self, connection: Connection) -> None:
+        self._database.alone(connection, "nonces")
+        clock_s = connection.execute(select(self._database.clock)).scalar_one()
         expired = nonces.c.expires_s < min(self._now(), clock_s) - CLOCKS_S
         of = select(nonces.c.signer).where(expired, nonces.c.nonce != _FORGOTTEN)
         gone = delete(nonces).where(expired, nonces.c.signer.in_(of))
         until_s = dict[str, float]()
-        for row in await connection.execute(gone.returning(nonces.c.signer, nonces.c.expires_s)):
+        for row in connection.execute(gone.returning(nonces.c.signer, nonces.c.expires_s)):
             until_s[row.signer] = max(row.expires_s, until_s.get(row.signer, -math.inf))
         if until_s:
             rows = [vars(Nonce(signer, _FORGOTTEN, expires_s)) for signer, expires_s in until_s.items()]
-            await self._database.add_all(connection, nonces, rows)
+            self._database.add_all(connection, nonces, rows)
 
 
 def _replayed(nonce: Nonce) -> PeerFault:

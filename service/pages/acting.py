@@ -3,6 +3,7 @@
 import csv
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from io import StringIO
 from typing import Annotated
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -12,7 +13,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from pydantic import ValidationError
 
 from service.access.guards import GuardedRoute, coordinator_of, gate_of, record
-from service.access.metering import in_thread
 from service.audit import Audit, Choice, Deed
 from service.documents import HEAD, SUMS
 from service.pages import session
@@ -210,9 +210,9 @@ async def head(request: Request, found: TheRound) -> Response:
 async def _file(request: Request, found: Round, document: str, name: str) -> Response:
     await session.check_scope(request, Scope.SUMS)
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    read = await in_thread(found.documents.read_document, document)
+    answer = await in_pieces(partial(found.documents.read_document, document), SAFETENSORS, headers)
     await record(request)
-    return in_pieces(read, SAFETENSORS, headers)
+    return answer
 
 
 def _see(path: str) -> RedirectResponse:

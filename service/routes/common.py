@@ -9,9 +9,11 @@ from fastapi.responses import StreamingResponse
 from service.access.bodies import ENDING
 from service.access.callers import Caller, Limits
 from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
+from service.access.metering import in_thread
 from service.coordinator import Coordinator
 from service.problems import declared
 from service.rounds import Round
+from service.storage.blobs import PIECE_BYTES
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import (
@@ -120,14 +122,28 @@ async def octets(request: Request) -> bytes:
     return await request.body()
 
 
-def in_pieces(
-    document: tuple[int, Iterator[bytes]], kind: str = SAFETENSORS, headers: Mapping[str, str] | None = None
-) -> StreamingResponse:
-    """Answer with a document of this length piece by piece: a client that reads slowly holds one piece in memory."""
-    size, pieces = document
-    return StreamingResponse(
-        pieces, media_type=kind, headers={**(headers or {}), "content-length": str(size)}
-    )
+async def in_pieces(
+    read: Callable[[], tuple[int, Iterator[bytes]]],
+    kind: str = SAFETENSORS,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Answer with a stored document piece by piece: a client that reads slowly holds one piece in memory.
+
+    Args:
+        read: returns its length and its pieces; called in a thread.
+        kind: the media type.
+        headers: further ones.
+    """
+
+    def begun() -> tuple[int, bytes | Iterator[bytes]]:
+        size, pieces = read()
+        return size, b"".join(pieces) if size <= PIECE_BYTES else pieces
+
+    size, content = await in_thread(begun)
+    named = {**(headers or {}), "content-length": str(size)}
+    if isinstance(content, bytes):
+        return Response(content, headers=named, media_type=kind)
+    return StreamingResponse(content, headers=named, media_type=kind)
 
 
 Here = Annotated[Coordinator, Depends(here_of)]

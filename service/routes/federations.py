@@ -1,5 +1,7 @@
 """Federations, studies and cohorts: rosters, runs, cards, manifests, combined periods."""
 
+from functools import partial
+
 from fastapi import Request, Response
 
 from service import combining
@@ -267,4 +269,4 @@ WEIGHTS = "tensors `weights` (l, C) and, with a bias, `bias` (C,)"
 @combinations("GET", rest.COMBINED_WEIGHTS, HEADS, Cause.NOT_FOUND, gives=WEIGHTS, kind=rest.SAFETENSORS)
 async def weights(combination: CombinationPath, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
-    return in_pieces(await in_thread(combining.stored_weights, combination, here.blobs))
+    return await in_pieces(partial(combining.stored_weights, combination, here.blobs))

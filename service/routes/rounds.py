@@ -1,6 +1,7 @@
 """Rounds: opening, uploads, answers, results."""
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -51,6 +52,8 @@ _EVENTS_SCHEMA = {
         "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
     }
 }
+READ_HERE_BYTES = 4096
+"""Longest answer that is parsed on the event loop: handing it to a thread costs more."""
 KEEPALIVE_S = 15.0
 """Between two signs of life of a stream: proxies close one that is silent."""
 _REFUSED = (
@@ -280,7 +283,7 @@ async def answer(
     found: TheRound, body: Octets, here: Here, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """A member's signed answer to what it was asked, and what it is asked next, as `request_for`. The same again changes nothing."""
-    message = await in_thread(read_message, body)
+    message = read_message(body) if len(body) <= READ_HERE_BYTES else await in_thread(read_message, body)
     if not isinstance(message, ANSWERS):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
@@ -347,8 +350,7 @@ async def closing(context: Hex32Path, here: Here, request: Request) -> Response:
 async def transcript(found: TheRound) -> Response:
     """The transcript of an ended round, to replay. It never changes."""
     headers = {"cache-control": "public, max-age=31536000, immutable"}
-    read = await in_thread(found.documents.read_transcript)
-    return in_pieces(read, rest.TRANSCRIPT_JSON, headers)
+    return await in_pieces(found.documents.read_transcript, rest.TRANSCRIPT_JSON, headers)
 
 
 @serve.published(rest.RESULT, *ENDED, response_model=ResultRecord)
@@ -386,7 +388,7 @@ async def evictions(found: TheRound) -> Response:
     Cause.UNKNOWN_MEMBER,
     gives="the Disclosure message: the survivors' chunks and seeds of an indicator round",
 )
-async def disclosure(found: TheRound, member: MemberPath) -> StreamingResponse:
+async def disclosure(found: TheRound, member: MemberPath) -> Response:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
     found.check_asker(member)
     return await _document(found, DISCLOSURE, rest.OCTETS)
@@ -420,5 +422,5 @@ async def document(found: TheRound, name: MemberPath) -> Response:
     return await _document(found, document_name(name))
 
 
-async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> StreamingResponse:
-    return in_pieces(await in_thread(found.documents.read_document, name), kind)
+async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
+    return await in_pieces(partial(found.documents.read_document, name), kind)

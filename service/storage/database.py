@@ -5,7 +5,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
@@ -22,6 +22,7 @@ log = structlog.get_logger(LOGGER)
 MIGRATION_S = 3600.0
 """Longest change of the tables."""
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Database(ABC):
@@ -75,7 +76,7 @@ class Database(ABC):
             await self._migrated(connection, change)
 
     async def _migrated(self, connection: AsyncConnection, change: migrating.Change) -> None:
-        await self.alone(connection, "migration")
+        await connection.run_sync(self.alone, "migration")
         await connection.run_sync(change)
 
     @asynccontextmanager
@@ -99,44 +100,75 @@ class Database(ABC):
         async with asyncio.timeout(self.answer_s), self._engine.connect() as connection:
             yield connection
 
-    async def rows(self, query: Executable) -> Sequence[Any]:
+    async def write(self, work: Callable[[Connection], Result]) -> Result:
+        """Run `work` in a transaction, and commit durably unless it raises.
+
+        It is handed to the database as a whole, which costs a fraction of what a `transaction` costs.
+
+        Raises:
+            TimeoutError: as `transaction`.
+        """
+        with timed("transaction"):
+            async with asyncio.timeout(self.answer_s):
+                return await self._write(work)
+
+    async def _write(self, work: Callable[[Connection], Result]) -> Result:
+        async with self._transaction() as connection:
+            return await connection.run_sync(work)
+
+    async def read(self, work: Callable[[Connection], Result]) -> Result:
+        """Run `work`, which only reads; TimeoutError where it takes longer than `answer_s`."""
+        async with asyncio.timeout(self.answer_s):
+            return await self._read(work)
+
+    async def _read(self, work: Callable[[Connection], Result]) -> Result:
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Read rows."""
-        async with self.reading() as connection:
-            return (await connection.execute(query)).all()
+        return await self.read(lambda connection: connection.execute(query, given).all())
 
-    async def row(self, query: Executable) -> Any:
+    async def row(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
         """Read a row; None where there is none."""
-        async with self.reading() as connection:
-            return (await connection.execute(query)).one_or_none()
+        return await self.read(lambda connection: connection.execute(query, given).one_or_none())
 
-    async def values(self, query: Executable) -> Sequence[Any]:
+    async def values(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Read one column."""
-        async with self.reading() as connection:
-            return (await connection.execute(query)).scalars().all()
+        return await self.read(lambda connection: connection.execute(query, given).scalars().all())
 
-    async def value(self, query: Executable) -> Any:
+    async def value(self, query: Executable, given: Mapping[str, Any] | None = None) -> Any:
         """Read one value; None where there is no row."""
-        async with self.reading() as connection:
-            return (await connection.execute(query)).scalar_one_or_none()
+        return await self.read(lambda connection: connection.execute(query, given).scalar_one_or_none())
 
-    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+    def add(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row, unless one stands under its primary key or a unique one; whether it was inserted."""
-        done = await connection.execute(self.insert(table).on_conflict_do_nothing().values(row))
-        return bool(done.rowcount)
+        return bool(connection.execute(self._adding(table), row).rowcount)
 
-    async def add_all(
-        self, connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]
+    def add_all(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
     ) -> set[tuple[Any, ...]]:
         """Insert those of one or more rows that `add` would; their primary keys."""
-        statement = self.insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
-        return {tuple(row) for row in await connection.execute(statement, rows)}
+        return {tuple(row) for row in connection.execute(self._adding(table, returning=True), rows)}
 
-    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
+    def put(self, connection: Connection, table: Table, row: Mapping[str, Any]) -> None:
         """Insert a row, or replace the one under its primary key."""
-        statement = self.insert(table).values(row)
-        await connection.execute(
-            statement.on_conflict_do_update(index_elements=table.primary_key.columns, set_=row)
-        )
+        connection.execute(self._putting(table), row)
+
+    # Statements are made once: to make one takes longer than to carry it out.
+
+    @classmethod
+    @cache
+    def _adding(cls, table: Table, *, returning: bool = False) -> Any:
+        adding = cls.insert(table).on_conflict_do_nothing()
+        return adding.returning(*table.primary_key.columns) if returning else adding
+
+    @classmethod
+    @cache
+    def _putting(cls, table: Table) -> Any:
+        putting = cls.insert(table)
+        new = {column.name: column for column in putting.excluded}
+        return putting.on_conflict_do_update(index_elements=table.primary_key.columns, set_=new)
 
     @cached_property
     def quarantine(self) -> Quarantine:
@@ -153,11 +185,11 @@ class Database(ABC):
         """`transaction` without its limits."""
 
     @abstractmethod
-    async def alone(self, connection: AsyncConnection, what: str) -> None:
+    def alone(self, connection: Connection, what: str) -> None:
         """Wait until no other transaction is alone with the same thing, and keep others out until this one ends."""
 
     @abstractmethod
-    async def announce(self, connection: AsyncConnection, topic: str) -> None:
+    def announce(self, connection: Connection, topic: str) -> None:
         """Tell every process, once this transaction is committed, that something changed."""
 
     @abstractmethod

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_FULL, SQLITE_IOERR_SHMSIZE
@@ -11,7 +12,9 @@ from typing import Any
 import asyncpg
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Float,
+    create_engine,
     event,
     false,
     func,
@@ -26,7 +29,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from service.storage.database import MIGRATION_S, Database
+from service.storage.database import MIGRATION_S, Database, Result
 from service.storage.migrating import Change
 from veilsum.protocol.errors import Misuse
 
@@ -40,6 +43,8 @@ PRAGMAS = {
 }
 CONNECTIONS = 16
 """Most connections of one process."""
+READERS = 4
+"""Threads that read SQLite's file side by side."""
 CHANNEL = "veilsum"
 PATIENCE_S = 10
 """How long a replica waits for a connection, or `forget` for others' transactions."""
@@ -71,12 +76,49 @@ class Sqlite(Database):
         event.listen(self._engine.sync_engine, "connect", _configure)
         event.listen(self._engine.sync_engine, "handle_error", _keep)
         self._writer = asyncio.Lock()
+        # For work that is handed over as a whole: aiosqlite changes threads some four times for each statement.
+        self._direct = create_engine(
+            f"sqlite:///{path}",
+            hide_parameters=True,
+            connect_args={"cached_statements": 0},
+            pool_size=READERS + 1,
+            max_overflow=0,
+        )
+        event.listen(self._direct, "connect", _configure)
+        self._writing = ThreadPoolExecutor(1, "veilsum-writer")
+        self._reading = ThreadPoolExecutor(READERS, "veilsum-reader")
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
         # Writers queue here, as SQLite would have them poll; what one reads before it writes holds.
         async with self._writer, self._engine.begin() as connection:
             yield connection
+
+    async def stop(self) -> None:
+        for threads in (self._writing, self._reading):
+            threads.shutdown()
+        self._direct.dispose()
+        await super().stop()
+
+    async def _write(self, work: Callable[[Connection], Result]) -> Result:
+        def committed() -> Result:
+            with self._direct.begin() as connection:
+                return work(connection)
+
+        async with self._writer:
+            done = asyncio.get_running_loop().run_in_executor(self._writing, committed)
+            try:
+                return await asyncio.shield(done)
+            except asyncio.CancelledError:
+                await asyncio.wait([done])  # the next one may write only now
+                raise
+
+    async def _read(self, work: Callable[[Connection], Result]) -> Result:
+        def found() -> Result:
+            with self._direct.connect() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading, found)
 
     async def check(self) -> tuple[str, ...]:
         try:
@@ -88,11 +130,11 @@ class Sqlite(Database):
             return (str(error.orig),)
         return tuple(words for words in found if words != "ok")
 
-    async def alone(self, connection: AsyncConnection, what: str) -> None:
+    def alone(self, connection: Connection, what: str) -> None:
         # Every writer is alone. Python's driver would put off the transaction's begin until a row changes.
-        await connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    async def announce(self, connection: AsyncConnection, topic: str) -> None:
+    def announce(self, connection: Connection, topic: str) -> None:
         pass  # there is one process
 
     async def listen(self, heard: Callable[[str], None]) -> None:
@@ -183,13 +225,13 @@ class Postgres(Database):
         async with self._engine.begin() as connection:
             yield connection
 
-    async def alone(self, connection: AsyncConnection, what: str) -> None:
-        await connection.exec_driver_sql(
+    def alone(self, connection: Connection, what: str) -> None:
+        connection.exec_driver_sql(
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
         )
 
-    async def announce(self, connection: AsyncConnection, topic: str) -> None:
-        await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
+    def announce(self, connection: Connection, topic: str) -> None:
+        connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
 
     async def listen(self, heard: Callable[[str], None]) -> None:
         # This connection holds an advisory lock, which the server frees as soon as the process is dead.

@@ -124,8 +124,9 @@ async def _check_database(database: Database) -> None:
         await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
     async with database.transaction() as connection:
         # A write, because no change is acknowledged without its audit entry.
-        await audit.begin(database, connection)
-        await audit.write(database, connection, [audit.Deed(0.0, audit.COORDINATOR, "readiness")])
+        await connection.run_sync(audit.begin, database)
+        deed = audit.Deed(0.0, audit.COORDINATOR, "readiness")
+        await connection.run_sync(audit.write, database, [deed])
         await connection.rollback()
 
 

@@ -58,9 +58,7 @@ def total_of(members: Any, lattice: SumsLattice) -> Any:
 
 
 def pooled(members: list[FFCStatistics], lattice: SumsLattice) -> FFCStatistics:
-    first = members[0]
-    total = total_of(members, lattice)
-    return FFCStatistics.from_sums(first.layout, lattice, total, bias=first.bias, members=len(members))
+    return members[0].from_sums(lattice, total_of(members, lattice), members=len(members))
 
 
 def keystream(seed: int) -> Keystream:

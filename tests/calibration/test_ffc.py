@@ -47,6 +47,31 @@ def test_statistics_are_sums_of_outer_products(*, bias: bool) -> None:
     assert statistics.layout == ffc_layout(16, 5, bias=bias)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_unit_rows_are_added_as_update_adds_them(*, bias: bool) -> None:
+    rows, labels = clouds(60, 8, 3)
+    unit, found = rows / np.linalg.norm(rows, axis=1)[:, None], FFCStatistics(8, 3, bias=bias)
+    for part in (slice(0, 25), slice(25, 60)):
+        found.add(unit[part], labels[part])
+    plain = ffc(rows, labels, 3, bias=bias)
+    np.testing.assert_allclose(found.V, plain.V, atol=1e-12)
+    np.testing.assert_allclose(found.U, plain.U, atol=1e-12)
+    assert (found.counts == plain.counts).all()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_vector_of_one_batch_is_that_of_its_sums(*, bias: bool) -> None:
+    rows, labels = clouds(40, 300, 3)
+    lattice, statistics = SumsLattice(31), ffc(rows, labels, 3, bias=bias)
+    by_strips = statistics.vector(lattice)
+    blocks = {"V": statistics.V, "U": statistics.U, "n": statistics.counts.astype(np.float64)}
+    assert (statistics.vector(lattice) == lattice.encode(statistics.layout.flatten(blocks), bound=40)).all()
+    assert np.abs(by_strips - statistics.vector(lattice)).max() <= 1
+    statistics.update(rows, labels)
+    twice = ffc(np.vstack([rows, rows]), np.concatenate([labels, labels]), 3, bias=bias)
+    np.testing.assert_allclose(statistics.V, twice.V, atol=1e-12)
+
+
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 40), max_size=4), bias=st.booleans())
 @settings(deadline=None, max_examples=40)
 def test_batches_merges_and_sums_are_concatenation(*, seed: int, cuts: list[int], bias: bool) -> None:
@@ -155,7 +180,7 @@ def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         statistics.update(np.outer(rng.uniform(0.1, 9, 97), [0.3, 0.0]), np.zeros(97, np.int64))
-    statistics._V[0, 0] = np.nextafter(statistics.records, np.inf)
+    statistics._square[0, 0] = np.nextafter(statistics.records, np.inf)
     assert statistics.vector(SumsLattice(40)).max() == statistics.records * 2**40
 
 
@@ -172,14 +197,14 @@ def test_pooled_sums_decode_to_the_pooled_statistics(*, lattice: SumsLattice, bi
     assert found.rounding_deviation == pytest.approx((6 / 12) ** 0.5 / lattice.unit())
     assert (found + found).rounding_deviation == pytest.approx(2**0.5 * found.rounding_deviation)
     total = total_of(members, lattice)
-    cautious = FFCStatistics.from_sums(plain.layout, lattice, total, bias=bias)
+    cautious = plain.from_sums(lattice, total)
     assert cautious.rounding_deviation >= found.rounding_deviation
 
 
 def test_vectors_and_blocks_that_are_no_sums_are_refused() -> None:
-    lattice, layout = SumsLattice(4), ffc_layout(2, 2)
-    good = np.zeros(layout.elements, np.int64)
-    assert FFCStatistics.from_sums(layout, lattice, good, bias=False).records == 0
+    lattice, empty = SumsLattice(4), FFCStatistics(2, 2)
+    good = np.zeros(empty.layout.elements, np.int64)
+    assert empty.from_sums(lattice, good).records == 0
     wrong: list[tuple[Any, type[Exception]]] = [
         (good[:-1], LayoutMismatch),
         (good.astype(np.uint64), WrongDtype),
@@ -188,7 +213,7 @@ def test_vectors_and_blocks_that_are_no_sums_are_refused() -> None:
     ]
     for vector, error in wrong:
         with pytest.raises(error):
-            FFCStatistics.from_sums(layout, lattice, vector, bias=False)
+            empty.from_sums(lattice, vector)
     V, U, counts = np.eye(3), np.ones((3, 2)), np.ones(2, np.int64)
     for blocks in ((V[:2], U, counts), (V, U[:2], counts), (V, U, counts[:1]), (V, U[:, 0], counts)):
         with pytest.raises(ShapeMismatch):

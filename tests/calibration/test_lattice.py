@@ -46,6 +46,19 @@ def test_values_that_int64_can_not_hold_are_refused(bad: float) -> None:
             SumsLattice(31).encode(np.array([0.0, value]))
 
 
+def test_a_vector_is_encoded_in_its_own_memory_and_within_a_bound() -> None:
+    lattice, rng = SumsLattice(20), np.random.default_rng(1)
+    values = rng.normal(scale=5, size=40_000)
+    expected = lattice.encode(np.clip(values, -4, 4))
+    memory = values.copy()
+    found = lattice.encode(memory, memory.view(np.int64), bound=4)
+    assert np.shares_memory(found, memory)
+    assert (found == expected).all()
+    assert (lattice.encode(np.array([np.inf, -np.inf]), bound=2) == np.array([2, -2]) * lattice.unit()).all()
+    with pytest.raises(NonFinite):
+        lattice.encode(np.array([np.nan]), bound=2)
+
+
 def test_bounds_and_bits() -> None:
     # All records on one axis, every rounding up, the whole noise tail.
     assert SumsLattice(25).bound(60, 3) == 60 * 2**25 + 2

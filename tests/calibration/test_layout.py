@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from veilsum.calibration import (
     DenseBlock,
-    FFCStatistics,
     Layout,
     LayoutMismatch,
     SumsLattice,
@@ -87,7 +86,5 @@ def test_arrays_and_vectors_that_do_not_fit_are_refused(arrays: dict[str, Any], 
 )
 def test_sums_with_another_layout_are_refused(*, layout: Layout, bias: bool) -> None:
     vector = np.zeros(layout.elements, np.int64)
-    with pytest.raises(LayoutMismatch):
-        FFCStatistics.from_sums(layout, SumsLattice(4), vector, bias=bias)
     with pytest.raises(LayoutMismatch):
         check_sums(layout, SumsLattice(4), vector, members=1, bias=bias)

@@ -9,8 +9,11 @@ from client_sdk.identity import Identity
 from client_sdk.reservations import Reservations
 from client_sdk.result import Result
 from tests.support.federation import Federation
+from tests.support.remembered import remembered
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import Certificate, Vote, void_hash
+
+__all__ = ["remembered"]
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from client_sdk.api import Asked, CoordinatorApi
-from client_sdk.effects import Flow, Request, Response
+from client_sdk.effects import Flow, Request, Response, Surroundings
 from client_sdk.errors import PeerFault
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
-from client_sdk.surroundings import Surroundings
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.member import Closed
 from veilsum.protocol.record import sign_record
+from veilsum.protocol.sealing import Sealing
 from veilsum.protocol.shamir import share_secrets
 
 
@@ -39,6 +41,26 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federa
         [run] = federation.open[member].ledger()
         assert (run.state, run.summed) == (State.SPENT, result.evidence.attempt.context)
     assert federation.total(round_id) == federation.expected(round_id)
+
+
+def test_an_upload_that_nothing_interrupts_is_masked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = {"statistics": [{"kind": "ffc", "bias": True}]}
+    federation, masked = Federation(tmp_path, question=question), list[int]()
+    packed = Sealing.packed
+
+    def noting(sealing: Sealing, index: int, values: Any) -> bytes:
+        masked.append(index)
+        return packed(sealing, index, values)
+
+    monkeypatch.setattr(Sealing, "packed", noting)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    results = federation.together(federation.contributions(round_id))
+    assert all(isinstance(result, Result) and result.counted for result in results.values())
+    chunks = federation.coordinator.rounds[round_id].phase.attempt.chunks
+    assert chunks > 2  # lanes of a member here
+    assert sorted(masked) == sorted([*range(chunks)] * len(results))
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -57,7 +57,7 @@ def counting(tmp_path: Path) -> Iterator[Counting]:
 
 
 def counted(counting: Counting, member: str = "member-0") -> Any:
-    (found,) = Store(counting.folder / member).history().counted
+    (found,) = Store(counting.folder / member).ledger.history().counted
     return found
 
 
@@ -138,7 +138,7 @@ def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) ->
     cohort = counting.enrol()
     indicator = counting.coordinator.open_round(cohort)
     counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
-    assert Store(counting.folder / "member-2").history().counted == ()
+    assert Store(counting.folder / "member-2").ledger.history().counted == ()
     main = counting.coordinator.open_round(cohort)
     results = counting.together(counting.contributions(main))
     assert {type(result) for result in results.values()} == {Result}, results

@@ -86,6 +86,11 @@ def run(federation: Federation, machine: Machine, patched: pytest.MonkeyPatch) -
     return results
 
 
+def left_of_uploads(federation: Federation) -> list[Path]:
+    """Seeds and vectors that are on disk after the end."""
+    return list((federation.folder / "member-0/state/uploads").iterdir())
+
+
 def again(federation: Federation, cohort: str) -> Steps:
     """Without a single record once the answer is stored: what is uploaded comes from the reservation."""
     member = federation.member("member-0")
@@ -114,12 +119,12 @@ def drive(
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize(
-    ("question", "stride"), [({}, 4), (WITHHOLDING, 17), (NOISY, 17)], ids=["exact", "withholding", "noisy"]
+    ("question", "stride"), [({}, 6), (WITHHOLDING, 17), (NOISY, 17)], ids=["exact", "withholding", "noisy"]
 )
 def test_the_same_bytes_leave_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any], stride: int, *, early: bool
 ) -> None:
-    last = 1
+    last = 1 if early else 1 + stride // 2
     while True:
         federation = Federation(tmp_path / str(last), question=question)
         machine = Machine(last, early=early)
@@ -128,6 +133,7 @@ def test_the_same_bytes_leave_or_none(
         assert all(result.counted for result in results.values()), last
         for place, bodies in federation.coordinator.wire.items():
             assert len(set(bodies)) == 1, (last, place)
+        assert left_of_uploads(federation) == [], last
         [run_] = federation.open["member-0"].ledger()
         assert (run_.state, run_.rows) == (State.SPENT, 20), last
         if not question.get("noise"):
@@ -225,6 +231,7 @@ def test_a_power_cut_after_any_request_takes_nothing_that_it_rests_on(
         assert {type(each) for each in results.values()} == {Result}, (number, results)
         for place, bodies in federation.coordinator.wire.items():
             assert len(set(bodies)) == 1, (number, place)
+        assert left_of_uploads(federation) == [], number
         federation.close()
         if number not in cuts:
             break

@@ -1,4 +1,4 @@
-"""The front door: threads and event loops against the coordinator in memory, and the real one."""
+"""The front door: members in threads and on event loops, and the real coordinator."""
 
 import asyncio
 import inspect
@@ -11,118 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import client_sdk
-from client_sdk import AsyncMember, Identity, Member, Records, Result
-from client_sdk.effects import Pause, Request
+from client_sdk import AsyncMember, Identity, Member, Result
+from client_sdk.effects import Pause
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.member import Conversations
 from client_sdk.operator import Operator
-from client_sdk.transport import AsyncDriver, BlockingDriver
 from tests.support.consortium import coordinator
 from tests.support.federation import NOISY, WITHHOLDING, Federation
 from tests.support.serving import TOKEN
 
 URL = "https://sum.example.org"
-
-
-class Wire:
-    """The coordinator in memory behind httpx; a long poll waits for a while."""
-
-    def __init__(self, federation: Federation) -> None:
-        self.federation, self.lock = federation, threading.Lock()
-
-    def ready(self, request: Request) -> bool:
-        with self.lock:
-            return self.federation.coordinator.has_news(request)
-
-    def answer(self, request: Request) -> httpx.Response:
-        with self.lock:
-            response = self.federation.coordinator.handle(request)
-        return httpx.Response(response.status, headers=dict(response.headers), content=response.body)
-
-    def __call__(self, arrived: httpx.Request) -> httpx.Response:
-        request = self.translated(arrived)
-        for _ in range(500):
-            if self.ready(request):
-                break
-            time.sleep(0.002)
-        return self.answer(request)
-
-    async def on_a_loop(self, arrived: httpx.Request) -> httpx.Response:
-        request = self.translated(arrived)
-        for _ in range(500):
-            if self.ready(request):
-                break
-            await asyncio.sleep(0.002)
-        return self.answer(request)
-
-    @staticmethod
-    def translated(request: httpx.Request) -> Request:
-        return Request(
-            request.method,
-            request.url.path,
-            request.content,
-            dict(request.headers),
-            dict(request.url.params),
-        )
-
-
-def now(federation: Federation) -> None:
-    """On this machine's clock, with a study that has not expired by it."""
-    federation.clock.now_s = time.time()
-    federation.coordinator.publish(federation.make_study({"version": 2}))
-
-
-def test_blocking_members_in_threads(federation: Federation) -> None:
-    now(federation)
-    cohort, wire, rounds = federation.coordinator.open_cohort(), Wire(federation), list[str]()
-    opened = threading.Barrier(3, action=lambda: rounds.append(federation.coordinator.open_round(cohort)))
-
-    def live(name: str) -> Result:
-        driver = BlockingDriver(URL, transport=httpx.MockTransport(wire))
-        identity = Identity.load(federation.folder / name)
-        with Member(URL, identity, federation.policy, roster=federation.roster, driver=driver) as member:
-            assert repr(member) == f"<Member {name}>"
-            assert member.enrol(cohort, federation.records(name)).members == 3
-            assert [run.rows for run in member.ledger()] == [len(federation.records(name))]
-            opened.wait(10)
-            return member.contribute(rounds[0])
-
-    with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(live, federation.ids))
-    assert all(result.counted for result in results)
-    assert federation.total(rounds[0]) == federation.expected(rounds[0])
-
-
-async def test_asynchronous_members_on_one_loop(federation: Federation, tmp_path: Path) -> None:
-    now(federation)
-    cohort, wire = federation.coordinator.open_cohort(), Wire(federation)
-    path = tmp_path / "roster.bin"
-    path.write_bytes(federation.roster.to_bytes())
-    members = []
-    for name in federation.ids:
-        driver = AsyncDriver(URL, transport=httpx.MockTransport(wire.on_a_loop))
-        identity = Identity.load(federation.folder / name)
-        members.append(AsyncMember(URL, identity, federation.policy, roster=path, driver=driver))
-    await asyncio.gather(
-        *(
-            member.enrol(cohort, federation.records(name))
-            for member, name in zip(members, federation.ids, strict=True)
-        )
-    )
-    round_id = federation.coordinator.open_round(cohort)
-    results = await asyncio.gather(*(member.contribute(round_id) for member in members))
-    assert all(result.counted for result in results)
-    assert federation.total(round_id) == federation.expected(round_id)
-    assert repr(members[0]) == "<AsyncMember member-0>"
-    for member in members:
-        async with member:
-            pass
-    with pytest.raises(Misuse, match="closed"):
-        await members[0].enrol(cohort)
 
 
 def test_a_member_has_one_conversation_at_a_time(federation: Federation) -> None:
@@ -199,10 +100,6 @@ def test_a_closed_member_makes_nothing(federation: Federation) -> None:
     assert sorted(federation.folder.rglob("*")) == before
 
 
-async def joined(member: AsyncMember, cohort: str, records: Records) -> None:
-    await member.enrol(cohort, records)
-
-
 def test_both_kinds_of_member_have_the_same_methods() -> None:
     """One definition gives both, with its words."""
     for name in (
@@ -269,8 +166,9 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield stage.url
 
 
-@pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["withholding", "noisy"])
+@pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["blocking", "asynchronous"])
 def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question: dict[str, Any]) -> None:
+    """In threads of their own: blocking members, or each on an event loop."""
     federation = Federation(tmp_path / "federation", readers=("member-0",), question=question)
     federation.clock.now_s = time.time()
     with Operator(address, TOKEN) as operator:
@@ -283,12 +181,27 @@ def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question
         assert operator.studies(name) == (shown,)
         assert operator.study(name, shown.study) == study
 
+        path = tmp_path / "roster.bin"
+        path.write_bytes(roster.to_bytes())
+
         def live(member: str) -> Result:
             identity = Identity.load(federation.folder / member)
-            with Member(address, identity, federation.policy, lanes=2) as agent:
+            if question is NOISY:
+                return asyncio.run(on_a_loop(member, identity))
+            with Member(address, identity, federation.policy, roster=roster, lanes=2) as agent:
+                assert repr(agent) == f"<Member {member}>"
                 [result] = agent.join(federation.records(member), once=True)
+                assert [run.rows for run in agent.ledger()] == [len(federation.records(member))]
                 if member == "member-0":
                     assert list(agent.sums(result)) == ["ffc"]
+                return result
+
+        async def on_a_loop(member: str, identity: Identity) -> Result:
+            async with AsyncMember(address, identity, federation.policy, roster=path, lanes=2) as agent:
+                assert repr(agent) == f"<AsyncMember {member}>"
+                [result] = [each async for each in agent.join(federation.records(member), once=True)]
+                if member == "member-0":
+                    assert list(await agent.sums(result)) == ["ffc"]
                 return result
 
         with ThreadPoolExecutor(3) as pool:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from client_sdk.effects import Surroundings
 from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
-from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from tests.support.federation import Clock
 from veilsum.protocol.rest import Scope, TokenRequest

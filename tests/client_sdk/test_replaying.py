@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import PeerFault
-from client_sdk.evidence import read_header
+from client_sdk.evidence import read_header, replayed
 from client_sdk.identity import Identity
-from client_sdk.replaying import replayed
 from client_sdk.result import TRANSCRIPT, Result
 from tests.support.federation import Federation, asked
 from tests.support.forging import again

@@ -288,6 +288,27 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     reserve(ledger, period="p2")
 
 
+def test_rows_and_vectors_that_a_crash_left_are_removed(
+    ledger: Reservations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a run that was given up, of one that was never stored, and half-written ones; nothing else."""
+    run, other = reserve(ledger), reserve(ledger, C, period="p2")
+    for each in (run, other):
+        ledger.keep_vector(each, "sum", np.arange(3))
+    kept = {"rows/2.npz", "vectors/2-sum", "rows/notes~"}
+    (tmp_path / "ledger/rows/notes~").write_text("the owner's")
+    for left in ("rows/3.npz", "rows/.2.npz.new", "vectors/.2-mean.new"):
+        (tmp_path / "ledger" / left).write_bytes(b"left")
+    with monkeypatch.context() as patched:
+        patched.setattr(Reservations, "_forget", lambda *_: None)
+        ledger.give_up(run)
+    ledger = Reservations(tmp_path / "ledger")
+    ledger.clear_up()
+    found = {str(path.relative_to(tmp_path / "ledger")) for path in (tmp_path / "ledger").rglob("*/*")}
+    assert found == kept
+    assert np.array_equal(ledger.rows(other)[0], FEATURES)
+
+
 def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
     reserve(ledger)
     later = reserve(ledger, C, period="p2")

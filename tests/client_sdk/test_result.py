@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.identity import Identity
-from client_sdk.judging import judge
+from client_sdk.member import judge
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.federation import CLASSES, Federation, tensor

@@ -6,11 +6,10 @@ from email.utils import format_datetime
 
 import pytest
 
-from client_sdk.effects import Pause, Request, Response, Unreached
+from client_sdk.effects import Pause, Request, Response, Surroundings, Unreached
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
-from client_sdk.surroundings import Surroundings
 from tests.support.federation import Clock
 from tests.support.local_coordinator import problem, refusal
 from veilsum.protocol.causes import Cause

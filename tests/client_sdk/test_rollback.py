@@ -16,7 +16,7 @@ QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 def known(federation: Federation) -> set[Any]:
     """Every member's ledger."""
     stores = (Store(federation.folder / member) for member in federation.ids)
-    return {store.history() for store in stores}
+    return {store.ledger.history() for store in stores}
 
 
 def causes(results: dict[str, Any]) -> set[Any]:

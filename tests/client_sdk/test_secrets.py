@@ -1,6 +1,7 @@
 """Canaries: no secret is shown, logged, or stored outside the state."""
 
 import logging
+import stat
 
 import pytest
 
@@ -20,6 +21,8 @@ class Witness:
         self.federation, self.home = federation, federation.folder / "member-0"
         self.shown: list[str] = []
         self.secrets = {CANARY, Identity.load(self.home).key.seed}
+        self.seeds = set[bytes]()
+        """Of the member's own mask."""
 
     def watch(self, flow: Flow[object]) -> None:
         """Step until the flow waits for others, or ends."""
@@ -38,6 +41,11 @@ class Witness:
             things = (held, held.phase, session, session.store, session.key, conversations)
             self.shown.extend(map(repr, things))
             self.secrets |= secrets_of(held.phase)
+        for entry in (self.home / "state/uploads").iterdir():
+            assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+            kept = session.store.unsent(bytes.fromhex(entry.name)).load()
+            self.shown.append(repr(kept))
+            self.seeds.add(bytes(kept[0]))
         self.shown.append(repr(session.store.ledger.secret))
 
 
@@ -77,6 +85,8 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
 
     # Two private keys, two pairs' two keys, its own shares and two dealers', a reveal, the canary and the seed.
     assert len(witness.secrets) >= 10
+    assert len(witness.seeds) == 1
+    witness.secrets |= witness.seeds
     text = "\n".join([*witness.shown, *map(repr, (results, federation.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
     state = witness.home / "state"

@@ -12,7 +12,8 @@ from client_sdk import files
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
 from client_sdk.ledger import DATABASE
-from client_sdk.store import Store
+from client_sdk.result import Result
+from client_sdk.store import Store, Unsent
 from tests.support.federation import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
@@ -120,20 +121,22 @@ def damaged(folder: Path, change: str) -> None:
 
 def test_a_history_that_was_changed_is_refused(store: Store, tmp_path: Path) -> None:
     learned = History(head=b"h" * 32, length=2)
-    store.remember(learned, History())
+    store.ledger.remember(learned, History())
     damaged(tmp_path, "value = CAST(value || x'00' AS BLOB)")
     with pytest.raises(StateError, match="the ledger's history is damaged"):
-        Store(tmp_path).history()
+        Store(tmp_path).ledger.history()
     more = learned.encode_fields() + b"\0"
     damaged(tmp_path, f"value = x'{more.hex()}', sha256 = x'{hashlib.sha256(more).hexdigest()}'")
     with pytest.raises(StateError, match="not of this release"):
-        Store(tmp_path).history()
+        Store(tmp_path).ledger.history()
 
 
 def test_a_file_that_no_member_wrote_is_no_cohort(federation: Federation) -> None:
-    federation.enrol()
+    cohort = bytes.fromhex(federation.enrol())
     (federation.folder / "member-0/state/phases/notes~").write_text("mine")
-    assert len(list(federation.open["member-0"].session.store.cohorts())) == 1
+    store = federation.open["member-0"].session.store
+    assert [each for each, _ in store.cohorts()] == [cohort]
+    assert not list(store.cohorts(but=cohort))
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "opening.bin"])
@@ -157,15 +160,15 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
 
 
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
-    assert store.history() == History()
+    assert store.ledger.history() == History()
     learned = History(head=b"h" * 32, length=2)
     for _ in range(2):
-        store.remember(learned, History())
-        assert store.history() == learned
+        store.ledger.remember(learned, History())
+        assert store.ledger.history() == learned
     for other in (History(), History(head=b"i" * 32, length=3)):
         with pytest.raises(StateError, match="the history has grown since this step began"):
-            store.remember(other, History())
-    assert store.history() == learned
+            store.ledger.remember(other, History())
+    assert store.ledger.history() == learned
 
 
 def test_a_phase_half_replaced_when_the_machine_stopped_is_erased(
@@ -193,15 +196,41 @@ def test_a_damaged_cohort_keeps_no_other_from_lapsing(federation: Federation) ->
     assert path.read_bytes() == b"damaged"
 
 
-def test_what_a_stopped_run_left_of_an_upload_is_removed(federation: Federation) -> None:
-    cohort = bytes.fromhex(federation.enrol())
-    store = federation.open["member-0"].session.store
-    store.unsent(cohort).keep(bytes(32), None)
-    store.lapse_others(cohort, federation.clock.now_s)
-    store.unsent(cohort).load()
-    store.lapse_others(b"c" * 32, federation.clock.now_s)
-    with pytest.raises(StateError):
-        store.unsent(cohort).load()
+@pytest.mark.parametrize("left", ["{}", ".{}.new"])
+def test_what_a_stopped_run_left_of_an_upload_is_removed(federation: Federation, left: str) -> None:
+    """Also a seed, and a vector with its noise, that were half written."""
+    name = federation.enrol()
+    federation.open["member-0"].session.store.unsent(bytes.fromhex(name)).keep(bytes(32), None)
+    uploads = federation.folder / "member-0/state/uploads"
+    (uploads / name).rename(uploads / left.format(name))
+    rows = federation.folder / "member-0/state/ledger/rows"
+    (rows / ".1.npz.new").write_bytes(b"half")
+    federation.member("member-0")
+    assert list(uploads.iterdir()) == []
+    assert [path.name for path in rows.iterdir()] == ["1.npz"]
+
+
+def test_a_machine_that_stops_as_an_attempt_ends_keeps_no_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true = Unsent.clear
+
+    def clear(unsent: Unsent) -> None:
+        if "/member-0/" in str(unsent._path):
+            raise RuntimeError("the machine stops")
+        true(unsent)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Unsent, "clear", clear)
+        results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
+    assert [type(result) for result in results.values()].count(Result) == 4, results
+    uploads = federation.folder / "member-0/state/uploads"
+    assert len(list(uploads.iterdir())) == 1
+    assert federation.alone(federation.contributions(round_id, ["member-0"])["member-0"]).counted
+    assert list(uploads.iterdir()) == []
+    federation.close()
 
 
 def stop(*_: object) -> None:

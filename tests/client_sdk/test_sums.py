@@ -11,8 +11,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from client_sdk.errors import PeerFault
-from client_sdk.result import Result
-from client_sdk.sums import verify_sums
+from client_sdk.result import Result, verify_sums
 from tests.support.federation import NOISY, Federation, tensor
 from veilsum.protocol.causes import Cause
 

@@ -13,10 +13,18 @@ import httpx
 import pytest
 
 from client_sdk import transport
-from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
+from client_sdk.effects import (
+    Compute,
+    Flow,
+    Pause,
+    Request,
+    Response,
+    Signer,
+    Surroundings,
+    Unreached,
+    together,
+)
 from client_sdk.errors import Misuse, PeerFault, Unreachable
-from client_sdk.signing import Signer
-from client_sdk.surroundings import Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
@@ -287,6 +295,36 @@ async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:
     running = asyncio.create_task(driver.run(flow()))
     assert await ticks() >= 5  # one at most, where steps block the loop
     assert await running == "done"
+    await driver.close()
+
+
+async def test_what_a_flow_computes_stays_in_its_thread_until_it_is_cancelled() -> None:
+    threads = set[int]()
+
+    def note() -> None:
+        threads.add(threading.get_ident())
+
+    def fail() -> None:
+        note()
+        raise KeyError
+
+    def flow() -> Flow[str]:
+        yield Compute(note)
+        try:
+            yield Compute(fail)
+        except KeyError:
+            yield Compute(note)
+        return "done"
+
+    def endless() -> Flow[None]:
+        while True:
+            yield Compute(lambda: time.sleep(0.001))
+
+    driver = AsyncDriver(URL)
+    assert await driver.run(flow()) == "done"
+    assert len(threads) == 1
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(driver.run(endless()), 0.05)
     await driver.close()
 
 

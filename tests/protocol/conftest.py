@@ -4,30 +4,19 @@ from typing import Any
 
 import pytest
 
-from tests.support import forging
+from tests.support.remembered import remembered
 from tests.support.simulator import Federation
 from veilsum.protocol import attempt, round_spec, sizing
 from veilsum.protocol.coordinator import enrolling
-from veilsum.protocol.messages import Upload
 from veilsum.protocol.sizing import Sizes
+
+__all__ = ["remembered", "small_chunks", "sparse"]
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks in the simulator's vectors of 99 elements."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 64)
-
-
-@pytest.fixture
-def resign() -> Callable[..., Upload]:
-    """`forging.resign`."""
-    return forging.resign
-
-
-@pytest.fixture
-def redeal() -> Callable[..., Upload]:
-    """`forging.redeal`."""
-    return forging.redeal
 
 
 @pytest.fixture

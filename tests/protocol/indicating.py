@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from tests.support.simulator import Federation, Vector, untampered
-from veilsum.protocol.member import Closed, History, MemberPhase
-from veilsum.protocol.messages import Disclosure, Message
+from veilsum.protocol.member import Closed, History
+from veilsum.protocol.messages import Disclosure
 
 CLASSES = 6
 QUESTION: dict[str, Any] = {"classes": list("abcdef")}
@@ -51,9 +51,3 @@ def disclosure(federation: Federation) -> Disclosure:
     federation.disclose()
     federation.tamper = untampered
     return Disclosure.from_bytes(shown[0].to_bytes())
-
-
-def answer(
-    federation: Federation, message: Message, member: str = "member-0"
-) -> tuple[MemberPhase, tuple[Message, ...]]:
-    return federation.phases[member].receive(message, federation.keys[member], federation.now_s)

@@ -68,9 +68,7 @@ class Liars:
 @pytest.mark.parametrize("members", [5, 6, 7, 8, 9, 10, 12, 13, 16])
 def test_as_many_as_collude_leave_a_set_and_its_honest_dealers_their_holders(members: int) -> None:
     federation = Federation(members)
-    federation.begin()
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
+    phase = federation.reach(Freezing)
     attempt, rng, seen = phase.attempt, random.Random(members), Counter[int]()
     threshold, colluders = attempt.quorum.threshold, attempt.quorum.decryptor_colluders
     for _ in range(ROUNDS):

@@ -157,9 +157,7 @@ def run_with_uploads(
         return sent
 
     federation.tamper = note
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
+    phase = federation.reach(Revealing)
     return uploads, phase.attempt, phase.certificate, dict(federation.phases)
 
 

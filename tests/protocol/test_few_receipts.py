@@ -10,8 +10,7 @@ from veilsum.protocol.coordinator import Checking, Freezing
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
     """Three honest dealers had seven clean receipts of eight, where eight are asked: a set of the other eight could be proposed."""
     federation = Federation(12)
-    federation.begin()
-    phase: Any = federation.run_until(Checking)
+    phase: Any = federation.reach(Checking)
     liar, *honest = federation.ids
     receipts, threshold = receipts_of(federation, phase), phase.attempt.quorum.threshold
     told, victims = receipts[liar], tuple(honest[:3])

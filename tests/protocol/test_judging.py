@@ -78,9 +78,7 @@ def test_who_refuses_what_should_be_refused_is_not_named() -> None:
 
 def frozen() -> tuple[Freezing, Attempt]:
     federation = Federation(8)
-    federation.begin()
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
+    phase = federation.reach(Freezing)
     return phase, phase.attempt
 
 

@@ -63,7 +63,7 @@ def receipt_of(federation: Federation, member: str, **changes: Any) -> Receipt:
     """What a late decryptor answers to its boxes, changed and signed."""
     deliveries = federation.phase.request_for(member)
     assert isinstance(deliveries, Deliveries)
-    _, (answer,) = federation.phases[member].receive(deliveries, federation.keys[member], federation.now_s)
+    _, (answer,) = federation.ask(member, deliveries)
     assert isinstance(answer, Receipt)
     return again(answer, federation.keys[member], **changes)
 

@@ -8,7 +8,6 @@ import pytest
 from tests.protocol.indicating import (
     CLASSES,
     QUESTION,
-    answer,
     closed,
     counted,
     disclosure,
@@ -77,7 +76,7 @@ def test_without_the_proof_nobody_may_be_left_out_of_the_count() -> None:
     assert closed(federation, "member-5").reveals == ()
     federation.phases["member-5"] = before
     with pytest.raises(PeerFault, match=r"^disclosure-invalid: the entries are not the certified survivors'"):
-        answer(federation, disclosure(federation), "member-5")
+        federation.ask("member-5", disclosure(federation))
 
 
 @pytest.mark.parametrize("wrong", [-1, 7, 8, 1 << 20])
@@ -102,7 +101,7 @@ def test_only_a_sum_is_recounted() -> None:
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
     with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified indicator is recounted"):
-        answer(federation, Disclosure(outcome.phase.attempt.context, ()))
+        federation.ask("member-0", Disclosure(outcome.phase.attempt.context, ()))
 
 
 # Each tampering of a disclosure

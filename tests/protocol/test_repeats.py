@@ -25,8 +25,7 @@ def repeat(federation: Federation, context: bytes, **question: object) -> Outcom
 
 def failed(federation: Federation) -> bytes:
     """A certified set whose sum is given up."""
-    federation.begin()
-    federation.run_until(Revealing)
+    federation.reach(Revealing)
     federation.phase = federation.phase.cancel(federation.now_s, "the sum failed its checks")
     assert isinstance(federation.finish().phase, Failed)
     return federation.links[-1].context

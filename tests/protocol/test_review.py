@@ -41,9 +41,7 @@ def test_two_cohorts_without_a_common_member_cannot_each_hide_the_other() -> Non
 @pytest.mark.parametrize("given_s", [0, 100])
 def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s: int) -> None:
     federation = Federation(12)
-    federation.begin()
-    phase = federation.run_until(Checking)
-    assert isinstance(phase, Checking)
+    phase = federation.reach(Checking)
     assert phase.deadline_s is not None
     receipts = receipts_of(federation, phase)
     liar, *prompt = federation.ids[: phase.attempt.quorum.threshold]

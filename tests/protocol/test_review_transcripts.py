@@ -90,9 +90,7 @@ def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
 
 def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
     federation = Federation(6)
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
+    phase = federation.reach(Revealing)
     many = tuple(f"m-{number:04}" for number in range(2))
     said = Reveal.make(
         federation.keys["member-1"],

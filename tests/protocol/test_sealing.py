@@ -19,9 +19,7 @@ from veilsum.protocol.shamir import recover_secrets
 
 
 def opened(federation: Federation, member: str) -> Opened:
-    phase, _ = federation.phases[member].receive(
-        federation.phase.attempt.opening, federation.keys[member], federation.now_s
-    )
+    phase, _ = federation.ask(member, federation.phase.attempt.opening)
     assert isinstance(phase, Opened)
     return phase
 

@@ -1,7 +1,5 @@
 """Where announcements are kept, and what is read of them again."""
 
-from typing import Any
-
 import pytest
 
 from tests.support.simulator import Federation
@@ -17,8 +15,7 @@ def uploads() -> dict[str, Upload]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
         federation = Federation(4)
-        federation.begin()
-        federation.run_until(Checking)
+        federation.reach(Checking)
     found = {}
     for member, phase in federation.phases.items():
         (upload,) = phase.outbox()
@@ -48,8 +45,7 @@ def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_sh
     uploads: dict[str, Upload],
 ) -> None:
     federation = Federation(4)
-    federation.begin()
-    phase: Any = federation.run_until(Checking)
+    phase = federation.reach(Checking)
     upload, announced = uploads["member-2"], phase.uploads["member-2"]
     assert announced.header == upload.header
     assert [announced.chunk_digest(index) for index in range(2)] == list(upload.chunk_digests)

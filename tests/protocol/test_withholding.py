@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.protocol.indicating import RARE, answer, counted, indicated
+from tests.protocol.indicating import RARE, counted, indicated
 from tests.protocol.transcripts import verdict
 from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, Outcome, untampered
@@ -134,12 +134,11 @@ def test_who_has_not_recounted_opens_no_sum() -> None:
 def test_as_many_may_miss_as_the_margin_says(margin: int, missing: int) -> None:
     federation = indicated(margin=margin)
     federation.disclose()
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     request = federation.phase.request_for("member-6")
     assert isinstance(request, Freeze)
     for gone in range(3):
-        _, (reply,) = answer(federation, replace(request, headers=request.headers[gone:]), "member-6")
+        _, (reply,) = federation.ask("member-6", replace(request, headers=request.headers[gone:]))
         if gone <= missing:
             assert isinstance(reply, Vote)
         else:
@@ -161,15 +160,14 @@ def test_more_missing_than_the_margin_void_the_round() -> None:
 def test_a_decryptor_signs_only_with_the_set_that_the_sum_rests_on() -> None:
     federation = indicated()
     federation.disclose()
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     request = federation.phase.request_for("member-6")
     assert isinstance(request, Freeze)
     for earlier, cause in (
         ((), "malformed"),
         ((replace(request.earlier[0], survivors=request.earlier[0].survivors[1:]),), "indicator-mismatch"),
     ):
-        _, (reply,) = answer(federation, replace(request, earlier=earlier), "member-6")
+        _, (reply,) = federation.ask("member-6", replace(request, earlier=earlier))
         assert isinstance(reply, Refusal)
         assert reply.cause == cause
 

@@ -3,11 +3,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from research.results import AnalysedResult, Analyses, Sweep
+from training.heads import FixedHead, Tammes
 from training.results import Calibration, Data, Deal, Environment, Line, RunCost
 
 Make = Callable[..., AnalysedResult]
+
+
+@pytest.fixture(autouse=True)
+def spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class vectors that take a second to push apart: no test here is of what a head holds."""
+    monkeypatch.setattr(Tammes, "__call__", lambda _, dim, classes: FixedHead(torch.zeros(classes, dim)))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_stacked_runs_equal_runs_one_by_one(device: str, *, augment: bool) -> No
                 fedavg(ExtractorConfig.of("moon_cnn", scenes[seed].data.train)),
                 algorithm=ALGORITHMS[name](**options),
                 rounds=2,
-                local_epochs=2,
+                local_epochs=1,
                 batch_size=4,
                 lr=0.05,
                 schedule=Constant(),

@@ -10,12 +10,12 @@ import pytest
 from service.telemetry import logs
 from tests.service.access.provider import Provider
 from tests.support import serving
-from tests.support.party import SIX, Party
+from tests.support.party import HOLD, SIX, WITHHOLDING, Party
 from tests.support.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.support.serving import Clock, Server, running, snapshot
 from veilsum.protocol import round_spec
 
-CHUNK_ELEMENTS = 8
+CHUNK_ELEMENTS = 16
 """So that short vectors have several chunks."""
 
 
@@ -52,9 +52,10 @@ async def servers(endpoint: str) -> AsyncIterator[Servers]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """On both pairs of stores where a module asks for it by `ON_BOTH`, or everywhere by TEST_STORES=both, which `make both-stores` sets."""
+    """On both pairs of stores where a test is marked `both_stores`, or everywhere by TEST_STORES=both, which `make both-stores` sets."""
     if "stores" in metafunc.fixturenames:
-        both = os.environ.get("TEST_STORES") == "both" or getattr(metafunc.module, "ON_BOTH", False)
+        marked = metafunc.definition.get_closest_marker("both_stores") is not None
+        both = marked or os.environ.get("TEST_STORES") == "both"
         metafunc.parametrize("stores", ["embedded", "servers"] if both else ["embedded"], indirect=True)
 
 
@@ -68,13 +69,22 @@ def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @dataclass(frozen=True)
 class Past:
-    """What members had done when their coordinator stopped: formed a cohort, or finished a round as well."""
+    """What members had done when their coordinator stopped: formed a cohort, finished a round, or counted holders."""
 
     folder: Path
     party: Party
     round_id: str = ""
     ahead_s: float = 0.0
     """Of the coordinator's clock."""
+
+
+PASTS = ("formed", "finished", "counted")
+"""Fixtures that begin with a past, which the last of them that a test asks for names."""
+
+
+def withholding() -> Party:
+    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) with classes of their own."""
+    return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
 
 
 async def done(server: Server, party: Party) -> str:
@@ -86,25 +96,28 @@ async def done(server: Server, party: Party) -> str:
 
 
 @pytest.fixture(scope="session")
-def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Past]:
-    """Either past on SQLite and files, lived when it is first asked for: each test goes on with a copy of it."""
+def pasts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Past]:
+    """Each past on SQLite and files, lived when it is first asked for: each test goes on with a copy of it."""
 
-    async def live(folder: Path, *, finished: bool) -> Past:
-        party = Party(SIX)
+    async def live(folder: Path, name: str) -> Past:
+        party = withholding() if name == "counted" else Party(SIX)
         async with running(folder) as server:
             await party.begin(server)
-            return Past(folder, party, await done(server, party) if finished else "")
+            match name:
+                case "finished":
+                    return Past(folder, party, await done(server, party))
+                case "counted":
+                    return Past(folder, party, await party.count(server))
+        return Past(folder, party)
 
-    return cache(
-        lambda finished: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", finished=finished))
-    )
+    return cache(lambda name: asyncio.run(live(tmp_path_factory.mktemp("past") / "data", name)))
 
 
 @pytest.fixture
-def past(request: pytest.FixtureRequest, stores: str, pasts: Callable[[bool], Past]) -> Past | None:
+def past(request: pytest.FixtureRequest, stores: str, pasts: Callable[[str], Past]) -> Past | None:
     """What a test begins with; None where it begins with nothing, or lives it itself on servers."""
-    asked = {"formed", "finished"} & set(request.fixturenames)
-    return pasts("finished" in asked) if asked and stores == "embedded" else None
+    asked = [name for name in PASTS if name in request.fixturenames]
+    return pasts(asked[-1]) if asked and stores == "embedded" else None
 
 
 @pytest.fixture
@@ -136,6 +149,16 @@ async def formed(server: Server, party: Party, past: Past | None) -> Party:
 async def finished(server: Server, formed: Party, past: Past | None) -> str:
     """A round of theirs that is done."""
     return await done(server, formed) if past is None else past.round_id
+
+
+@pytest.fixture
+async def counted(server: Server, past: Past | None) -> tuple[Party, str]:
+    """Members who have counted their classes' holders, and that round."""
+    if past is not None:
+        return past.party.copy(), past.round_id
+    party = withholding()
+    await party.begin(server)
+    return party, await party.count(server)
 
 
 @pytest.fixture

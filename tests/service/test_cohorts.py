@@ -152,16 +152,16 @@ async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
         await party.open_cohort(server)
         await party.enrol(server, party.ids[:5])
         card = party.card_of("m-5").to_bytes()
-        transaction = server.coordinator.database.transaction
+        write = server.coordinator.database.write
 
-        def full() -> Any:
+        def full(_: object) -> Any:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(server.coordinator.database, "transaction", full)
+        monkeypatch.setattr(server.coordinator.database, "write", full)
         refused = await put_card(server, party, "m-5", card)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 5
-        monkeypatch.setattr(server.coordinator.database, "transaction", transaction)
+        monkeypatch.setattr(server.coordinator.database, "write", write)
         assert (await put_card(server, party, "m-5", card)).json()["state"] == "formed"
     async with running(tmp_path) as server:
         assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "formed"

@@ -10,7 +10,7 @@ from safetensors.numpy import load
 
 from service import combining
 from tests.service.conftest import done
-from tests.support.party import HOLD, SIX, WITHHOLDING, Party
+from tests.support.party import SIX, Party
 from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.calibration import Head, solve_ffc
@@ -128,19 +128,21 @@ async def test_what_does_not_add_up_is_refused(
 
 
 @pytest.mark.slow
-async def test_periods_that_withhold_other_classes_do_not_add_up(server: Server) -> None:
-    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
-    await party.begin(server)
+async def test_periods_that_withhold_other_classes_do_not_add_up(
+    server: Server, counted: tuple[Party, str]
+) -> None:
+    party, _ = counted
+    rounds = [await done(server, party)]
 
-    async def counted() -> str:
+    async def again() -> str:
+        await party.next_period(server)
         await party.count(server)
         return await done(server, party)
 
-    rounds = [await counted()]
-    rounds.append(await counted())
+    rounds.append(await again())
     assert (await combine(server, party, *rounds)).json()["withheld"] == [2, 3, 4]
     party.hold = ((0, 1, 2),) * 6
-    rounds.append(await counted())
+    rounds.append(await again())
     refused = await combine(server, party, *rounds[1:])
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
 

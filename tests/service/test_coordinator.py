@@ -36,7 +36,7 @@ async def test_a_full_disk_acknowledges_nothing_and_the_round_goes_on(
 
     for target, name, failure in (
         (server.coordinator.blobs, "put", full),
-        (server.coordinator.database, "transaction", locked),
+        (server.coordinator.database, "write", locked),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, name, failure)

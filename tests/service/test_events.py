@@ -1,6 +1,7 @@
 """A round's events: those that come together are kept together, each with an outcome of its own, and who is asked anew."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def chunk(member: str, index: int) -> Any:
-    return lambda _: Event(1.0, "chunk", f'["{member}", {index}]'.encode())
+    return lambda _: Event(time.time(), "chunk", f'["{member}", {index}]'.encode())
 
 
 async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +101,7 @@ async def test_stored_events_are_taken_up_many_at_a_time(
         await asyncio.gather(
             *(round_._decisions.put(chunk(member, index)) for index in range(len(formed.chunks[member])))
         )
+    await round_.advance(server.clock())  # its deadline is long past, and the scheduler may be first
     events, hops = round_._journal.seen, list[int]()
     setting, opened_s = round_.live.setting, round_.opened_s
     begun = Collecting.begin(round_.attempt, opened_s, setting.earlier)

@@ -12,7 +12,7 @@ from tests.support.serving import Server
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erasure
 
-ON_BOTH = True
+pytestmark = pytest.mark.both_stores
 
 
 async def test_a_process_ends_no_round_over_events_that_it_has_not_seen(

@@ -8,7 +8,7 @@ from service.settings import Settings
 from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
-ON_BOTH = True
+pytestmark = pytest.mark.both_stores
 
 
 async def test_all_replicas_of_a_database_have_one_key(

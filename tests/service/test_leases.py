@@ -71,7 +71,7 @@ async def test_a_dead_process_leaves_its_work_at_once(url: str) -> None:
 
 async def test_one_that_stands_still_leaves_it_when_its_lease_has_run_out(url: str) -> None:
     async with process(url) as one, process(url) as other:
-        assert await Leases(one, lease_s=3.0)._take("work") == 1
+        assert await Leases(one, lease_s=1.5)._take("work") == 1
         assert await Leases(other)._take("work") is None
         async with asyncio.timeout(120):
             while (fence := await Leases(other)._take("work")) is None:  # noqa: ASYNC110 - nobody is told

@@ -112,7 +112,7 @@ async def test_what_proves_no_member_is_answered_as_anybody_and_heard_from_nobod
             assert (answer.status_code, answer.json()) == (200, bare.json()), headers
         assert (await client.get(f"{path}?after=-1", headers=own)).status_code == 200
         with monkeypatch.context() as broken:
-            broken.setattr(server.coordinator.database, "transaction", _full)
+            broken.setattr(server.coordinator.database, "write", _full)
             assert (await client.get(path, headers=own)).status_code == 200
         assert (await shown(server, silent)).silent == SIX
         missing = await client.get(f"/v1/cohorts/{'0' * 64}", headers=own)

@@ -77,7 +77,7 @@ async def test_no_statement_keeps_what_it_stored(tmp_path: Path) -> None:
             for each in range(count)
         ]
         async with database.transaction() as connection:
-            assert len(await database.add_all(connection, events, rows)) == count
+            assert len(await connection.run_sync(database.add_all, events, rows)) == count
     del rows
     assert used() < before + 4_000_000
     await database.stop()

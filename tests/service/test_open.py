@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.service.conftest import done
 from tests.support.party import Party
 from tests.support.serving import Server, running, snapshot
@@ -48,23 +46,3 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(
         for path, text in seen.items():
             assert (await server.client.get(path)).text == text, path
         assert (await party.play(server, live))["state"] == "done"
-
-
-async def test_lists_are_by_federation_by_state_and_by_page(
-    server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [finished, await done(server, formed)]
-    live = await formed.open_round(server)
-
-    async def shown(**chosen: str | int) -> list[str]:
-        page = (await server.client.get("/", params=chosen)).text
-        return sorted((name for name in (*names, live) if name in page), key=page.index)
-
-    assert await shown(federation=formed.federation) == [live, names[1], names[0]]
-    assert await shown(federation="0" * 64) == []
-    assert await shown(state="done") == [names[1], names[0]]
-    assert await shown(state="live") == [live] == await shown(state="collecting")
-    assert await shown(state="failed") == []
-    monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
-    assert await shown() == [live, names[1]]
-    assert await shown(page=2) == [names[0]]

@@ -12,16 +12,20 @@ from safetensors.numpy import load
 from service import coordinator
 from service.documents import DISCLOSURE
 from service.jobs import SWEEP_S
-from tests.support.party import COUNTS, HOLD, SIX, WITHHOLDING, Party
-from tests.support.serving import Server, running, snapshot
+from tests.service.conftest import withholding
+from tests.support.party import COUNTS, Party
+from tests.support.serving import Clock, Server, running, snapshot
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
 
 @pytest.fixture
 def party() -> Party:
-    """Six members (a = 1, g = 4, so m = 5 with a margin of 1) with classes of their own."""
-    return Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
+    return withholding()
+
+
+Counted = tuple[Party, str]
+"""The members, and the round in which they counted."""
 
 
 @pytest.fixture
@@ -58,10 +62,9 @@ async def forgotten(server: Server, indicator: str) -> None:
 
 
 async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
-    server: Server, counting: Party
+    server: Server, counted: Counted
 ) -> None:
-    assert await step(server, counting) == "indicator"
-    indicator = await counting.count(server)
+    counting, indicator = counted
     view = await server.view(indicator)
     assert (view["holders"], view["spec"]["elements"], view["spec"]["ring_bits"]) == (COUNTS, 5, 32)
     assert {member: counting.counts(member) for member in counting.ids} == dict.fromkeys(counting.ids, COUNTS)
@@ -81,6 +84,7 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
 
 async def test_only_members_are_shown_who_holds_what(server: Server, counting: Party) -> None:
     indicator = await counting.open_round(server)
+    assert await step(server, counting) == "indicator"
     early = await counting.shown(server, indicator, "m-0")
     assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
     await counting.play(server, indicator)
@@ -95,8 +99,8 @@ async def test_only_members_are_shown_who_holds_what(server: Server, counting: P
     assert (unsigned.status_code, unsigned.json()["cause"]) == (401, "request-unsigned")
 
 
-async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counting: Party) -> None:
-    indicator = await counting.count(server)
+async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counted: Counted) -> None:
+    counting, indicator = counted
     for what in ("", "/weights", "/sums"):
         refused = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
         assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
@@ -105,8 +109,10 @@ async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, 
     assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
 
 
-async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(server: Server, counting: Party) -> None:
-    indicator = await counting.count(server)
+async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
+    server: Server, counted: Counted
+) -> None:
+    counting, indicator = counted
     await give_up(server, counting, await counting.open_round(server))
     assert (await counting.shown(server, indicator, "m-0")).status_code == 200
     main = await counting.open_round(server)
@@ -121,16 +127,14 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(server: Ser
     await forgotten(server, indicator)
 
 
-async def test_what_was_disclosed_is_not_kept_beyond_its_study(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        indicator = await party.count(server)
-        snapshot(server.folder, tmp_path / "later")
-    async with running(tmp_path / "later") as server:
-        assert (await party.shown(server, indicator, "m-0")).status_code == 200
-        clock = server.clock
-    clock.ahead_s += 81 * 86_400
-    async with running(tmp_path / "later", clock) as server:
+async def test_what_was_disclosed_is_not_kept_beyond_its_study(
+    server: Server, counted: Counted, tmp_path: Path
+) -> None:
+    party, indicator = counted
+    assert (await party.shown(server, indicator, "m-0")).status_code == 200
+    later = Clock()
+    later.ahead_s = 81 * 86_400.0
+    async with running(snapshot(server.folder, tmp_path / "later"), later) as server:
         gone = await party.shown(server, indicator, "m-0")
         assert gone.status_code == 409
         assert (await server.view(indicator))["holders"] == COUNTS
@@ -189,8 +193,8 @@ async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, pa
         assert (await then.shown(server, indicator, "m-3")).status_code == 409
 
 
-async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counting: Party) -> None:
-    await counting.count(server)
+async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counted: Counted) -> None:
+    counting, _ = counted
     await counting.open_cohort(server)
     await counting.enrol(server, counting.ids[:4])
     closed = await server.client.post(f"/v1/cohorts/{counting.cohort}/close")

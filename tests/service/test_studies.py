@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.support.party import HOLD, SIX, WITHHOLDING, Party
-from tests.support.serving import Server, running
+from tests.support.party import Party
+from tests.support.serving import Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study
@@ -165,10 +165,10 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     assert (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["step"] is None
 
 
-async def test_another_extractor_sums_the_same_records_again(server: Server) -> None:
-    party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
-    await party.begin(server)
-    await party.count(server)
+async def test_another_extractor_sums_the_same_records_again(
+    server: Server, counted: tuple[Party, str]
+) -> None:
+    party, _ = counted
     first = await party.open_round(server)
     assert (await party.play(server, first))["state"] == "done"
     context = (await server.view(first))["context"]
@@ -190,24 +190,19 @@ async def test_another_extractor_sums_the_same_records_again(server: Server) -> 
     assert (unlike.status_code, unlike.json()["cause"]) == (422, "repeat-mismatch")
 
 
-async def test_studies_cohorts_and_repeats_survive_a_restart(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
-        assert (await party.play(server, round_id))["state"] == "done"
-        context = (await server.view(round_id))["context"]
-        await party.open_cohort(server, repeats=context)
-        await party.enrol(server)
-        again = await party.open_round(server)
-        await party.play_until(server, again, "freezing")
-        before: list[Any] = [
-            (await server.client.get(path)).json()
-            for path in (f"{party.where}/studies", f"{party.where}/runs", f"/v1/cohorts/{party.cohort}")
-        ]
-    async with running(tmp_path) as server:
-        assert before == [
-            (await server.client.get(path)).json()
-            for path in (f"{party.where}/studies", f"{party.where}/runs", f"/v1/cohorts/{party.cohort}")
-        ]
-        assert (await party.play(server, again))["state"] == "done"
-        await party.check_result(server, again)
+async def test_studies_cohorts_and_repeats_survive_a_restart(
+    server: Server, formed: Party, finished: str, tmp_path: Path
+) -> None:
+    async def shown(server: Server) -> list[Any]:
+        paths = (f"{formed.where}/studies", f"{formed.where}/runs", f"/v1/cohorts/{formed.cohort}")
+        return [(await server.client.get(path)).json() for path in paths]
+
+    await formed.open_cohort(server, repeats=(await server.view(finished))["context"])
+    await formed.enrol(server)
+    again = await formed.open_round(server)
+    await formed.play_until(server, again, "freezing")
+    before = await shown(server)
+    async with running(snapshot(server.folder, tmp_path / "again")) as server:
+        assert await shown(server) == before
+        assert (await formed.play(server, again))["state"] == "done"
+        await formed.check_result(server, again)

@@ -1,6 +1,7 @@
 """Sums are added up as uploads come in, in memory or from storage, by whichever process is at hand, and nothing is added twice."""
 
 import asyncio
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,8 @@ from tests.support.serving import Server, running, two
 from tests.support.simulator import Federation
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.packing import add_packed
+from veilsum.protocol.packing import Buffer, add_packed, unpack
+from veilsum.protocol.ring import Words
 
 RECORDS = {"least": 300, "most": 500, "least_per_class": 5, "rows_per_id": 1}
 
@@ -106,6 +108,31 @@ async def test_memory_is_given_back_when_a_round_is_given_up(
     await server.coordinator.rounds[round_id].cancel(server.coordinator.now(), "no more")
     assert (await formed.play(server, round_id))["ended"]
     found.take("m-0", 0, b"", b"")  # its request was slow
+    assert held.take(1 << 20)
+
+
+async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its running sum is dropped, with the chunks of others, which are read from storage."""
+    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-0")
+    formed.seal("m-1", await server.opening(round_id, "m-1"), now_s=formed.now(server))
+    found, chunk = server.coordinator.rounds[round_id].summing, formed.chunks["m-1"][0]
+
+    def half(total: Words, data: Buffer, bits: int) -> None:
+        add_packed(total, data, bits)
+        total[-1:] -= unpack(data, bits, total.size)[-1:]
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(summing, "add_packed", half)
+        found.take("m-1", 0, hashlib.sha256(chunk).digest(), chunk)
+    read = reads(monkeypatch)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+    assert set(read) == {"m-0"}
     assert held.take(1 << 20)
 
 

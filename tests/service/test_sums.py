@@ -40,34 +40,44 @@ PLAINLY: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("ring_bits", [32, 48])
-@pytest.mark.parametrize("kind", PLAINLY)
-async def test_the_sum_is_the_plain_one_whoever_drops_out(server: Server, kind: str, ring_bits: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ring_bits", "drop"),
+    [
+        ("ffc", 32, (After.OPENING, After.RECEIPT)),
+        ("ffc", 48, (After.ANNOUNCEMENT, After.VOTE)),
+        ("ccvr", 32, (After.UPLOAD, After.OPENING)),
+        ("ccvr", 48, (After.ANNOUNCEMENT, After.RECEIPT)),
+    ],
+)
+async def test_the_sum_is_the_plain_one_whoever_drops_out(
+    server: Server, kind: str, ring_bits: int, drop: tuple[After, After]
+) -> None:
     statistic, plainly = PLAINLY[kind]
     after = {"ccvr": {"samples_per_class": 20, "power": 0.5}} if kind == "ccvr" else {}
     party = Party(SIX, question={"statistics": [statistic], "ring_bits": ring_bits}, after=after)
-    await check_sum(server, party, plainly)
+    await check_sum(server, party, plainly, drop)
 
 
 async def test_the_sum_of_a_process_is_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`uvicorn service.app:app`; windows pass as the clock goes."""
+    """`uvicorn service.app:app`; the window for uploads passes as the clock goes."""
     monkeypatch.undo()  # chunks are as long as the process has them
     process: Any = Process(tmp_path / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
     party = Party(SIX, question={"ring_bits": 48, "windows": {"enrol": 60, "upload": 8, "answer": 4}})
     try:
         await process.start()
-        await party.check_result(process, await check_sum(process, party, moments))
+        await check_sum(process, party, moments, (After.ANNOUNCEMENT, After.OPENING))
     finally:
         await process.close()
 
 
-async def check_sum(server: Server, party: Party, plainly: Any) -> str:
-    """Two members drop out, and the sum is that of the others' rows; the round."""
+async def check_sum(server: Server, party: Party, plainly: Any, drop: tuple[After, After]) -> None:
+    """Two members drop out, the sum is that of the others' rows, and the head follows from it."""
     await party.begin(server)
-    party.drop = {"m-1": After.ANNOUNCEMENT, "m-4": After.RECEIPT}
+    party.drop = dict(zip(("m-1", "m-4"), drop, strict=True))
     round_id = await party.open_round(server)
     view = await party.play(server, round_id)
-    assert (view["state"], view["survivors"]) == ("done", [m for m in party.ids if m != "m-1"])
+    left = {member for member, after in party.drop.items() if after < After.UPLOAD}
+    assert (view["state"], view["survivors"]) == ("done", [each for each in party.ids if each not in left])
     total = load((await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content)["sum"]
     expected = np.zeros_like(total)
     for member in view["survivors"]:
@@ -75,4 +85,4 @@ async def check_sum(server: Server, party: Party, plainly: Any) -> str:
         unit = features / np.linalg.norm(features, axis=1, keepdims=True)
         expected += plainly(unit, labels, party.classes, party.content.question.scale)
     np.testing.assert_array_equal(total, expected)
-    return round_id
+    await party.check_result(server, round_id)

@@ -18,6 +18,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from safetensors.numpy import load
 
 from client_sdk import upload
+from client_sdk.effects import Surroundings
 from client_sdk.errors import NoResult
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -27,7 +28,6 @@ from client_sdk.records import Records
 from client_sdk.reservations import Run
 from client_sdk.result import Result
 from client_sdk.session import Session
-from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from service.coordinator import Coordinator as Service
 from service.coordinator import certificate_of
@@ -35,7 +35,7 @@ from service.federations import Federations
 from service.storage.tables import metadata
 from service.telemetry import logs
 from tests.support.federation import Federation
-from tests.support.serving import TOKEN, Process, Server, running, served
+from tests.support.serving import TOKEN, Server, running, served
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Terms, parse
 from veilsum.protocol.rest import OCTETS, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec
@@ -91,18 +91,6 @@ def coordinator(folder: Path) -> Iterator[Coordinator]:
         portal.wrap_async_context_manager(served(server)) as url,
     ):
         yield Coordinator(server, portal, url)
-
-
-@contextmanager
-def process(folder: Path) -> Iterator[Coordinator]:
-    """`uvicorn service.app:app`, whose clock is the machine's."""
-    made: Any = Process(folder, {"VEILSUM_MAX_WAIT_S": "2"})
-    with start_blocking_portal() as portal:
-        try:
-            portal.call(made.start)
-            yield Coordinator(made, portal, f"http://127.0.0.1:{made.port}")
-        finally:
-            portal.call(made.close)
 
 
 @dataclass(frozen=True)
@@ -203,7 +191,7 @@ class Consortium(Federation):
                 while waiting := {member for member, each in going.items() if not each.done()}:
                     assert time.monotonic() < end_s, waiting
                     self._lead(waiting)
-                    time.sleep(0.03)
+                    time.sleep(0.15)
             finally:
                 self.over.set()
         self.over.clear()
@@ -234,7 +222,7 @@ class Consortium(Federation):
             self.operator.close_cohort(self.cohort)
         if view.state != "formed":
             return
-        last = self.last if view.rounds else None
+        last = self.operator.round(view.rounds[-1]) if view.rounds else None
         if last is None or last.state == "done" or (last.ended and len(view.rounds) < self.tries):
             if self.operator.cohort(self.cohort).step is not None:
                 self.operator.open_round(self.cohort)

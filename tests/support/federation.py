@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.agent import Agent
-from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
+from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Surroundings, Together
 from client_sdk.identity import Identity
 from client_sdk.member import Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.records import Records
-from client_sdk.surroundings import Surroundings
 from tests.support.local_coordinator import LocalCoordinator
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
 from veilsum.protocol.identity import SigningKey

@@ -186,9 +186,7 @@ def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:
     for member in federation.ids:
         delivered = phase.request_for(member)
         assert delivered is not None
-        _, (receipt,) = federation.phases[member].receive(
-            delivered, federation.keys[member], federation.now_s
-        )
+        _, (receipt,) = federation.ask(member, delivered)
         assert isinstance(receipt, Receipt)
         receipts[member] = receipt
     return receipts

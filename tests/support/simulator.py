@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from veilsum.protocol.coordinator import (
 )
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import Closed, Enrolled, History, Opened, Ready, load_phase
+from veilsum.protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.member.history import Counted
 from veilsum.protocol.messages import (
@@ -73,6 +73,7 @@ from veilsum.protocol.study import (
 from veilsum.protocol.transcript import Transcript
 
 Vector = npt.NDArray[np.int64]
+P = TypeVar("P", bound=CoordinatorPhase)
 Vectors = Mapping[str, Vector] | Callable[[str], Vector]
 """By member; a callable makes each when it is masked, and none is kept."""
 Tamper = Callable[[str, Message], Message | None]
@@ -327,6 +328,10 @@ class Federation:
             if shown is not None:
                 self._tell(member, shown)
 
+    def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]:
+        """What a member makes of a message; the federation stays as it was."""
+        return self.phases[member].receive(message, self.keys[member], self.now_s)
+
     def next_step(self) -> str | None:
         """The step of the cohort's run that is opened next; None once the run is over."""
         run = (self.content.question.digest, self.manifest.period)
@@ -434,6 +439,13 @@ class Federation:
             self.now_s = self.phase.deadline_s
             self.phase = self._moved(self.phase.expire(self.now_s))
         return self.phase
+
+    def reach(self, stage: type[P]) -> P:
+        """Begin an attempt, and drive it until the coordinator is in this phase."""
+        self.begin()
+        phase = self.run_until(stage)
+        assert isinstance(phase, stage)
+        return phase
 
     def finish(self) -> Outcome:
         """Tell all members how the attempt ended, and add up; the admin closes it if too few report."""

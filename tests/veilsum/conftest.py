@@ -52,6 +52,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert TOKEN not in end.out + end.err
 
 
+@pytest.fixture(scope="session")
+def held(url: str, tmp_path_factory: pytest.TempPathFactory) -> Consortium:
+    """Three members that have a result; tests leave their folders as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
+            patch.delenv(name)
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        edits = {"bias = false": "bias = true", "publish = []": 'publish = ["pooled"]'}
+        made = Consortium(Cli(tmp_path_factory.mktemp("held"), url), edits=edits)
+        made.held()
+    return made
+
+
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """`veilsum` in a folder of its own, with no settings from outside."""

@@ -78,7 +78,7 @@ def test_the_admin_does_not_lose_what_can_be_repeated(
     assert remote.json(*remote.at("operator", "round", "status", round_id))["state"] == "erasing"
 
 
-def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next(
+def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next_and_a_repeat_beside_it(
     consortium: Make, remote: Cli
 ) -> None:
     c = consortium()
@@ -88,13 +88,7 @@ def test_a_result_that_a_killed_command_did_not_save_is_saved_by_the_next(
     (c.folder / "m0" / "state" / "results" / record["round"] / "exported").unlink()
     again = c.join("m0", "--json").result(PATIENCE_S).values
     assert (again["record"]["round"], again["saved"]) == (record["round"], str(c.result("m0")))
-    assert remote.json("verify", c.result("m0"), "--admin-key", c.admin)["record"]["round"] == record["round"]
-
-
-def test_a_repeat_does_not_overwrite_the_first_result(consortium: Make, remote: Cli) -> None:
-    c = consortium()
-    first, _ = c.held()
-    words = ("operator", "cohort", "open", c.study, "--period", PERIOD, "--repeats", first["context"])
+    words = ("operator", "cohort", "open", c.study, "--period", PERIOD, "--repeats", record["context"])
     cohort = remote.operate(*words)["cohort"]
     joins = [c.join(member, "--json") for member in c.members]
     until(remote.url, c.admin, lambda view, _: view.cohort == cohort and view.state == "formed")
@@ -102,6 +96,6 @@ def test_a_repeat_does_not_overwrite_the_first_result(consortium: Make, remote: 
     saved = [each.result(PATIENCE_S).values["saved"] for each in joins]
     for member, place in zip(c.members, saved, strict=True):
         assert place == f"{c.result(member)}.2"
-        assert remote.json("verify", place, "--admin-key", c.admin)["record"]["round"] != first["round"]
+        assert remote.json("verify", place, "--admin-key", c.admin)["record"]["round"] != record["round"]
         kept = remote.json("verify", c.result(member), "--admin-key", c.admin)["record"]
-        assert kept["round"] == first["round"]
+        assert kept["round"] == record["round"]

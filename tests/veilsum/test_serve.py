@@ -18,7 +18,7 @@ from service.coordinator import Coordinator
 from service.storage.folder import DataFolderLock
 from service.telemetry import logs
 from tests.support.authority import Authority
-from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, Cli, records
+from tests.support.cli import CLASSES, DIM, EXTRACTOR, PATIENCE_S, PERIOD, Cli, later, records
 from veilsum import serving
 from veilsum.console import CLIENT
 from veilsum.protocol.errors import Misuse
@@ -194,7 +194,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One coordinator behind mutual TLS, three members, a round, and an end by SIGTERM.
+    """One coordinator behind mutual TLS, its operator, a member beside two in threads, a round, and an end by SIGTERM.
 
     The folder holds a user's own modules with names that veilsum once had at the top.
     """
@@ -240,30 +240,18 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     cli.json("admin", "study", "new", "s.toml", *words)
     signed = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
     operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
-    Process(folder, "admin", "publish", "r.bin", "s.bin", *ca, **operating).end()
+    cli.json("admin", "publish", "r.bin", "s.bin", "--url", url, "--token", token, *ca)
     run = Process(folder, "operator", "run", "s.bin", "--period", PERIOD, *ca, **operating)
     joined = {"VEILSUM_URL": url, "VEILSUM_ADMIN_KEY": admin, **tls}
-    joining = [
-        Process(
-            folder,
-            "member",
-            "join",
-            m,
-            f"{m}.npz",
-            "--approve",
-            signed["approval"],
-            "--once",
-            "--held-out",
-            "0",
-            *ca,
-            **joined,
-        )
-        for m in ("a", "b", "c")
+    once = ("--approve", signed["approval"], "--once", "--held-out", "0", *ca)
+    threads = [
+        later(cli, "member", "join", m, f"{m}.npz", *once, "--url", url, "--admin-key", admin, "--json")
+        for m in ("b", "c")
     ]
-    for process in joining:
-        assert process.end()["counted"] is True
+    assert Process(folder, "member", "join", "a", "a.npz", *once, **joined).end()["counted"] is True
+    assert [each.result(PATIENCE_S).values["counted"] for each in threads] == [True, True]
     assert run.end()["rows"] == 90
-    checked = Process(folder, "verify", f"a/results/study/{PERIOD}", "--admin-key", admin).end()
+    checked = cli.json("verify", f"a/results/study/{PERIOD}", "--admin-key", admin)
     assert checked["record"]["rows"] == 90
 
     waiting = Process(folder, "member", "join", "a", "a.npz", *ca, **joined)

@@ -1,6 +1,7 @@
 """From `admin new` to `verify`, by commands alone."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -175,23 +176,19 @@ def test_periods_add_up(consortium: Make, remote: Cli) -> None:
     )
 
 
-def test_a_personal_head(consortium: Make, remote: Cli) -> None:
-    c = consortium(edits={"publish = []": 'publish = ["pooled"]'})
-    c.held()
-    words = ("calibrate", c.files[0], "--personal", c.result("m0"), "--held-out", 0.4)
-    said = remote.json(*words, "--output", c.folder / "own.safetensors")
+def test_a_personal_head(held: Consortium, cli: Cli) -> None:
+    words = ("calibrate", held.files[0], "--personal", held.result("m0"), "--held-out", 0.4)
+    said = cli.json(*words, "--output", "own.safetensors")
     assert said["own_weight"] >= 0
     assert 0 <= said["accuracy_of_the_shared_head"] <= 1
 
 
-def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None:
-    c = consortium()
-    c.held()
-    folder = c.result("m0")
-    assert remote("verify", folder).code == 0
-    assert remote("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
+def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
+    folder = Path(shutil.copytree(held.result("m0"), "result"))
+    assert cli("verify", folder).code == 0
+    assert cli("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
     for wrong in ("", "zz", "00" * 31):
-        assert remote("verify", folder, "--admin-key", wrong).code == 1
+        assert cli("verify", folder, "--admin-key", wrong).code == 1
     for path in sorted(folder.iterdir()):
         raw = path.read_bytes()
         if path.name not in {
@@ -201,16 +198,16 @@ def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None
             changed = bytearray(raw)
             changed[len(raw) // 2] ^= 1
             path.write_bytes(changed)
-            assert remote("verify", folder, "--admin-key", c.admin).error, path
+            assert cli("verify", folder, "--admin-key", held.admin).error, path
         path.unlink()
-        refused = remote("verify", folder, "--json")
+        refused = cli("verify", folder, "--json")
         if path.name in {"header.bin", "model-card.md", "transcript.json"}:  # not every result has them
             assert refused.code == 0
         else:
             assert refused.code == 1
             assert set(json.loads(refused.out)) == {"error", "cause"}
         path.write_bytes(raw)
-    assert remote("verify", folder, "--admin-key", c.admin).code == 0
+    assert cli("verify", folder, "--admin-key", held.admin).code == 0
 
 
 def test_approvals(consortium: Make, remote: Cli) -> None:

@@ -161,6 +161,8 @@ def check_options(
     for option, parameter in takes.items():
         if parameter.default is Parameter.empty and option not in options:
             raise ConfigError(f"{where}: {name} needs the option {option!r}")
+    if not options:
+        return {}
     written = SimpleNamespace(__annotations__={option: takes[option].annotation for option in options})
     written.__annotations__ |= {
         option: Any for option, kind in written.__annotations__.items() if kind is Parameter.empty

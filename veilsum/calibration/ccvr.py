@@ -5,9 +5,11 @@ these are 82 million numbers, 656 MB, so statistics are one flat array.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilsum.calibration.checks import check_semidefinite, summation_error
 from veilsum.calibration.errors import (
@@ -80,11 +82,14 @@ class CCVRStatistics:
         most = max(1, _BLOCK_ELEMENTS // self.dim)
         for block in row_blocks(len(matrix), self.dim, most):
             bounded_rows(matrix[block], self.norm_bound, first=block.start)
-        order = np.argsort(indices, kind="stable")
-        present, starts = np.unique(indices[order], return_index=True)
-        for label, chosen in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
+        for label, chosen in _by_class(indices):
             for block in row_blocks(len(chosen), self.dim, most):
                 self._add(label, bounded_rows(matrix[chosen[block]], self.norm_bound))
+
+    def add(self, rows: Floats, labels: Integers) -> None:
+        """Add (n, dim) float64 rows, divided by the norm bound, and their class indices; nothing is checked."""
+        for label, chosen in _by_class(labels):
+            self._add(label, rows[chosen])
 
     def _add(self, label: int, rows: Floats) -> None:
         self._flat[self.layout.slices["n"]][label] += len(rows)
@@ -104,13 +109,8 @@ class CCVRStatistics:
 
     def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
         """Encode the (layout.elements,) int64 vector for the secure sum, into `out` if given. Raises HeadroomExceeded for too many records."""
-        flat = np.empty(self.layout.elements, np.int64) if out is None else out
-        most = float(self.records)
-        for start in range(0, self.layout.elements, _PIECE_ELEMENTS):
-            piece = slice(start, start + _PIECE_ELEMENTS)
-            # No entry of N rows of length ≤ 1 exceeds N; the last digits of a long float64 sum may.
-            lattice.encode(np.clip(self._flat[piece], -most, most), flat[piece])
-        return flat
+        # No entry of N rows of length ≤ 1 exceeds N; the last digits of a long float64 sum may.
+        return lattice.encode(self._flat, out, bound=self.records)
 
     def add_sums(self, lattice: SumsLattice, total: Integers) -> None:
         """Add the centred sum of members' vectors, (elements,) int64; empty statistics become the pooled ones."""
@@ -197,3 +197,10 @@ class CCVRStatistics:
 
     def __repr__(self) -> str:
         return f"<CCVRStatistics {self.records} records, dim {self.dim}, classes {self.classes}, norm ≤ {self.norm_bound:g}>"
+
+
+def _by_class(labels: Integers) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Each class that is present, with the places of its rows."""
+    order = np.argsort(labels, kind="stable")
+    present, starts = np.unique(labels[order], return_index=True)
+    return zip(present.tolist(), np.split(order, starts)[1:], strict=True)

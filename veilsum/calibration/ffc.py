@@ -6,6 +6,7 @@ turns any total into weights.
 
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from veilsum.calibration.checks import counts_of
 from veilsum.calibration.errors import ConfigMismatch, ShapeMismatch
 from veilsum.calibration.lattice import SumsLattice
-from veilsum.calibration.layout import Layout, ffc_dimensions, ffc_layout
+from veilsum.calibration.layout import ffc_dimensions, ffc_layout
 from veilsum.calibration.rows import (
     Array,
     Floats,
@@ -29,6 +30,8 @@ from veilsum.calibration.rows import (
 from veilsum.calibration.spectrum import Spectrum
 
 _SQRT_HALF = math.sqrt(0.5)
+_STRIP_ROWS = 128
+"""Of V at l = 1280, 1.3 MB: in the cache while it is rounded. 64 and 256 take as long."""
 
 
 class FFCStatistics:
@@ -51,7 +54,9 @@ class FFCStatistics:
         self.rounding_deviation = 0.0
         """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
         rows = self.dim + self.bias
-        self._V: Floats = np.zeros((rows, rows))
+        self._batch: Floats = np.empty((0, rows))
+        """The rows of the first batch until `_whole` is made: most members have one, and their vector takes no (l, l) memory."""
+        self._whole: Floats | None = None
         # Column by column, so that adding to a class touches one run of memory.
         self._U: Floats = np.zeros((rows, self.classes), order="F")
         self._counts = np.zeros(self.classes, np.int64)
@@ -59,7 +64,16 @@ class FFCStatistics:
     @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
         """Σ zzᵀ, (l, l) float64, a read-only view: copy it to keep it over the next update."""
-        return _read_only(self._V)
+        return _read_only(self._square)
+
+    @property
+    def _square(self) -> Floats:
+        """V, which may be written to."""
+        if self._whole is None:
+            # numpy sends A.T @ A to BLAS syrk: half the work, exactly symmetric, as fast as scipy's dsyrk.
+            self._whole = self._batch.T @ self._batch
+            self._batch = self._batch[:0].copy()
+        return self._whole
 
     @property
     def U(self) -> Floats:  # noqa: N802 - the paper's name
@@ -83,7 +97,7 @@ class FFCStatistics:
 
     def spectrum(self, *, in_place: bool = False) -> Spectrum:
         """Decompose V; `in_place` works in the memory of a large V, which must not be read meanwhile."""
-        return Spectrum.of(self._V, self.rounding_deviation, in_place=in_place)
+        return Spectrum.of(self._square, self.rounding_deviation, in_place=in_place)
 
     def update(self, features: Array, labels: Array) -> None:
         """Add a batch of records. A batch that is refused adds nothing.
@@ -102,12 +116,15 @@ class FFCStatistics:
         indices = as_labels(labels, len(matrix), self.classes)
         check_rows(matrix, normalise=self.normalise)
         for block in row_blocks(len(matrix), self.dim):
-            rows, _ = unit_rows(matrix[block], first=block.start)
-            self._add(with_constant(rows, _SQRT_HALF) if self.bias else rows, indices[block])
+            self.add(unit_rows(matrix[block], first=block.start)[0], indices[block])
 
-    def _add(self, rows: Floats, labels: Integers) -> None:
-        # numpy sends A.T @ A to BLAS syrk: half the work, exactly symmetric, as fast as scipy's dsyrk.
-        self._V += rows.T @ rows
+    def add(self, rows: Floats, labels: Integers) -> None:
+        """Add (n, dim) float64 rows of length 1, to the last digits, and their class indices; nothing is checked or copied."""
+        rows = with_constant(rows, _SQRT_HALF) if self.bias else rows
+        if self._whole is None and not len(self._batch):
+            self._batch = rows
+        else:
+            np.add(self._square, rows.T @ rows, out=self._square)
         present, sizes = np.unique(labels, return_counts=True)
         grouped = rows[np.argsort(labels, kind="stable")]
         stop = 0
@@ -119,7 +136,7 @@ class FFCStatistics:
     def merge(self, other: Self) -> None:
         """Add the records of `other`. Raises ConfigMismatch for another dim, number of classes or bias."""
         self.check_settings(other)
-        self._V += other._V
+        np.add(self._square, other._square, out=self._square)
         self._U += other._U
         self._counts += other._counts
         self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
@@ -140,10 +157,29 @@ class FFCStatistics:
 
     def vector(self, lattice: SumsLattice, out: Integers | None = None) -> Integers:
         """Encode the (layout.elements,) int64 vector for the secure sum, into `out` if given. Raises HeadroomExceeded for too many records."""
-        flat = self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts.astype(np.float64)})
-        # No entry of N unit rows exceeds N; the last digits of a long float64 sum may.
-        np.clip(flat, -self.records, self.records, out=flat)
-        return lattice.encode(flat, out)
+        out = np.empty(self.layout.elements, np.int64) if out is None else out
+        flat, bound, stop = out.view(np.float64), self.records, 0
+        for strip in self._strips():
+            start = stop
+            for row, numbers in enumerate(strip):
+                first, stop = stop, stop + len(numbers) - row
+                flat[first:stop] = numbers[row:]
+            # No entry of N unit rows exceeds N; the last digits of a long float64 sum may.
+            lattice.encode(flat[start:stop], out[start:stop], bound=bound)
+        _, sums, counts = self.layout.blocks
+        sums.pack(self._U, flat[self.layout.slices["U"]])
+        counts.pack(self._counts, flat[self.layout.slices["n"]])
+        lattice.encode(flat[stop:], out[stop:], bound=bound)
+        return out
+
+    def _strips(self) -> Iterator[Floats]:
+        """V's rows from the diagonal of the first of them on, a few at a time; of a single batch each strip is made as it is asked for."""
+        for start in range(0, self.dim + self.bias, _STRIP_ROWS):
+            rows = slice(start, start + _STRIP_ROWS)
+            if self._whole is None:
+                yield self._batch[:, rows].T @ self._batch[:, start:]
+            else:
+                yield self._whole[rows, start:]
 
     def leading(self, size: int) -> "FFCStatistics":
         """Statistics of the first `size` features alone, if these have length √(size/dim) in every row.
@@ -157,34 +193,30 @@ class FFCStatistics:
             raise ConfigMismatch("leading features need sums without a constant column")
         part = FFCStatistics(size, self.classes)
         scale = self.dim / size
-        part._V, part._U = self._V[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
+        part._whole, part._U = self._square[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
         part._counts = self._counts.copy()
         part.rounding_deviation = self.rounding_deviation * scale
         return part
 
-    @classmethod
     def from_sums(
-        cls, layout: Layout, lattice: SumsLattice, vector: Integers, *, bias: bool, members: int | None = None
-    ) -> Self:
-        """Pooled statistics from the centred sum of members' vectors.
+        self, lattice: SumsLattice, vector: Integers, *, members: int | None = None
+    ) -> "FFCStatistics":
+        """Pooled statistics with these settings, from the centred sum of members' vectors.
 
         Args:
-            layout: as `ffc_layout` gives it.
             lattice: of the vectors.
-            vector: (elements,) int64 sum.
-            bias: whether the last column is the constant.
+            vector: (layout.elements,) int64 sum.
             members: how many vectors were added, for the size of the rounding error; by default as many as there are records.
 
         Raises:
-            LayoutMismatch: not a layout of FFC statistics, or a vector of another length.
+            LayoutMismatch: a vector of another length.
             WrongDtype: not int64.
             SumCheckFailed: a count that is a fraction or negative.
         """
-        dim, classes = ffc_dimensions(layout, bias=bias)
-        pooled = cls(dim, classes, bias=bias)
-        blocks = layout.unflatten(vector)
+        pooled = FFCStatistics(self.dim, self.classes, bias=self.bias)
+        blocks = self.layout.unflatten(vector)
         pooled._counts = counts_of(blocks["n"], lattice)
-        pooled._V = lattice.decode(blocks["V"], in_place=True)
+        pooled._whole = lattice.decode(blocks["V"], in_place=True)
         pooled._U = lattice.decode(blocks["U"])
         rounded = pooled.records if members is None else members
         pooled.rounding_deviation = math.sqrt(rounded / 12) / lattice.unit()
@@ -207,7 +239,8 @@ class FFCStatistics:
                 f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}: pass (l, l), (l, C), (C,)"
             )
         pooled = cls(rows, len(counts), bias=bias)
-        pooled._V[...], pooled._U[...], pooled._counts[...] = (V + V.T) / 2, U, counts
+        pooled._whole = np.asarray((V + V.T) / 2, np.float64)
+        pooled._U[...], pooled._counts[...] = U, counts
         return pooled
 
     def __repr__(self) -> str:

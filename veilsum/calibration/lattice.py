@@ -72,8 +72,13 @@ class SumsLattice(Lattice):
         """N_max·2^s + ⌈n/2⌉, the largest magnitude of a sum: unit rows bound each entry by N, and each member rounds by at most ½."""
         return records_max * self.unit(0) + (members + 1) // 2
 
-    def encode(self, vector: Floats, out: Integers | None = None) -> Integers:
-        """Round an (elements,) vector to integers, half to even; into `out`, (elements,) int64, if it is given.
+    def encode(self, vector: Floats, out: Integers | None = None, *, bound: float = math.inf) -> Integers:
+        """Round an (elements,) vector to integers, half to even.
+
+        Args:
+            vector: float64.
+            out: (elements,) int64, which may be the vector's own memory; a new array if None.
+            bound: larger values count as this one, smaller ones as its negative.
 
         Raises:
             NonFinite: NaN or infinity.
@@ -90,10 +95,11 @@ class SumsLattice(Lattice):
         scratch = np.empty(min(_BLOCK, vector.size))
         for start in range(0, vector.size, _BLOCK):
             values = vector[start : start + _BLOCK]
+            scaled = np.clip(values, -bound, bound, out=scratch[: values.size])
             # Written so that NaN, for which every comparison is false, is refused too.
-            if not (values.max() < largest and values.min() > -largest):
+            if not (scaled.max() < largest and scaled.min() > -largest):
                 self._refuse(values, start, largest)
-            scaled = np.multiply(values, 2.0**self.bits, out=scratch[: values.size])
+            scaled *= 2.0**self.bits
             np.rint(scaled, out=scaled)
             np.copyto(out[start : start + _BLOCK], scaled, casting="unsafe")
         return out

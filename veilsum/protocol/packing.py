@@ -24,6 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB: smaller blocks cost the widths of long period numpy's overhead a call
 # (63 bits: 22, 8, 5 ms), larger ones leave the cache and hold more memory.
 _BLOCK_BYTES = 1 << 20
+_CACHED_BYTES = 1 << 17
 
 
 class PackingError(ValueError):
@@ -64,11 +65,17 @@ def _units(memory: npt.NDArray[np.unsignedinteger], ring: Ring, bits: int) -> np
 
 
 def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None:
-    """Pack whole-byte widths by dropping the words' high bytes, column by column."""
-    source = _units(np.ascontiguousarray(words, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize)
-    target = _units(packed, ring, ring.bits)
-    for i in range(target.shape[1]):
-        target[:, i] = source[:, i]
+    """Pack whole-byte widths by dropping the words' high bytes: block by block and, in a block, column by column."""
+    size = ring.bits // 8
+    scratch = np.empty(min(words.size, _CACHED_BYTES // ring.itemsize) * size, np.uint8)
+    for start in range(0, words.size, _CACHED_BYTES // ring.itemsize):
+        block = words[start : start + _CACHED_BYTES // ring.itemsize]
+        source = _units(np.ascontiguousarray(block, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize)
+        bytes_ = scratch[: block.size * size]
+        target = _units(bytes_, ring, ring.bits)
+        for i in range(target.shape[1]):
+            target[:, i] = source[:, i]
+        packed[start * size :][: bytes_.size] = bytes_
 
 
 def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Words:
@@ -88,10 +95,10 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
     Args:
         words: shape (n,), uint32 if bits ≤ 32, else uint64; higher bits are dropped.
         bits: width of an element, 8 … 64.
-        out: at least ⌈n·bits/8⌉ writable bytes; allocated if None.
+        out: at least ⌈n·bits/8⌉ writable bytes, which may be the words' own; allocated if None.
 
     Returns:
-        The ⌈n·bits/8⌉ packed bytes: a view of `out` or of new memory, never of `words`.
+        The ⌈n·bits/8⌉ packed bytes: a view of `out` or of new memory.
 
     Raises:
         Misuse: invalid width, dtype or shape, or an `out` that is read-only or too short.

@@ -85,9 +85,10 @@ def signature_base(components: Mapping[str, str], parameters: str) -> bytes:
     return "\n".join([*lines, f'"@signature-params": {parameters}']).encode("ascii")
 
 
-def content_digest(body: bytes) -> str:
-    """Format the Content-Digest header of a body (RFC 9530 §2)."""
-    return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"
+def content_digest(body: bytes, digest: bytes = b"") -> str:
+    """Format the Content-Digest header of a body (RFC 9530 §2); `digest` is its SHA-256, if known."""
+    digest = digest or hashlib.sha256(body).digest()
+    return f"sha-256=:{base64.b64encode(digest).decode('ascii')}:"
 
 
 def digest_of(header: str) -> bytes:
@@ -107,6 +108,7 @@ def sign_request(
     created_s: float,
     nonce: bytes,
     lifetime_s: int = LIFETIME_S,
+    digest: bytes = b"",
 ) -> dict[str, str]:
     """Make the headers that sign a request.
 
@@ -118,11 +120,12 @@ def sign_request(
         created_s: Unix time in seconds.
         nonce: at least 12 random bytes, fresh for every request sent.
         lifetime_s: seconds until the signature expires.
+        digest: SHA-256 of the body, if known.
 
     Raises:
         Misuse: the target can't be written in ASCII, or a parameter is outside the profile.
     """
-    headers = {CONTENT_DIGEST: content_digest(body)} if target.has_body else {}
+    headers = {CONTENT_DIGEST: content_digest(body, digest)} if target.has_body else {}
     components = {**target.components, **headers}
     named = " ".join(f'"{name}"' for name in components)
     text = base64.urlsafe_b64encode(nonce).rstrip(b"=").decode("ascii")

@@ -73,13 +73,13 @@ class Sealing:
         self._digests: list[bytes] = []
         self._words = np.empty(0, attempt.ring.dtype)
 
-    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
+    def chunk(self, values: npt.NDArray[np.int64]) -> bytes:
         """Mask and pack the next chunk (arguments and errors as `packed`)."""
         packed = self.packed(len(self._digests), values)
         self._digests.append(hashlib.sha256(packed).digest())
         return packed
 
-    def packed(self, index: int, values: npt.NDArray[np.int64]) -> memoryview:
+    def packed(self, index: int, values: npt.NDArray[np.int64]) -> bytes:
         """Mask and pack any chunk.
 
         Args:
@@ -96,7 +96,7 @@ class Sealing:
             self._words = np.empty(len(values), attempt.ring.dtype)
         words = attempt.ring.to_ring(values, out=self._words[: len(values)])
         self._masks.apply(words, index * attempt.spec.chunk_elements)
-        return pack(words, attempt.ring.bits)
+        return bytes(pack(words, attempt.ring.bits, out=words.data.cast("B")))
 
     def finish(self, key: SigningKey) -> tuple[Upload, SecretBytes]:
         """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.

@@ -150,9 +150,8 @@ def _exact(spec: RoundSpec, total: Integers, members: int) -> Exact:
             statistics.check(lattice, members)
             found[kind] = statistics
             continue
-        layout, bias = statistics.layout, statistics.bias
-        check_sums(layout, lattice, part, members=members, bias=bias)
-        found[kind] = FFCStatistics.from_sums(layout, lattice, part.copy(), bias=bias, members=members)
+        check_sums(statistics.layout, lattice, part, members=members, bias=statistics.bias)
+        found[kind] = statistics.from_sums(lattice, part.copy(), members=members)
     return found
 
 

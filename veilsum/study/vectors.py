@@ -123,7 +123,7 @@ def _exact(question: Question, matrix: Array, labels: Integers) -> Integers:
     flat = np.empty(question.elements, np.int64)
     for _, place, statistics, mapped in accumulators(question):
         for block in row_blocks(len(matrix), max(question.dim, statistics.dim)):
-            statistics.update(mapped(directions(matrix[block])), labels[block])
+            statistics.add(mapped(directions(matrix[block])), labels[block])
         statistics.vector(lattice, flat[place])
     return flat
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forging import resign
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
@@ -13,15 +14,12 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import Deliveries, Message, Receipt, Upload, deliveries_hash
 
-Resign = Callable[..., Upload]
-
 
 @pytest.fixture
 def federation() -> Federation:
     """Six members, of whom member-5 has not uploaded, wait for their boxes."""
     federation = Federation(6, drop={5: After.OPENING})
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     return federation
 
 
@@ -124,8 +122,7 @@ def test_the_same_receipt_again_changes_nothing(federation: Federation) -> None:
 def among_eight(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
     """Eight members (a = a_D = 2, n_min = t = 6) have uploaded; everybody sends a receipt, some with complaints."""
     federation = Federation(8)
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     everyone = []
     for member in federation.ids:
         complaints = receipts.get(member, ())
@@ -170,8 +167,7 @@ def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_pa
 def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() -> None:
     """Nine members, t = 6 and a_D = 2: eight clean receipts are enough, whoever lies."""
     federation = Federation(9)
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     everyone = []
     for member in federation.ids:
         complaints = ("member-3", "member-4") if member == "member-2" else ()
@@ -187,8 +183,7 @@ def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() 
 def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_attempt(members: int) -> None:
     """t = 6 receipts, of which the last three dealers have five clean ones; five or six others are left, and n_min = 6."""
     federation = Federation(members)
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     everyone, accused = [], federation.ids[-3:]
     for member in federation.ids[:6]:
         complaints = accused if member == "member-0" else ()
@@ -206,7 +201,7 @@ def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_atte
     assert phase.fault.parties == ("member-0", *accused)
 
 
-def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -> None:
+def test_an_edge_on_which_both_ends_disagree_drops_one_of_them() -> None:
     dropped = set()
     for seed in range(6):
         federation = Federation(6, seed=seed)
@@ -219,9 +214,7 @@ def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -
             return message
 
         federation.tamper = lie
-        federation.begin()
-        phase = federation.run_until(Freezing)
-        assert isinstance(phase, Freezing)
+        phase = federation.reach(Freezing)
         assert phase.disputes == (Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-5"),)
         (gone,) = set(federation.ids) - set(members_of(phase))
         dropped.add(gone)
@@ -229,7 +222,7 @@ def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -
     assert dropped == {"member-2", "member-5"}
 
 
-def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Resign) -> None:
+def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement() -> None:
     federation = Federation(5, drop={4: After.OPENING})
 
     def lie(sender: str, message: Message) -> Message:
@@ -240,8 +233,7 @@ def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Re
         return message
 
     federation.tamper = lie
-    federation.begin()
-    phase = federation.run_until(Freezing)
+    phase = federation.reach(Freezing)
     assert members_of(phase) == federation.ids[:4]
 
 

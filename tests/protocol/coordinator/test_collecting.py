@@ -1,17 +1,15 @@
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support.forging import resign
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Opening, Upload
 from veilsum.protocol.shelf import MemoryShelf, Trees
-
-Resign = Callable[..., Upload]
 
 
 @pytest.fixture
@@ -124,9 +122,7 @@ def test_the_same_upload_again_changes_nothing(federation: Federation) -> None:
 # The deadline
 
 
-def test_an_edge_on_which_its_ends_disagree_is_settled_after_the_receipts(
-    federation: Federation, resign: Resign
-) -> None:
+def test_an_edge_on_which_its_ends_disagree_is_settled_after_the_receipts(federation: Federation) -> None:
     upload = upload_of(federation, "member-0")
     cheat = resign(federation, upload, secret_commitments=(*upload.secret_commitments[:4], bytes(16)))
     phase: CoordinatorPhase = collecting(federation).receive(cheat, federation.now_s)

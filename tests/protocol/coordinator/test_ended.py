@@ -6,9 +6,7 @@ from veilsum.protocol.coordinator import Failed, Revealing
 
 def test_the_operator_closes_a_certified_attempt_without_a_sum() -> None:
     federation = Federation(5)
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
+    phase = federation.reach(Revealing)
     closed = phase.cancel(federation.now_s, "no sum")
     assert isinstance(closed, Failed)
     assert closed.closing == phase.certificate

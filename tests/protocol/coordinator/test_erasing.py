@@ -63,8 +63,7 @@ def test_whatever_has_not_ended_by_the_latest_end_is_erasing(stage: type[Coordin
 
 def test_void_is_asked_for_until_the_latest_end(federation: Federation) -> None:
     federation = Federation(5, drop=dict.fromkeys(range(5), After.RECEIPT))
-    federation.begin()
-    phase = federation.run_until(Voiding)
+    phase = federation.reach(Voiding)
     assert phase.deadline_s == phase.attempt.terms.latest_end_s
     with pytest.raises(Misuse):
         phase.expire(federation.now_s)

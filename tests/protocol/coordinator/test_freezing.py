@@ -22,14 +22,11 @@ from veilsum.protocol.messages import (
 def federation() -> Federation:
     """Six members, t = 4: member-5 has sent no receipt, the others wait for the proposal."""
     federation = Federation(6)
-    federation.begin()
-    phase = federation.run_until(Checking)
+    phase: CoordinatorPhase = federation.reach(Checking)
     for member in federation.ids[:5]:
         request = phase.request_for(member)
         assert request is not None
-        federation.phases[member], (receipt,) = federation.phases[member].receive(
-            request, federation.keys[member], federation.now_s
-        )
+        federation.phases[member], (receipt,) = federation.ask(member, request)
         phase = phase.receive(receipt, federation.now_s)
     federation.phase = phase.expire(federation.now_s)
     return federation

@@ -19,10 +19,7 @@ SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
 
 def revealing(federation: Federation) -> Revealing:
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
-    return phase
+    return federation.reach(Revealing)
 
 
 @pytest.fixture
@@ -37,7 +34,7 @@ def reveal(federation: Federation, member: str, key: SigningKey | None = None, /
     """What the member answers to the certificate, changed and signed."""
     request = federation.phase.request_for(member)
     assert request is not None
-    _, (answer,) = federation.phases[member].receive(request, federation.keys[member], federation.now_s)
+    _, (answer,) = federation.ask(member, request)
     assert isinstance(answer, Reveal)
     return again(answer, key or federation.keys[member], **changes)
 

@@ -18,9 +18,7 @@ def evicting() -> tuple[Federation, Revealing]:
     phase = revealing(federation)
     federation.drop = {}
     for member in federation.ids[:6]:
-        federation.phases[member], (sent,) = federation.phases[member].receive(
-            phase.certificate, federation.keys[member], federation.now_s
-        )
+        federation.phases[member], (sent,) = federation.ask(member, phase.certificate)
         after = phase.receive(sent, federation.now_s + 7)
         assert isinstance(after, Revealing)
         phase = after
@@ -44,9 +42,7 @@ def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
     evicting: tuple[Federation, Revealing],
 ) -> None:
     federation, phase = evicting
-    federation.phases["member-6"], (first,) = federation.phases["member-6"].receive(
-        phase.certificate, federation.keys["member-6"], federation.now_s
-    )
+    federation.phases["member-6"], (first,) = federation.ask("member-6", phase.certificate)
     assert isinstance(first, Reveal)
     after = phase.receive(first, federation.now_s)
     assert isinstance(after, Revealing)
@@ -83,7 +79,7 @@ def test_reveals_without_the_evictions_fill_no_disk(evicting: tuple[Federation, 
 def reveal_of(federation: Federation, phase: Revealing, member: str) -> Reveal:
     request = phase.request_for(member)
     assert request is not None
-    _, (sent,) = federation.phases[member].receive(request, federation.keys[member], federation.now_s)
+    _, (sent,) = federation.ask(member, request)
     assert isinstance(sent, Reveal)
     return sent
 

@@ -16,8 +16,7 @@ FAULT = PeerFault(Cause.BOX_REFUSED, "a box", ["member-1"])
 def federation() -> Federation:
     """Six members, t = 4, are asked to sign VOID; member-0 has signed survivors before."""
     federation = Federation(6)
-    federation.begin()
-    phase = federation.run_until(Checking)
+    phase = federation.reach(Checking)
     federation.phase = Voiding.begin(phase.setting, FAULT, frozenset({"member-0"}))
     return federation
 

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,18 +7,14 @@ from tests.support.simulator import After, Federation
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing, Voided, Voiding
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, MemberPhase, Opened, Ready, Voted
+from veilsum.protocol.member import Closed, Opened, Ready, Voted
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Deliveries, Message, Reveal, Survivor, VoidRequest, Vote
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+from veilsum.protocol.messages import Certificate, Deliveries, Reveal, Survivor, VoidRequest, Vote
 
 
 def revealing(federation: Federation) -> Certificate:
     """Drive until the certificate stands, before anybody has seen it."""
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
+    phase = federation.reach(Revealing)
     return phase.certificate
 
 
@@ -33,29 +28,28 @@ def attempting(federation: Federation, member: str) -> Attempting:
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
-def test_void_is_signed_in_every_phase_before_a_vote(stage: type, answer: Answer) -> None:
+def test_void_is_signed_in_every_phase_before_a_vote(stage: type) -> None:
     federation = Federation(4)
     federation.begin()
     federation.run_until(stage)
     opening = federation.phase.attempt.opening
     if stage is Collecting:
-        federation.phases["member-0"], _ = answer(federation, "member-0", opening)
+        federation.phases["member-0"], _ = federation.ask("member-0", opening)
         assert isinstance(federation.phases["member-0"], Opened)
     context = federation.phase.attempt.context
-    phase, (vote,) = answer(federation, "member-0", VoidRequest(context, "cancelled"))
+    phase, (vote,) = federation.ask("member-0", VoidRequest(context, "cancelled"))
     assert isinstance(phase, Voted)
     assert isinstance(vote, Vote)
     assert vote.outcome == Certificate(context, (), "cancelled", ()).outcome
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        answer(federation, "member-0", VoidRequest(bytes(32), "cancelled"))
+        federation.ask("member-0", VoidRequest(bytes(32), "cancelled"))
 
 
-def test_a_member_who_is_no_decryptor_signs_nothing(answer: Answer) -> None:
+def test_a_member_who_is_no_decryptor_signs_nothing() -> None:
     federation = Federation(5, decryptors=(1, 2, 3, 4))
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-        answer(federation, "member-0", VoidRequest(federation.phase.attempt.context, "cancelled"))
+        federation.ask("member-0", VoidRequest(federation.phase.attempt.context, "cancelled"))
 
 
 def voided(federation: Federation) -> Certificate:
@@ -68,11 +62,11 @@ def voided(federation: Federation) -> Certificate:
     return phase.closing
 
 
-def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys(answer: Answer) -> None:
+def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys() -> None:
     federation = Federation(4)
     void = voided(federation)
     before = attempting(federation, "member-0").ready
-    closed, replies = answer(federation, "member-0", void)
+    closed, replies = federation.ask("member-0", void)
     assert isinstance(closed, Closed)
     assert replies == ()
     assert (closed.ready.sequence, closed.ready.attempt) == (0, 1)
@@ -80,7 +74,7 @@ def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys(answer: An
     assert not closed.counted
 
 
-def test_the_eighth_void_ends_the_round_and_moves_the_keys(answer: Answer) -> None:
+def test_the_eighth_void_ends_the_round_and_moves_the_keys() -> None:
     federation = Federation(4)
     void = voided(federation)
     phase = attempting(federation, "member-0")
@@ -114,11 +108,11 @@ def federation() -> Federation:
 
 
 def test_a_decryptor_reveals_what_follows_from_the_certified_set_and_nothing_else(
-    federation: Federation, answer: Answer
+    federation: Federation,
 ) -> None:
     certified = revealing(federation)
     voted = attempting(federation, "member-2")
-    closed, (reveal,) = answer(federation, "member-2", certified)
+    closed, (reveal,) = federation.ask("member-2", certified)
     assert isinstance(closed, Closed)
     assert isinstance(reveal, Reveal)
     held = {dealt.member: dealt.shares for dealt in voted.held()} | {"member-2": voted.own_shares}
@@ -131,7 +125,7 @@ def test_a_decryptor_reveals_what_follows_from_the_certified_set_and_nothing_els
     reveal.verify(federation.keys["member-2"].public, "member-2")
 
 
-def test_both_secrets_of_one_member_are_never_revealed(federation: Federation, answer: Answer) -> None:
+def test_both_secrets_of_one_member_are_never_revealed(federation: Federation) -> None:
     certified = revealing(federation)
     attempt = federation.phase.attempt
     phase = federation.phase
@@ -145,11 +139,11 @@ def test_both_secrets_of_one_member_are_never_revealed(federation: Federation, a
 
 
 def test_keys_move_on_at_the_certificate_and_shares_are_gone_once_the_result_is_out(
-    federation: Federation, answer: Answer
+    federation: Federation,
 ) -> None:
     certified = revealing(federation)
     voted = attempting(federation, "member-2")
-    closed, _ = answer(federation, "member-2", certified)
+    closed, _ = federation.ask("member-2", certified)
     assert isinstance(closed, Closed)
     assert closed.counted
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
@@ -164,44 +158,40 @@ def test_keys_move_on_at_the_certificate_and_shares_are_gone_once_the_result_is_
     assert settled.settled() is settled
 
 
-def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(
-    federation: Federation, answer: Answer
-) -> None:
+def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(federation: Federation) -> None:
     certified = revealing(federation)
-    federation.phases["member-2"], first = answer(federation, "member-2", certified)
+    federation.phases["member-2"], first = federation.ask("member-2", certified)
     smaller = certificate(federation, certified.survivors[:4])
-    _, again = answer(federation, "member-2", smaller)
+    _, again = federation.ask("member-2", smaller)
     assert again == first
 
 
-def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(
-    federation: Federation, answer: Answer
-) -> None:
+def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(federation: Federation) -> None:
     certified = revealing(federation)
     voted = attempting(federation, "member-2")
     assert isinstance(voted, Voted)
-    _, (whole,) = answer(federation, "member-2", certified)
+    _, (whole,) = federation.ask("member-2", certified)
     assert isinstance(whole, Reveal)
     # it complained of member-0
     federation.phases["member-2"] = replace(
         voted, opened=voted.opened[1:], refused=(voted.opened[0].survivor,)
     )
-    _, (part,) = answer(federation, "member-2", certified)
+    _, (part,) = federation.ask("member-2", certified)
     assert isinstance(part, Reveal)
     assert part.runs == whole.runs[1:]
     # it holds the shares of another upload of member-0's
     other = replace(voted.opened[0], survivor=replace(voted.opened[0].survivor, digest=bytes(32)))
     federation.phases["member-2"] = replace(voted, opened=(other, *voted.opened[1:]))
-    _, (part,) = answer(federation, "member-2", certified)
+    _, (part,) = federation.ask("member-2", certified)
     assert isinstance(part, Reveal)
     assert part.runs == whole.runs[1:]
 
 
-def test_a_decryptor_outside_the_sum_reveals_too(answer: Answer) -> None:
+def test_a_decryptor_outside_the_sum_reveals_too() -> None:
     federation = Federation(7)
     certified = revealing(federation)
     without = certificate(federation, tuple(s for s in certified.survivors if s.member != "member-2"))
-    closed, (reveal,) = answer(federation, "member-2", without)
+    closed, (reveal,) = federation.ask("member-2", without)
     assert isinstance(closed, Closed)
     assert isinstance(reveal, Reveal)
     assert not closed.counted
@@ -209,46 +199,43 @@ def test_a_decryptor_outside_the_sum_reveals_too(answer: Answer) -> None:
 
 
 def test_a_certificate_that_counts_a_member_who_did_not_upload_is_refused_by_it(
-    federation: Federation, answer: Answer
+    federation: Federation,
 ) -> None:
     certified = revealing(federation)
     ghost = Survivor("member-1", bytes(32))
     survivors = (certified.survivors[0], ghost, *certified.survivors[1:])
     with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
-        answer(federation, "member-1", certificate(federation, survivors))
+        federation.ask("member-1", certificate(federation, survivors))
 
 
 # The terms' latest end
 
 
-def test_after_the_latest_end_nothing_is_signed_or_opened(answer: Answer) -> None:
+def test_after_the_latest_end_nothing_is_signed_or_opened() -> None:
     federation = Federation(4)
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     deliveries = federation.phase.request_for("member-0")
     assert isinstance(deliveries, Deliveries)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
     for message in (deliveries, VoidRequest(deliveries.context, "cancelled")):
         with pytest.raises(PeerFault, match=r"^terms-expired:"):
-            answer(federation, "member-0", message)
+            federation.ask("member-0", message)
 
 
-def test_after_the_latest_end_a_certificate_closes_without_a_reveal(
-    federation: Federation, answer: Answer
-) -> None:
+def test_after_the_latest_end_a_certificate_closes_without_a_reveal(federation: Federation) -> None:
     certified = revealing(federation)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
-    closed, replies = answer(federation, "member-2", certified)
+    closed, replies = federation.ask("member-2", certified)
     assert isinstance(closed, Closed)
     assert closed.counted
     assert replies == ()
 
 
-def test_after_the_latest_end_void_moves_the_keys_too(answer: Answer) -> None:
+def test_after_the_latest_end_void_moves_the_keys_too() -> None:
     federation = Federation(4)
     void = voided(federation)
     federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
-    closed, _ = answer(federation, "member-0", void)
+    closed, _ = federation.ask("member-0", void)
     assert isinstance(closed, Closed)
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
 

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from veilsum.protocol.member import MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Message
 from veilsum.protocol.messages.parse import MESSAGES
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 def lives() -> dict[str, MemberPhase]:
@@ -27,8 +24,7 @@ def lives() -> dict[str, MemberPhase]:
 
     federation.tamper = look
     federation.enrol("other-1")
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     federation.run_until(Freezing)
     federation.run_until()
     federation.finish()

@@ -1,5 +1,4 @@
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,10 +9,8 @@ from tests.support.simulator import After, Federation, Tamper
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, MemberPhase, Opened, load_phase
-from veilsum.protocol.messages import Evictions, Message, Reveal, Survivor, Upload
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+from veilsum.protocol.member import Closed, Opened, load_phase
+from veilsum.protocol.messages import Evictions, Reveal, Survivor, Upload
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
@@ -29,11 +26,11 @@ def federation() -> Federation:
     return federation
 
 
-def test_the_reveal_is_sent_again_as_it_is(federation: Federation, answer: Answer) -> None:
+def test_the_reveal_is_sent_again_as_it_is(federation: Federation) -> None:
     phase = closed(federation)
     (reveal,) = phase.outbox()
     assert isinstance(reveal, Reveal)
-    again, replies = answer(federation, "member-0", phase.certificate)
+    again, replies = federation.ask("member-0", phase.certificate)
     assert again is phase
     assert [r.to_bytes() for r in replies] == [reveal.to_bytes()]
     assert load_phase(phase.to_bytes()).outbox() == (reveal,)
@@ -47,12 +44,6 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     started_s = time.process_time()
     assert len(crowded.staying) == 7_500
     assert time.process_time() - started_s < 1
-
-
-def test_the_next_opening_is_taken_from_here(federation: Federation, answer: Answer) -> None:
-    phase, _ = answer(federation, "member-0", federation.opening(federation.terms()))
-    assert isinstance(phase, Opened)
-    assert phase.opening.place == (1, 0)
 
 
 def swallowing_uploads_of(*members: str) -> Tamper:
@@ -83,18 +74,20 @@ def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
     assert lapsed.lapse(end) == lapsed
 
 
-def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation, answer: Answer) -> None:
+def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation) -> None:
     phase = closed(federation)
     federation.now_s = phase.opening.terms.latest_end_s
-    after, replies = answer(federation, "member-0", phase.certificate)
+    after, replies = federation.ask("member-0", phase.certificate)
     assert replies == ()
     assert after == phase.settled()
 
 
-def test_the_next_opening_erases_the_shares(federation: Federation, answer: Answer) -> None:
+def test_the_next_opening_is_taken_from_here_and_erases_the_shares(federation: Federation) -> None:
     held = closed(federation).held
     assert held
-    phase, _ = answer(federation, "member-0", federation.opening(federation.terms()))
+    phase, _ = federation.ask("member-0", federation.opening(federation.terms()))
+    assert isinstance(phase, Opened)
+    assert phase.opening.place == (1, 0)
     assert not any(dealt.shares in phase.to_bytes() for dealt in held)
 
 
@@ -130,13 +123,13 @@ def before_evictions(federation: Federation, member: str) -> Closed:
 
 
 def test_a_decryptor_reveals_again_as_if_the_evicted_were_lost(
-    evicting: tuple[Federation, Evictions], answer: Answer
+    evicting: tuple[Federation, Evictions],
 ) -> None:
     federation, evictions = evicting
     first = before_evictions(federation, "member-0")
     one = replace(evictions, proofs=evictions.proofs[:1])
-    federation.phases["member-0"], (second,) = answer(federation, "member-0", one)
-    phase, (third,) = answer(federation, "member-0", evictions)
+    federation.phases["member-0"], (second,) = federation.ask("member-0", one)
+    phase, (third,) = federation.ask("member-0", evictions)
     assert isinstance(phase, Closed)
     assert [s.member for s in phase.evicted] == list(evictions.evicted)
     assert isinstance(third, Reveal)
@@ -157,46 +150,44 @@ def test_a_decryptor_reveals_again_as_if_the_evicted_were_lost(
 
 
 def test_the_same_evictions_again_are_answered_by_the_same_bytes(
-    evicting: tuple[Federation, Evictions], answer: Answer
+    evicting: tuple[Federation, Evictions],
 ) -> None:
     federation, evictions = evicting
     phase = closed(federation)
-    again, replies = answer(federation, "member-0", evictions)
+    again, replies = federation.ask("member-0", evictions)
     assert again is phase
     assert [r.to_bytes() for r in replies] == [r.to_bytes() for r in phase.reveals]
 
 
 def test_more_than_may_collude_are_not_evicted(
-    evicting: tuple[Federation, Evictions], answer: Answer, monkeypatch: pytest.MonkeyPatch
+    evicting: tuple[Federation, Evictions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation, evictions = evicting
     before_evictions(federation, "member-0")
     quorum = replace(closed(federation).attempt.quorum, colluders=1)
     monkeypatch.setattr(Attempt, "quorum", quorum)
     with pytest.raises(PeerFault, match=r"^eviction-invalid: 2 dealers evicted after 0, at most 1 may be"):
-        answer(federation, "member-0", evictions)
-    answer(federation, "member-0", replace(evictions, proofs=evictions.proofs[:1]))
+        federation.ask("member-0", evictions)
+    federation.ask("member-0", replace(evictions, proofs=evictions.proofs[:1]))
 
 
-def test_once_the_shares_are_erased_evictions_open_nothing(
-    evicting: tuple[Federation, Evictions], answer: Answer
-) -> None:
+def test_once_the_shares_are_erased_evictions_open_nothing(evicting: tuple[Federation, Evictions]) -> None:
     federation, evictions = evicting
     first = before_evictions(federation, "member-0")
     federation.phases["member-0"] = first.settled()
-    phase, replies = answer(federation, "member-0", evictions)
+    phase, replies = federation.ask("member-0", evictions)
     assert replies == ()
     assert isinstance(phase, Closed)
     assert len(phase.evicted) == 2
     federation.phases["member-0"] = first
     federation.now_s = first.opening.terms.latest_end_s
-    assert answer(federation, "member-0", evictions)[1] == ()
+    assert federation.ask("member-0", evictions)[1] == ()
 
 
-def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictions], answer: Answer) -> None:
+def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictions]) -> None:
     federation, evictions = evicting
     before_evictions(federation, "member-3")
-    _, (reveal,) = answer(federation, "member-3", evictions)
+    _, (reveal,) = federation.ask("member-3", evictions)
     assert isinstance(reveal, Reveal)
     assert [len(run) for run in reveal.runs] == [3 * 36] * 6
 
@@ -204,7 +195,7 @@ def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictio
 # Other cohorts, other messages
 
 
-def test_what_is_learned_elsewhere_is_kept(federation: Federation, answer: Answer) -> None:
+def test_what_is_learned_elsewhere_is_kept(federation: Federation) -> None:
     phase = closed(federation)
     history = replace(phase.history, length=7)
     known = phase.knowing(history)

@@ -7,10 +7,8 @@ from tests.support.forging import again
 from tests.support.simulator import Federation, SeededRandom
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Enrolled, History, MemberPhase, Ready
+from veilsum.protocol.member import Enrolled, History, Ready
 from veilsum.protocol.messages import Cards, KeyCard, Message, Shown, cards_tree
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 @pytest.fixture
@@ -22,10 +20,10 @@ def federation() -> Federation:
     return federation
 
 
-def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federation, answer: Answer) -> None:
+def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federation) -> None:
     enrolled = federation.phases["member-0"]
     assert isinstance(enrolled, Enrolled)
-    ready, replies = answer(federation, "member-0", federation.cards)
+    ready, replies = federation.ask("member-0", federation.cards)
     assert isinstance(ready, Ready)
     assert replies == ()
     for pairs in (ready.masks, ready.boxes):
@@ -37,10 +35,10 @@ def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federatio
         assert private not in ready.to_bytes()
 
 
-def test_every_two_members_hold_the_same_pair_secrets(federation: Federation, answer: Answer) -> None:
+def test_every_two_members_hold_the_same_pair_secrets(federation: Federation) -> None:
     keys: dict[tuple[str, str, str], bytes] = {}
     for member in federation.ids:
-        ready, _ = answer(federation, member, federation.cards)
+        ready, _ = federation.ask(member, federation.cards)
         assert isinstance(ready, Ready)
         keys |= {("mask", member, pair.peer): pair.key for pair in ready.masks}
         keys |= {("box", member, pair.peer): pair.key for pair in ready.boxes}
@@ -75,14 +73,13 @@ def test_every_enrolment_draws_fresh_keys(federation: Federation) -> None:
     assert len(drawn) == 6
 
 
-def test_a_refused_manifest_leaves_the_member_as_it_was(federation: Federation, answer: Answer) -> None:
+def test_a_refused_manifest_leaves_the_member_as_it_was(federation: Federation) -> None:
     with pytest.raises(PeerFault):
-        answer(
-            federation,
+        federation.ask(
             "member-0",
             replace(federation.cards, manifest=replace(federation.manifest, threshold=2)),
         )
-    ready, _ = answer(federation, "member-0", federation.cards)
+    ready, _ = federation.ask("member-0", federation.cards)
     assert isinstance(ready, Ready)
 
 
@@ -105,23 +102,23 @@ def shown_to(federation: Federation, member: str) -> Cards:
     return enrolling.cards_for(federation.manifest, member)
 
 
-def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation, answer: Answer) -> None:
+def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation) -> None:
     neighbours = large.manifest.graph.neighbours("member-01")
     cards = shown_to(large, "member-01")
     assert set(cards.by_member) == {"member-01", *neighbours, *large.manifest.decryptors}
     assert len(cards.shown) < 12
     assert all(shown.path for shown in cards.shown)
-    ready, _ = answer(large, "member-01", cards)
+    ready, _ = large.ask("member-01", cards)
     assert isinstance(ready, Ready)
     assert tuple(pair.peer for pair in ready.masks) == neighbours
     assert tuple(pair.peer for pair in ready.boxes) == large.manifest.decryptors
 
 
-def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, answer: Answer) -> None:
+def test_a_decryptor_is_shown_all_and_needs_all(large: Federation) -> None:
     cards = shown_to(large, "member-03")
     assert tuple(cards.by_member) == large.ids
     assert not any(shown.path for shown in cards.shown)
-    ready, _ = answer(large, "member-03", cards)
+    ready, _ = large.ask("member-03", cards)
     assert isinstance(ready, Ready)
     assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
     assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours("member-03")
@@ -137,19 +134,19 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, answer: Answe
     with pytest.raises(
         PeerFault, match=rf"^manifest-mismatch: the card of {stranger} is not shown \[coordinator\]$"
     ):
-        answer(large, "member-03", replace(cards, shown=some))
+        large.ask("member-03", replace(cards, shown=some))
 
 
-def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation, answer: Answer) -> None:
+def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation) -> None:
     cards = shown_to(large, "member-01")
     neighbour = next(m for m in large.manifest.graph.neighbours("member-01"))
     for hidden in (neighbour, "member-09"):
         rest = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != hidden))
         with pytest.raises(PeerFault, match=rf"^manifest-mismatch: the card of {hidden} is not shown"):
-            answer(large, "member-01", rest)
+            large.ask("member-01", rest)
     without = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != "member-01"))
     with pytest.raises(PeerFault, match=r"^manifest-mismatch: the manifest does not hold this member's card"):
-        answer(large, "member-01", without)
+        large.ask("member-01", without)
 
 
 PATHS: dict[str, Callable[[Shown, Shown], Shown]] = {
@@ -162,15 +159,15 @@ PATHS: dict[str, Callable[[Shown, Shown], Shown]] = {
 
 
 @pytest.mark.parametrize("how", PATHS)
-def test_a_card_with_a_wrong_path_is_refused(large: Federation, answer: Answer, how: str) -> None:
+def test_a_card_with_a_wrong_path_is_refused(large: Federation, how: str) -> None:
     cards = shown_to(large, "member-01")
     wrong = PATHS[how](cards.shown[2], cards.shown[3])
     shown = (*cards.shown[:2], wrong, *cards.shown[3:])
     with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*: {wrong.member} \[coordinator\]$"):
-        answer(large, "member-01", replace(cards, shown=shown))
+        large.ask("member-01", replace(cards, shown=shown))
 
 
-def test_another_card_than_the_root_binds_is_refused_by_its_path(large: Federation, answer: Answer) -> None:
+def test_another_card_than_the_root_binds_is_refused_by_its_path(large: Federation) -> None:
     # its member signed both: one for the victim, one for the rest
     cards = shown_to(large, "member-01")
     place = next(i for i, shown in enumerate(cards.shown) if shown.member != "member-01")
@@ -178,12 +175,10 @@ def test_another_card_than_the_root_binds_is_refused_by_its_path(large: Federati
     other = again(shown.card, large.keys[shown.member], nonce=bytes(32))
     changed = (*cards.shown[:place], replace(shown, card=other), *cards.shown[place + 1 :])
     with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*: {shown.member} \[coordinator\]$"):
-        answer(large, "member-01", replace(cards, shown=changed))
+        large.ask("member-01", replace(cards, shown=changed))
 
 
-def test_a_card_of_somebody_who_is_not_in_the_cohort_is_refused(
-    sparse: Callable[..., Federation], answer: Answer
-) -> None:
+def test_a_card_of_somebody_who_is_not_in_the_cohort_is_refused(sparse: Callable[..., Federation]) -> None:
     federation = sparse()
     late = federation.cards.shown[11].card
     federation.tamper = lambda sender, m: None if ">" in sender or sender == "member-11" else m
@@ -192,22 +187,22 @@ def test_a_card_of_somebody_who_is_not_in_the_cohort_is_refused(
     cards = shown_to(federation, "member-01")
     padded = replace(cards, shown=(*cards.shown, Shown(late, cards.shown[0].path)))
     with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*: member-11 \[coordinator\]$"):
-        answer(federation, "member-01", padded)
+        federation.ask("member-01", padded)
 
 
-def test_where_all_cards_are_shown_none_has_a_path(federation: Federation, answer: Answer) -> None:
+def test_where_all_cards_are_shown_none_has_a_path(federation: Federation) -> None:
     first, *rest = federation.cards.shown
     shown = (replace(first, path=(bytes(32),)), *rest)
     with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*: member-0 \[coordinator\]$"):
-        answer(federation, "member-0", replace(federation.cards, shown=shown))
+        federation.ask("member-0", replace(federation.cards, shown=shown))
 
 
-def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation, answer: Answer) -> None:
+def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation) -> None:
     enrolled = federation.phases["member-0"]
     assert isinstance(enrolled, Enrolled)
     known = replace(enrolled.history, length=7)
     federation.phases["member-0"] = enrolled.knowing(known)
-    ready, _ = answer(federation, "member-0", federation.cards)
+    ready, _ = federation.ask("member-0", federation.cards)
     assert isinstance(ready, Ready)
     assert ready.history == known
 

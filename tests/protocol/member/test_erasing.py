@@ -1,7 +1,5 @@
 """After the latest end a member erases, and tells what it revealed (protocol §4.9)."""
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.forging import again, erasure, lost
@@ -16,13 +14,10 @@ from veilsum.protocol.messages import (
     Deliveries,
     Erased,
     ErasureRequest,
-    Message,
     Reveal,
     VoidRequest,
 )
 from veilsum.protocol.sealing import unseal
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 def at(stage: type, federation: Federation) -> Federation:
@@ -31,9 +26,7 @@ def at(stage: type, federation: Federation) -> Federation:
     federation.run_until(stage)
     if stage is Collecting:
         opening = federation.phase.attempt.opening
-        federation.phases["member-0"], _ = federation.phases["member-0"].receive(
-            opening, federation.keys["member-0"], federation.now_s
-        )
+        federation.phases["member-0"], _ = federation.ask("member-0", opening)
     return federation
 
 
@@ -45,10 +38,10 @@ def request(federation: Federation) -> ErasureRequest:
     return ErasureRequest(federation.phase.attempt.context)
 
 
-def report(federation: Federation, answer: Answer, member: str = "member-0") -> Erased:
+def report(federation: Federation, member: str = "member-0") -> Erased:
     """Its report; the phase is stored and reloaded first."""
     federation.phases[member] = load_phase(federation.phases[member].to_bytes())
-    phase, (made,) = answer(federation, member, request(federation))
+    phase, (made,) = federation.ask(member, request(federation))
     assert isinstance(made, Erased)
     federation.phase.attempt.check_erased(made)
     federation.phases[member] = load_phase(phase.to_bytes())
@@ -66,11 +59,11 @@ def shares(phase: MemberPhase) -> list[bytes]:
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
-def test_whoever_revealed_nothing_erases_and_says_so(stage: type, answer: Answer) -> None:
+def test_whoever_revealed_nothing_erases_and_says_so(stage: type) -> None:
     federation = at(stage, Federation(5))
     before = federation.phases["member-0"]
     pass_end(federation)
-    assert report(federation, answer).revealed == NOTHING_REVEALED
+    assert report(federation).revealed == NOTHING_REVEALED
     after = federation.phases["member-0"]
     assert isinstance(after, Ready)
     assert (after.sequence, after.attempt) == (1, 0)
@@ -78,106 +71,106 @@ def test_whoever_revealed_nothing_erases_and_says_so(stage: type, answer: Answer
     assert not any(secret in stored for secret in (*keys(before), *filter(None, shares(before))))
 
 
-def test_a_report_again_is_the_same_bytes_however_late(answer: Answer) -> None:
+def test_a_report_again_is_the_same_bytes_however_late() -> None:
     federation = at(Freezing, Federation(5))
     pass_end(federation)
-    first = report(federation, answer)
+    first = report(federation)
     federation.now_s += 1e9
-    assert report(federation, answer).to_bytes() == first.to_bytes()
+    assert report(federation).to_bytes() == first.to_bytes()
 
 
-def test_a_vote_does_not_matter(answer: Answer) -> None:
+def test_a_vote_does_not_matter() -> None:
     federation = at(Freezing, Federation(5))
     context = federation.phase.attempt.context
-    federation.phases["member-0"], _ = answer(federation, "member-0", VoidRequest(context, "cancelled"))
+    federation.phases["member-0"], _ = federation.ask("member-0", VoidRequest(context, "cancelled"))
     pass_end(federation)
-    assert report(federation, answer).revealed == NOTHING_REVEALED
+    assert report(federation).revealed == NOTHING_REVEALED
 
 
-def test_whoever_revealed_says_for_which_outcome_also_when_the_shares_are_gone(answer: Answer) -> None:
+def test_whoever_revealed_says_for_which_outcome_also_when_the_shares_are_gone() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified = federation.phase.certificate
-    federation.phases["member-0"], (reveal,) = answer(federation, "member-0", certified)
+    federation.phases["member-0"], (reveal,) = federation.ask("member-0", certified)
     assert isinstance(reveal, Reveal)
     closed = federation.phases["member-0"]
     assert isinstance(closed, Closed)
     for erased_early in (False, True):
         federation.phases["member-0"] = closed.settled() if erased_early else closed
         pass_end(federation)
-        assert report(federation, answer).revealed == certified.outcome
+        assert report(federation).revealed == certified.outcome
         after = federation.phases["member-0"]
         assert isinstance(after, Closed)
         assert (after.held, after.reveals) == ((), ())
-        assert answer(federation, "member-0", certified)[1] == ()
+        assert federation.ask("member-0", certified)[1] == ()
 
 
-def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing(answer: Answer) -> None:
+def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     pass_end(federation)
-    federation.phases["member-0"], replies = answer(federation, "member-0", federation.phase.certificate)
+    federation.phases["member-0"], replies = federation.ask("member-0", federation.phase.certificate)
     assert replies == ()
-    assert report(federation, answer).revealed == NOTHING_REVEALED
+    assert report(federation).revealed == NOTHING_REVEALED
 
 
-def test_nothing_is_erased_on_request_before_the_latest_end(answer: Answer) -> None:
+def test_nothing_is_erased_on_request_before_the_latest_end() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     for message in (None, federation.phase.certificate):
         if message is not None:
-            federation.phases["member-0"], _ = answer(federation, "member-0", message)
+            federation.phases["member-0"], _ = federation.ask("member-0", message)
         with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased before .*\[coordinator\]$"):
-            answer(federation, "member-0", request(federation))
+            federation.ask("member-0", request(federation))
 
 
-def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows(answer: Answer) -> None:
+def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
     federation = at(Freezing, Federation(5, decryptors=(1, 2, 3, 4)))
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-        answer(federation, "member-0", request(federation))
+        federation.ask("member-0", request(federation))
     pass_end(federation)
     for lapsed in (False, True):
         if lapsed:
             federation.phases = {m: p.lapse(federation.now_s) for m, p in federation.phases.items()}
         with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-            answer(federation, "member-0", request(federation))
+            federation.ask("member-0", request(federation))
         with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-            answer(federation, "member-1", ErasureRequest(bytes(32)))
+            federation.ask("member-1", ErasureRequest(bytes(32)))
 
 
-def test_a_closed_attempt_is_asked_of_its_own_decryptors(answer: Answer) -> None:
+def test_a_closed_attempt_is_asked_of_its_own_decryptors() -> None:
     federation = at(Revealing, Federation(5, decryptors=(1, 2, 3, 4)))
     assert isinstance(federation.phase, Revealing)
     for member in ("member-0", "member-1"):
-        federation.phases[member], _ = answer(federation, member, federation.phase.certificate)
+        federation.phases[member], _ = federation.ask(member, federation.phase.certificate)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-        answer(federation, "member-0", request(federation))
+        federation.ask("member-0", request(federation))
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        answer(federation, "member-1", ErasureRequest(bytes(32)))
+        federation.ask("member-1", ErasureRequest(bytes(32)))
 
 
 # A decryptor that never saw the opening
 
 
-def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence(answer: Answer) -> None:
+def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     before = federation.phases["member-4"]
     federation.now_s = federation.phases["member-4"].expires_s  # type: ignore[attr-defined]  # cards expire, reports do not
     assert federation.now_s > federation.phase.attempt.terms.latest_end_s
     with pytest.raises(PeerFault, match=r"^wrong-context:"):
-        answer(federation, "member-4", request(federation))
+        federation.ask("member-4", request(federation))
     opening = federation.phase.attempt.opening
-    federation.phases["member-4"], replies = answer(federation, "member-4", opening)
+    federation.phases["member-4"], replies = federation.ask("member-4", opening)
     assert replies == ()
     after = federation.phases["member-4"]
     assert isinstance(after, Ready)
     assert not set(keys(before)) & set(keys(after))
-    assert report(federation, answer, "member-4").revealed == NOTHING_REVEALED
+    assert report(federation, "member-4").revealed == NOTHING_REVEALED
     with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
-        answer(federation, "member-4", opening)
+        federation.ask("member-4", opening)
 
 
-def test_an_expired_opening_is_the_coordinators(answer: Answer) -> None:
+def test_an_expired_opening_is_the_coordinators() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     opening = federation.phase.attempt.opening
     pass_end(federation)
@@ -187,31 +180,31 @@ def test_an_expired_opening_is_the_coordinators(answer: Answer) -> None:
         (again(opening, federation.coordinator, sequence=2**64 - 1), Cause.CHAIN_BROKEN),
     ):
         with pytest.raises(PeerFault, match=rf"^{cause}:"):
-            answer(federation, "member-4", false)
+            federation.ask("member-4", false)
 
 
-def test_who_revealed_does_not_enter_the_attempt_again_by_its_opening(answer: Answer) -> None:
+def test_who_revealed_does_not_enter_the_attempt_again_by_its_opening() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
-    federation.phases["member-0"], (reveal,) = answer(federation, "member-0", federation.phase.certificate)
+    federation.phases["member-0"], (reveal,) = federation.ask("member-0", federation.phase.certificate)
     assert isinstance(reveal, Reveal)
     pass_end(federation)
     with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
-        answer(federation, "member-0", federation.phase.attempt.opening)
-    assert report(federation, answer).revealed == reveal.outcome
+        federation.ask("member-0", federation.phase.attempt.opening)
+    assert report(federation).revealed == reveal.outcome
 
 
-def test_who_holds_no_shares_does_not_open_what_has_expired(answer: Answer) -> None:
+def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
     federation = at(Checking, Federation(5, decryptors=(1, 2, 3, 4), drop={0: After.CARD}))
     pass_end(federation)
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
-        answer(federation, "member-0", federation.phase.attempt.opening)
+        federation.ask("member-0", federation.phase.attempt.opening)
 
 
 # What a thief finds afterwards, and what a crash leaves
 
 
-def test_a_replayed_box_does_not_open_after_the_erasure(answer: Answer) -> None:
+def test_a_replayed_box_does_not_open_after_the_erasure() -> None:
     federation = at(Checking, Federation(5))
     delivered = federation.phase.request_for("member-0")
     assert isinstance(delivered, Deliveries)
@@ -230,32 +223,32 @@ def test_a_replayed_box_does_not_open_after_the_erasure(answer: Answer) -> None:
 
     assert opens(phase.ready)
     pass_end(federation)
-    report(federation, answer)
+    report(federation)
     after = federation.phases["member-0"]
     assert isinstance(after, Ready)
     assert not opens(after)
     with pytest.raises(PeerFault):
-        answer(federation, "member-0", delivered)
+        federation.ask("member-0", delivered)
 
 
-def test_a_member_killed_between_erasing_and_answering_reports_the_same(answer: Answer) -> None:
+def test_a_member_killed_between_erasing_and_answering_reports_the_same() -> None:
     federation = at(Revealing, Federation(5))
     pass_end(federation)
     erased = federation.phases["member-0"].lapse(federation.now_s)
-    expected = answer(federation, "member-0", request(federation))[1]
+    expected = federation.ask("member-0", request(federation))[1]
     federation.phases["member-0"] = load_phase(erased.to_bytes())  # killed here, and started again
-    assert answer(federation, "member-0", request(federation))[1] == expected
+    assert federation.ask("member-0", request(federation))[1] == expected
 
 
-def test_a_member_killed_between_history_and_phase_erases_before_it_reports(answer: Answer) -> None:
+def test_a_member_killed_between_history_and_phase_erases_before_it_reports() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
     before = federation.phases["member-4"]
     assert isinstance(before, Ready)
     pass_end(federation)
-    shown, _ = answer(federation, "member-4", federation.phase.attempt.opening)
+    shown, _ = federation.ask("member-4", federation.phase.attempt.opening)
     assert isinstance(shown, Ready)
     federation.phases["member-4"] = before.knowing(shown.history)  # the phase was not stored any more
-    report(federation, answer, "member-4")
+    report(federation, "member-4")
     assert not set(keys(before)) & set(keys(federation.phases["member-4"]))
 
 
@@ -264,14 +257,14 @@ def test_a_member_killed_between_history_and_phase_erases_before_it_reports(answ
 
 @pytest.mark.parametrize("stage", [Freezing, Revealing])
 @pytest.mark.parametrize("lapsed", [False, True])
-def test_an_erasure_or_lost_closes_the_sequence(answer: Answer, stage: type, lapsed: bool) -> None:  # noqa: FBT001 - pytest's own
+def test_an_erasure_or_lost_closes_the_sequence(stage: type, lapsed: bool) -> None:  # noqa: FBT001 - pytest's own
     federation = at(stage, Federation(5))
     before = keys(federation.phases["member-0"])
     pass_end(federation)
     if lapsed:
-        report(federation, answer)
+        report(federation)
     for document in (erasure(federation, *federation.ids), lost(federation)):
-        phase, replies = answer(federation, "member-0", document)
+        phase, replies = federation.ask("member-0", document)
         assert isinstance(phase, Ready)
         assert replies == ()
         assert (phase.sequence, phase.attempt) == (1, 0)
@@ -279,11 +272,11 @@ def test_an_erasure_or_lost_closes_the_sequence(answer: Answer, stage: type, lap
         assert not any(key in phase.to_bytes() for key in before)
 
 
-def test_an_erasure_leaves_nothing_of_a_closed_attempt(answer: Answer) -> None:
+def test_an_erasure_leaves_nothing_of_a_closed_attempt() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
-    federation.phases["member-0"], _ = answer(federation, "member-0", federation.phase.certificate)
-    phase, replies = answer(federation, "member-0", erasure(federation, *federation.ids[1:]))
+    federation.phases["member-0"], _ = federation.ask("member-0", federation.phase.certificate)
+    phase, replies = federation.ask("member-0", erasure(federation, *federation.ids[1:]))
     assert isinstance(phase, Ready)
     assert replies == ()
     assert [link.reason for link in phase.history.settled] == ["erased"]

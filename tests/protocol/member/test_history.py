@@ -18,14 +18,11 @@ from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     ErasureRequest,
     Freeze,
-    Message,
     Refusal,
     Upload,
     VoidRequest,
     Vote,
 )
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 def history_of(phase: MemberPhase) -> History:
@@ -42,10 +39,10 @@ def lapsed(stage: type, federation: Federation) -> Federation:
     return federation
 
 
-def opens(answer: Answer, federation: Federation, member: str = "member-0") -> str | None:
+def opens(federation: Federation, member: str = "member-0") -> str | None:
     """The cause for which its history refuses the next opening; None where it opens, or where a later clause refuses it."""
     try:
-        phase, _ = answer(federation, member, federation.opening(federation.terms()))
+        phase, _ = federation.ask(member, federation.opening(federation.terms()))
     except PeerFault as fault:
         return None if fault.cause is Cause.ALREADY_SUMMED else fault.cause
     assert isinstance(phase, Opened)
@@ -62,92 +59,92 @@ def close(federation: Federation, closing: Closing) -> None:
 # How an attempt ended has to be shown
 
 
-def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended(answer: Answer) -> None:
+def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended() -> None:
     federation = lapsed(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified = federation.phase.certificate
     close(federation, certified)
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], replies = answer(federation, "member-0", certified)
+    assert opens(federation) == Cause.OUTCOME_MISSING
+    federation.phases["member-0"], replies = federation.ask("member-0", certified)
     assert replies == ()
     assert isinstance(federation.phases["member-0"], Ready)
-    assert opens(answer, federation) is None
+    assert opens(federation) is None
 
 
-def test_lost_will_do_as_well(answer: Answer) -> None:
+def test_lost_will_do_as_well() -> None:
     federation = lapsed(Freezing, Federation(5))
     closed = lost(federation)
     close(federation, closed)
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], _ = answer(federation, "member-0", closed)
-    assert opens(answer, federation) is None
+    assert opens(federation) == Cause.OUTCOME_MISSING
+    federation.phases["member-0"], _ = federation.ask("member-0", closed)
+    assert opens(federation) is None
 
 
-def test_what_was_shown_must_stand_in_the_chain(answer: Answer) -> None:
+def test_what_was_shown_must_stand_in_the_chain() -> None:
     federation = lapsed(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified = federation.phase.certificate
-    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
+    federation.phases["member-0"], _ = federation.ask("member-0", certified)
     federation.place = (1, 0)
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
+    assert opens(federation) == Cause.OUTCOME_MISSING
     federation.place = (0, 0)
     close(federation, lost(federation))
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
+    assert opens(federation) == Cause.OUTCOME_MISSING
 
 
-def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too(answer: Answer) -> None:
+def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too() -> None:
     federation = Federation(6)
     federation.tamper = lambda who, sent: None if who == "member-5" and isinstance(sent, Upload) else sent
     lapsed(Revealing, federation)
     close(federation, lost(federation))
-    assert opens(answer, federation, "member-5") == Cause.OUTCOME_MISSING
+    assert opens(federation, "member-5") == Cause.OUTCOME_MISSING
 
 
-def test_a_vote_for_void_counts_as_taking_part(answer: Answer) -> None:
+def test_a_vote_for_void_counts_as_taking_part() -> None:
     federation = Federation(5)
     federation.begin()
     opening = federation.phase.attempt.opening
     for message in (opening, VoidRequest(federation.phase.attempt.context, "cancelled")):
-        federation.phases["member-0"], _ = answer(federation, "member-0", message)
+        federation.phases["member-0"], _ = federation.ask("member-0", message)
     assert isinstance(federation.phases["member-0"], Voted)
     federation.phases["member-0"] = federation.phases["member-0"].lapse(opening.terms.latest_end_s)
     federation.now_s = opening.terms.latest_end_s
     federation.place = (1, 0)
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
+    assert opens(federation) == Cause.OUTCOME_MISSING
 
 
-def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased(answer: Answer) -> None:
+def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -> None:
     federation = lapsed(Checking, Federation(5, drop={4: After.OPENING}))
     closed = lost(federation)
     close(federation, closed)
-    assert opens(answer, federation, "member-4") == Cause.OUTCOME_MISSING
-    federation.phases["member-4"], _ = answer(federation, "member-4", closed)
-    assert opens(answer, federation, "member-4") is None
+    assert opens(federation, "member-4") == Cause.OUTCOME_MISSING
+    federation.phases["member-4"], _ = federation.ask("member-4", closed)
+    assert opens(federation, "member-4") is None
 
 
-def test_an_end_of_something_else_settles_nothing(answer: Answer) -> None:
+def test_an_end_of_something_else_settles_nothing() -> None:
     federation = lapsed(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified = federation.phase.certificate
     for document in (replace(certified, context=bytes(32)), lost(federation, context=bytes(32))):
         with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
-            answer(federation, "member-0", document)
+            federation.ask("member-0", document)
     with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
-        answer(federation, "member-0", replace(certified, votes=certified.votes[1:]))
-    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
-    after, _ = answer(federation, "member-0", certified)
+        federation.ask("member-0", replace(certified, votes=certified.votes[1:]))
+    federation.phases["member-0"], _ = federation.ask("member-0", certified)
+    after, _ = federation.ask("member-0", certified)
     assert after == federation.phases["member-0"]
 
 
 # From one cohort to the next
 
 
-def test_a_new_cohort_begins_with_the_history(answer: Answer) -> None:
+def test_a_new_cohort_begins_with_the_history() -> None:
     federation = Federation(5, question=GRADIENTS)
     federation.run_round()
     federation.run_round()
     federation.enrol("other-1")
-    assert opens(answer, federation) is None
+    assert opens(federation) is None
     links = federation.links
     for shorter in (
         (),
@@ -157,29 +154,26 @@ def test_a_new_cohort_begins_with_the_history(answer: Answer) -> None:
         (replace(links[0], survivors=b"\x05" * 32), links[1]),
     ):
         federation.links = shorter
-        assert opens(answer, federation) in {Cause.CHAIN_BROKEN, Cause.OUTCOME_MISSING}
+        assert opens(federation) in {Cause.CHAIN_BROKEN, Cause.OUTCOME_MISSING}
 
 
-def test_an_attempt_left_open_in_one_cohort_holds_up_the_next(answer: Answer) -> None:
+def test_an_attempt_left_open_in_one_cohort_holds_up_the_next() -> None:
     federation = Federation(5)
-    federation.begin()
-    phase = federation.run_until(Revealing)
-    assert isinstance(phase, Revealing)
+    phase = federation.reach(Revealing)
     federation.enrol("other-1")
     assert isinstance(federation.phases["member-0"], Ready)
-    assert opens(answer, federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], _ = answer(federation, "member-0", phase.certificate)
+    assert opens(federation) == Cause.OUTCOME_MISSING
+    federation.phases["member-0"], _ = federation.ask("member-0", phase.certificate)
     federation.links = (phase.attempt.link(phase.certificate),)
-    assert opens(answer, federation) is None
+    assert opens(federation) is None
 
 
-def test_what_is_learned_in_another_cohort_is_known_in_this_one(answer: Answer) -> None:
+def test_what_is_learned_in_another_cohort_is_known_in_this_one() -> None:
     federation = Federation(5)
     here = federation.phases["member-0"]
     assert isinstance(here, Ready)
     federation.enrol("other-1")
-    federation.begin()
-    federation.run_until(Checking)
+    federation.reach(Checking)
     elsewhere = federation.phases["member-0"]
     assert isinstance(elsewhere, Attempting)
     known = here.knowing(elsewhere.history)
@@ -218,83 +212,81 @@ def test_a_member_starts_a_cohort_with_what_it_knows() -> None:
 # Lost
 
 
-def test_lost_holds_after_the_latest_end_and_not_before(answer: Answer) -> None:
+def test_lost_holds_after_the_latest_end_and_not_before() -> None:
     federation = Federation(5)
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     with pytest.raises(PeerFault, match=r"^wrong-phase: an attempt is lost after its latest end.*\[admin\]$"):
-        answer(federation, "member-0", lost(federation))
+        federation.ask("member-0", lost(federation))
     federation.now_s = federation.phase.attempt.terms.latest_end_s
-    phase, _ = answer(federation, "member-0", lost(federation))
+    phase, _ = federation.ask("member-0", lost(federation))
     assert isinstance(phase, Ready)
     assert len(history_of(phase).settled) == 1
 
 
-def test_a_sequence_that_was_lost_or_erased_is_not_tried_again(answer: Answer) -> None:
+def test_a_sequence_that_was_lost_or_erased_is_not_tried_again() -> None:
     for end in (lost, lambda federation: erasure(federation, *federation.ids)):
         federation = lapsed(Checking, Federation(5))
         closed = end(federation)
-        federation.phases["member-0"], _ = answer(federation, "member-0", closed)
+        federation.phases["member-0"], _ = federation.ask("member-0", closed)
         close(federation, closed)
         assert federation.place == (1, 0)
-        assert opens(answer, federation) is None
+        assert opens(federation) is None
         for place in ((0, 0), (0, 1)):
             federation.place = place
-            assert opens(answer, federation) in {Cause.WRONG_SEQUENCE, Cause.CHAIN_BROKEN}
+            assert opens(federation) in {Cause.WRONG_SEQUENCE, Cause.CHAIN_BROKEN}
         federation.place = (2, 0)
-        assert opens(answer, federation) == Cause.CHAIN_BROKEN
+        assert opens(federation) == Cause.CHAIN_BROKEN
 
 
 # An Erasure or Lost takes the place of a certificate, and no certificate theirs
 
 
 @pytest.mark.parametrize("end", [lost, lambda federation: erasure(federation, *federation.ids[:3])])
-def test_a_certificate_is_not_the_last_word(answer: Answer, end: Callable[[Federation], Closing]) -> None:
+def test_a_certificate_is_not_the_last_word(end: Callable[[Federation], Closing]) -> None:
     federation = lapsed(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified, closed = federation.phase.certificate, end(federation)
-    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
-    federation.phases["member-0"], _ = answer(federation, "member-0", closed)
+    federation.phases["member-0"], _ = federation.ask("member-0", certified)
+    federation.phases["member-0"], _ = federation.ask("member-0", closed)
     history = history_of(federation.phases["member-0"])
     assert history.settled == (federation.phase.attempt.link(closed),)
     assert history.certified == ()
     close(federation, certified)
-    assert opens(answer, federation) == Cause.CHAIN_BROKEN
+    assert opens(federation) == Cause.CHAIN_BROKEN
     federation.links = ()
     close(federation, closed)
-    assert opens(answer, federation) is None
+    assert opens(federation) is None
     # and now it is
     with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
-        answer(federation, "member-0", certified)
-    assert answer(federation, "member-0", closed)[0] == federation.phases["member-0"]
+        federation.ask("member-0", certified)
+    assert federation.ask("member-0", closed)[0] == federation.phases["member-0"]
 
 
-def test_a_certificate_that_the_chain_has_shown_is_the_last_word(answer: Answer) -> None:
+def test_a_certificate_that_the_chain_has_shown_is_the_last_word() -> None:
     federation = lapsed(Revealing, Federation(5, question=GRADIENTS))
     assert isinstance(federation.phase, Revealing)
     certified, context = federation.phase.certificate, federation.phase.attempt.context
     closed = erasure(federation, *federation.ids)
-    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
+    federation.phases["member-0"], _ = federation.ask("member-0", certified)
     close(federation, certified)
     opening = federation.opening(federation.terms())
-    opened, _ = answer(federation, "member-0", opening)
+    opened, _ = federation.ask("member-0", opening)
     ready = opened.lapse(opening.terms.latest_end_s)
     assert context not in {entry.context for entry in history_of(ready).certified}
     with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
         ready.receive(closed, federation.keys["member-0"], federation.now_s)
 
 
-def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back(answer: Answer) -> None:
+def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -> None:
     federation = Federation(5)
-    federation.begin()
-    federation.run_until(Revealing)
+    federation.reach(Revealing)
     assert isinstance(federation.phase, Revealing)
     before = federation.phases["member-0"]
-    after, _ = answer(federation, "member-0", erasure(federation, *federation.ids))
+    after, _ = federation.ask("member-0", erasure(federation, *federation.ids))
     federation.phases["member-0"] = before.knowing(history_of(after))  # the phase was not stored any more
     with pytest.raises(PeerFault, match=r"^wrong-context: this member knows another end"):
-        answer(federation, "member-0", federation.phase.certificate)
-    again_, _ = answer(federation, "member-0", erasure(federation, *federation.ids))
+        federation.ask("member-0", federation.phase.certificate)
+    again_, _ = federation.ask("member-0", erasure(federation, *federation.ids))
     assert again_ == after
 
 
@@ -305,17 +297,13 @@ def two_cohorts(federation: Federation) -> tuple[Opened, Freezing]:
     """Member-0 has opened an attempt in cohort 0; since then it has voted in one of cohort 1."""
     federation.begin()
     opening = federation.phase.attempt.opening
-    here, _ = federation.phases["member-0"].receive(opening, federation.keys["member-0"], federation.now_s)
+    here, _ = federation.ask("member-0", opening)
     assert isinstance(here, Opened)
     federation.enrol("other-1")
-    federation.begin()
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
+    phase = federation.reach(Freezing)
     request = phase.request_for("member-0")
     assert request is not None
-    federation.phases["member-0"], _ = federation.phases["member-0"].receive(
-        request, federation.keys["member-0"], federation.now_s
-    )
+    federation.phases["member-0"], _ = federation.ask("member-0", request)
     return here, phase
 
 
@@ -332,7 +320,7 @@ def test_nobody_uploads_in_one_cohort_while_it_takes_part_in_another() -> None:
     assert here.uploaded(upload, own)[1] == (upload,)
 
 
-def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another(answer: Answer) -> None:
+def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> None:
     federation = Federation(5)
     federation.begin()
     proposal = federation.run_until(Freezing).request_for("member-0")
@@ -347,11 +335,11 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another(answer
         (replace(history, settled=(elsewhere.link(lost(federation)),)), "chain-broken"),
     ):
         federation.phases["member-0"] = here.knowing(known)
-        _, (refusal,) = answer(federation, "member-0", proposal)
+        _, (refusal,) = federation.ask("member-0", proposal)
         assert isinstance(refusal, Refusal)
         assert (refusal.context, refusal.cause) == (context, cause)
     federation.phases["member-0"] = here
-    assert isinstance(answer(federation, "member-0", proposal)[1][0], Vote)
+    assert isinstance(federation.ask("member-0", proposal)[1][0], Vote)
 
 
 def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +11,9 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.member import MemberPhase, Opened, Uploaded, load_phase
 from veilsum.protocol.messages import Message, Upload
 
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
-
 
 def opened(federation: Federation, member: str) -> Opened:
-    phase, _ = federation.phases[member].receive(
-        federation.phase.attempt.opening, federation.keys[member], federation.now_s
-    )
+    phase, _ = federation.ask(member, federation.phase.attempt.opening)
     assert isinstance(phase, Opened)
     return phase
 
@@ -55,29 +50,25 @@ def test_nothing_is_sent_before_the_upload(federation: Federation) -> None:
     assert opened(federation, "member-0").outbox() == ()
 
 
-def test_the_same_opening_again_is_answered_by_the_same_upload(
-    federation: Federation, answer: Answer
-) -> None:
+def test_the_same_opening_again_is_answered_by_the_same_upload(federation: Federation) -> None:
     federation.phases["member-0"], replies = uploaded(federation, opened(federation, "member-0"))
-    phase, resent = answer(federation, "member-0", federation.phase.attempt.opening)
+    phase, resent = federation.ask("member-0", federation.phase.attempt.opening)
     assert phase is federation.phases["member-0"]
     assert resent == replies
     federation.phases["member-1"] = opened(federation, "member-1")
-    assert answer(federation, "member-1", federation.phase.attempt.opening) == (
+    assert federation.ask("member-1", federation.phase.attempt.opening) == (
         federation.phases["member-1"],
         (),
     )
 
 
-def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
-    federation: Federation, answer: Answer
-) -> None:
+def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(federation: Federation) -> None:
     federation.phases["member-0"], _ = uploaded(federation, opened(federation, "member-0"))
     attempt = federation.phase.attempt
     void = link(federation, reason="cancelled", context=attempt.context)
     following = again(attempt.opening, federation.coordinator, attempt=1, links=(void,))
     with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open"):
-        answer(federation, "member-0", following)
+        federation.ask("member-0", following)
 
 
 def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federation) -> None:

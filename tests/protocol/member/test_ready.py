@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,8 @@ from tests.support.simulator import After, Federation
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
-from veilsum.protocol.member import MemberPhase, Opened, Ready
-from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, Upload
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+from veilsum.protocol.member import Opened, Ready
+from veilsum.protocol.messages import NO_CONTEXT, Opening, Upload
 
 
 def opening(federation: Federation, key: SigningKey | None = None, **changes: Any) -> Opening:
@@ -38,9 +35,9 @@ def absent() -> Federation:
 # Sequence and history
 
 
-def test_a_member_that_was_away_catches_up_by_the_chain(absent: Federation, answer: Answer) -> None:
-    phase, _ = answer(absent, "member-4", opening(absent))
-    others, _ = answer(absent, "member-0", opening(absent))
+def test_a_member_that_was_away_catches_up_by_the_chain(absent: Federation) -> None:
+    phase, _ = absent.ask("member-4", opening(absent))
+    others, _ = absent.ask("member-0", opening(absent))
     assert isinstance(phase, Opened)
     assert isinstance(others, Opened)
     assert phase.ready.sequence == 2
@@ -52,16 +49,16 @@ def key_with(pairs: tuple[PairKey, ...], peer: str) -> bytes:
     return {pair.peer: pair.key for pair in pairs}[peer]
 
 
-def test_a_certificate_that_the_history_omits_or_replaces_is_asked_for(answer: Answer) -> None:
+def test_a_certificate_that_the_history_omits_or_replaces_is_asked_for() -> None:
     federation = Federation(4, question=GRADIENTS)
     federation.run_round()
     first = federation.links[0]
     for other in (replace(first, context=bytes(32)), replace(first, reason="lost", survivors=NO_CONTEXT)):
         with pytest.raises(PeerFault, match=r"^outcome-missing: the history omits an attempt"):
-            answer(federation, "member-0", opening(federation, links=(other,)))
+            federation.ask("member-0", opening(federation, links=(other,)))
 
 
-def test_any_other_end_that_the_history_omits_or_replaces_breaks_it(answer: Answer) -> None:
+def test_any_other_end_that_the_history_omits_or_replaces_breaks_it() -> None:
     federation = Federation(4)
     federation.tamper = lambda _sender, message: None if isinstance(message, Upload) else message
     federation.run_round()
@@ -69,24 +66,24 @@ def test_any_other_end_that_the_history_omits_or_replaces_breaks_it(answer: Answ
     assert first.reason == "survivors-too-few"
     for other in (replace(first, context=bytes(32)), replace(first, reason="cancelled")):
         with pytest.raises(PeerFault, match=r"^chain-broken: the history omits an attempt"):
-            answer(federation, "member-0", opening(federation, links=(other,)))
+            federation.ask("member-0", opening(federation, links=(other,)))
 
 
-def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused(answer: Answer) -> None:
+def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused() -> None:
     federation = Federation(4, question=GRADIENTS)
     federation.run_round()
     federation.run_round()
     first, second = federation.links
     for links in ((replace(first, survivors=b"\x05" * 32), second), (second, first), (second,), ()):
         with pytest.raises(PeerFault, match=r"^chain-broken: the history does not begin with"):
-            answer(federation, "member-0", opening(federation, links=links))
+            federation.ask("member-0", opening(federation, links=links))
 
 
-def test_attempts_of_other_cohorts_stand_between_and_skip_nothing(answer: Answer) -> None:
+def test_attempts_of_other_cohorts_stand_between_and_skip_nothing() -> None:
     federation = Federation(4)
     federation.run_round()
     federation.enrol("other-1")
-    phase, _ = answer(federation, "member-0", opening(federation))
+    phase, _ = federation.ask("member-0", opening(federation))
     assert isinstance(phase, Opened)
     assert phase.ready.history.length == 1
 
@@ -101,11 +98,11 @@ def test_attempts_of_other_cohorts_stand_between_and_skip_nothing(answer: Answer
     ],
 )
 def test_every_step_is_the_next_attempt_or_the_next_round(
-    federation: Federation, answer: Answer, places: list[tuple[int, int]], opened: tuple[int, int]
+    federation: Federation, places: list[tuple[int, int]], opened: tuple[int, int]
 ) -> None:
     links = tuple(link(federation, place) for place in places)
-    phase, _ = answer(
-        federation, "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
+    phase, _ = federation.ask(
+        "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
     )
     assert isinstance(phase, Opened)
     assert phase.ready.sequence == opened[0]
@@ -114,12 +111,10 @@ def test_every_step_is_the_next_attempt_or_the_next_round(
 @pytest.mark.parametrize(
     "places", [[(1, 0)], [(0, 1)], [(0, 0), (0, 0)], [(0, 0), (2, 0)], [(0, 0), (1, 1)], [(1, 0), (0, 0)]]
 )
-def test_any_other_step_is_refused(
-    federation: Federation, answer: Answer, places: list[tuple[int, int]]
-) -> None:
+def test_any_other_step_is_refused(federation: Federation, places: list[tuple[int, int]]) -> None:
     links = tuple(link(federation, place) for place in places)
     with pytest.raises(PeerFault, match=r"^chain-broken:"):
-        answer(federation, "member-0", opening(federation, links=links, sequence=places[-1][0] + 1))
+        federation.ask("member-0", opening(federation, links=links, sequence=places[-1][0] + 1))
 
 
 def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) -> None:
@@ -138,11 +133,11 @@ def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) 
 # A decryptor that comes after the latest end
 
 
-def test_a_decryptor_that_comes_too_late_erases_and_others_refuse(answer: Answer) -> None:
+def test_a_decryptor_that_comes_too_late_erases_and_others_refuse() -> None:
     federation = Federation(5, decryptors=(1, 2, 3, 4))
     late = opening(federation, terms=federation.terms(latest_end_s=int(federation.now_s)))
-    ready, _ = answer(federation, "member-1", late)
+    ready, _ = federation.ask("member-1", late)
     assert isinstance(ready, Ready)
     assert (ready.sequence, len(ready.history.unsettled)) == (1, 1)
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
-        answer(federation, "member-0", late)
+        federation.ask("member-0", late)

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.forging import redeal, resign
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Checked, MemberPhase
+from veilsum.protocol.member import Checked
 from veilsum.protocol.messages import (
     Deliveries,
-    Message,
     Receipt,
     Survivor,
     Upload,
@@ -19,15 +19,12 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.shelf import MemoryShelf, Trees
 
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 OTHERS = ("member-1", "member-2", "member-3", "member-4")
 
 
 def checking(federation: Federation) -> Deliveries:
     """Drive to the receipts and return what member-0 is shown."""
-    federation.begin()
-    phase = federation.run_until(Checking)
-    assert isinstance(phase, Checking)
+    phase = federation.reach(Checking)
     deliveries = phase.request_for("member-0")
     assert isinstance(deliveries, Deliveries)
     return deliveries
@@ -49,38 +46,28 @@ def changed(deliveries: Deliveries, index: int, **changes: Any) -> Deliveries:
     return replace(deliveries, deliveries=tuple(listed))
 
 
-def receipt(answer: Answer, federation: Federation, deliveries: Deliveries) -> Receipt:
-    phase, replies = answer(federation, "member-0", deliveries)
+def receipt(federation: Federation, deliveries: Deliveries) -> Receipt:
+    phase, replies = federation.ask("member-0", deliveries)
     assert isinstance(phase, Checked)
     assert replies == phase.outbox() == (phase.receipt,)
     phase.receipt.verify(federation.keys["member-0"].public, "member-0")
     return phase.receipt
 
 
-def test_a_decryptor_opens_every_box_and_says_so(
-    federation: Federation, deliveries: Deliveries, answer: Answer
+def test_a_decryptor_opens_every_box_says_so_and_keeps_which_upload_its_shares_came_from(
+    federation: Federation, deliveries: Deliveries
 ) -> None:
     assert tuple(delivery.member for delivery in deliveries.deliveries) == OTHERS
-    said = receipt(answer, federation, deliveries)
+    said = receipt(federation, deliveries)
     assert (said.dealers, said.complaints) == (OTHERS, ())
-
-
-def test_what_is_kept_is_pinned_to_the_upload_it_came_from(
-    federation: Federation, deliveries: Deliveries, answer: Answer
-) -> None:
-    phase, _ = answer(federation, "member-0", deliveries)
+    phase, _ = federation.ask("member-0", deliveries)
     assert isinstance(phase, Checked)
     assert [dealt.survivor for dealt in phase.opened] == [
         Survivor.of(delivery.header) for delivery in deliveries.deliveries
     ]
     assert {len(dealt.shares) for dealt in phase.opened} == {5 * 36}
-
-
-def test_no_deliveries_give_an_empty_receipt(
-    federation: Federation, deliveries: Deliveries, answer: Answer
-) -> None:
-    said = receipt(answer, federation, replace(deliveries, deliveries=()))
-    assert (said.dealers, said.complaints) == ((), ())
+    nothing = receipt(federation, replace(deliveries, deliveries=()))
+    assert (nothing.dealers, nothing.complaints) == ((), ())
 
 
 def uploads(federation: Federation) -> dict[str, Upload]:
@@ -88,13 +75,11 @@ def uploads(federation: Federation) -> dict[str, Upload]:
     return {m: sent for m, outbox in held.items() for sent in outbox if isinstance(sent, Upload)}
 
 
-def test_all_headers_are_looked_at_before_any_path(
-    federation: Federation, deliveries: Deliveries, answer: Answer
-) -> None:
+def test_all_headers_are_looked_at_before_any_path(federation: Federation, deliveries: Deliveries) -> None:
     forged = replace(deliveries.deliveries[2].header, salt=bytes(32))
     both = changed(changed(deliveries, 0, box_path=()), 2, header=forged)
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-3\]$"):
-        answer(federation, "member-0", both)
+        federation.ask("member-0", both)
 
 
 # What a cheating dealer signs: a complaint
@@ -123,9 +108,7 @@ CHEATS: dict[str, tuple[Callable[[bytes], bytes], bool]] = {
 
 
 @pytest.mark.parametrize("how", CHEATS)
-def test_a_bad_box_is_a_complaint_and_the_others_stand(
-    federation: Federation, answer: Answer, redeal: Callable[..., Upload], how: str
-) -> None:
+def test_a_bad_box_is_a_complaint_and_the_others_stand(federation: Federation, how: str) -> None:
     edit, commit = CHEATS[how]
     deliveries = checking(federation)
     true = uploads(federation)["member-3"]
@@ -139,23 +122,21 @@ def test_a_bad_box_is_a_complaint_and_the_others_stand(
     shown = replace(federation.phase, setting=setting).request_for("member-0")
     assert isinstance(shown, Deliveries)
     assert shown.context == deliveries.context
-    said = receipt(answer, federation, shown)
+    said = receipt(federation, shown)
     assert said.complaints == ("member-3",)
     assert said.dealers == ("member-1", "member-2", "member-4")
 
 
 def test_a_box_sealed_under_another_salt_is_a_complaint(
-    federation: Federation, deliveries: Deliveries, answer: Answer, resign: Callable[..., Upload]
+    federation: Federation, deliveries: Deliveries
 ) -> None:
     header = resign(federation, uploads(federation)["member-4"], salt=bytes(32)).header
-    assert receipt(answer, federation, changed(deliveries, 3, header=header)).complaints == ("member-4",)
+    assert receipt(federation, changed(deliveries, 3, header=header)).complaints == ("member-4",)
 
 
-def test_a_complaint_discloses_nothing(
-    federation: Federation, deliveries: Deliveries, answer: Answer, resign: Callable[..., Upload]
-) -> None:
+def test_a_complaint_discloses_nothing(federation: Federation, deliveries: Deliveries) -> None:
     header = resign(federation, uploads(federation)["member-4"], salt=bytes(32)).header
-    phase, _ = answer(federation, "member-0", changed(deliveries, 3, header=header))
+    phase, _ = federation.ask("member-0", changed(deliveries, 3, header=header))
     assert isinstance(phase, Checked)
     body = phase.receipt.encode_fields(without="signature")
     names = b"".join(bytes((len(m),)) + m.encode() for m in ("member-1", "member-2", "member-3"))
@@ -171,13 +152,13 @@ def test_a_complaint_discloses_nothing(
 
 
 def test_a_receipt_binds_the_uploads_that_were_delivered(
-    federation: Federation, deliveries: Deliveries, answer: Answer, resign: Callable[..., Upload]
+    federation: Federation, deliveries: Deliveries
 ) -> None:
-    first = receipt(answer, federation, deliveries)
+    first = receipt(federation, deliveries)
     digests = [delivery.header.digest for delivery in deliveries.deliveries]
     assert first.uploads == deliveries_hash(deliveries.context, digests)
     # the same dealer's other upload, of the same shares
     header = resign(federation, uploads(federation)["member-4"], chunk_root=b"R" * 32).header
-    other = receipt(answer, federation, changed(deliveries, 3, header=header))
+    other = receipt(federation, changed(deliveries, 3, header=header))
     assert (other.dealers, other.complaints) == (first.dealers, first.complaints)
     assert other.uploads != first.uploads

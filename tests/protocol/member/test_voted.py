@@ -1,21 +1,16 @@
-from collections.abc import Callable
-
 import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Freezing
-from veilsum.protocol.member import Checked, MemberPhase, Voted, load_phase
+from veilsum.protocol.member import Checked, Voted, load_phase
 from veilsum.protocol.messages import Freeze, Message, Vote
-
-Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
 
 @pytest.fixture
 def federation() -> Federation:
     """Everyone waits for the proposal."""
     federation = Federation(6)
-    federation.begin()
-    federation.run_until(Freezing)
+    federation.reach(Freezing)
     return federation
 
 
@@ -26,9 +21,9 @@ def freeze(federation: Federation) -> Freeze:
     return request
 
 
-def vote(answer: Answer, federation: Federation, message: Message) -> Vote:
+def vote(federation: Federation, message: Message) -> Vote:
     """What member-0 signs; it is stored and reloaded."""
-    phase, (signed,) = answer(federation, "member-0", message)
+    phase, (signed,) = federation.ask("member-0", message)
     assert isinstance(phase, Voted)
     assert isinstance(signed, Vote)
     federation.phases["member-0"] = load_phase(phase.to_bytes())
@@ -36,19 +31,17 @@ def vote(answer: Answer, federation: Federation, message: Message) -> Vote:
 
 
 def test_the_same_proposal_again_is_answered_by_the_same_bytes(
-    federation: Federation, freeze: Freeze, answer: Answer
+    federation: Federation, freeze: Freeze
 ) -> None:
-    first = vote(answer, federation, freeze)
-    assert vote(answer, federation, freeze).to_bytes() == first.to_bytes()
+    first = vote(federation, freeze)
+    assert vote(federation, freeze).to_bytes() == first.to_bytes()
     assert federation.phases["member-0"].outbox() == (first,)
 
 
-def test_the_vote_keeps_the_shares_it_will_reveal(
-    federation: Federation, freeze: Freeze, answer: Answer
-) -> None:
+def test_the_vote_keeps_the_shares_it_will_reveal(federation: Federation, freeze: Freeze) -> None:
     checked = federation.phases["member-0"]
     assert isinstance(checked, Checked)
-    vote(answer, federation, freeze)
+    vote(federation, freeze)
     voted = federation.phases["member-0"]
     assert isinstance(voted, Voted)
     assert voted.held() == checked.held() == checked.opened

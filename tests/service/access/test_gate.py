@@ -238,7 +238,7 @@ async def test_where_nonces_cannot_be_kept_nothing_is_taken(
     def broken(*_: object) -> Any:
         raise OperationalError("", {}, Exception("disk full"))
 
-    monkeypatch.setattr(server.coordinator.database, "transaction", broken)
+    monkeypatch.setattr(server.coordinator.database, "write", broken)
     assert cause(await server.anonymous().get(asked, headers=headers(formed, asked))) == (
         503,
         "unavailable",

@@ -19,7 +19,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.request_signature import MAX_LIFETIME_S
 
-ON_BOTH = True
+pytestmark = pytest.mark.both_stores
 SKEW_S = 60.0
 LIVES_S = MAX_LIFETIME_S + 2 * SKEW_S
 DAY_S = 86_400.0

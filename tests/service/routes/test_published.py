@@ -15,8 +15,6 @@ from tests.support.party import Party
 from tests.support.serving import Server, running
 from veilsum.protocol import rest
 
-ON_BOTH = True
-
 
 async def paths(server: Server, party: Party, round_id: str) -> list[str]:
     """Every document that is published, as its route has it."""
@@ -68,6 +66,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.both_stores
 async def test_a_document_is_built_once_for_each_version(
     server: Server, party: Party, built: Counter[str]
 ) -> None:
@@ -111,6 +110,7 @@ async def test_a_new_roster_is_in_every_document_that_shows_it(server: Server, f
     assert all(old != new for old, new in zip(before, after, strict=True))
 
 
+@pytest.mark.both_stores
 async def test_replicas_show_what_the_others_stored(server: Server, formed: Party) -> None:
     if not server.coordinator.database.shared:
         pytest.skip("SQLite has one process")

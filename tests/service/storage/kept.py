@@ -15,7 +15,6 @@ from pathlib import Path
 
 from service.storage import migrating
 from service.storage.folder import make_folder
-from tests.service.conftest import CHUNK_ELEMENTS
 from tests.support.party import SIX, Party
 from tests.support.serving import Clock, running
 from veilsum.protocol import round_spec
@@ -23,6 +22,8 @@ from veilsum.protocol import round_spec
 FOLDERS = Path(__file__).parent / "folders"
 FINISHED, RUNNING = b"a" * 32, b"b" * 32
 """The seeds of the federations' admins."""
+CHUNK_ELEMENTS = 8
+"""In every kept folder."""
 
 
 def opened(archive: Path, folder: Path) -> Clock:

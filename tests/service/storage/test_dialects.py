@@ -1,9 +1,10 @@
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from service.storage import dialects as module
@@ -76,6 +77,47 @@ async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> No
     async with database.reading() as connection:
         positions = (await connection.execute(select(links.c.position).order_by(links.c.position))).scalars()
         assert list(positions) == list(range(20))
+
+
+async def test_work_that_is_handed_over_is_kept_whole_or_not_at_all(database: Sqlite) -> None:
+    def twice(connection: Connection) -> int:
+        return sum(database.add(connection, nonces, ROW) for _ in range(2))
+
+    def failing(connection: Connection) -> None:
+        assert database.add(connection, nonces, {**ROW, "nonce": "other"})
+        raise OSError("full")
+
+    assert await database.write(twice) == 1
+    with pytest.raises(OSError, match="full"):
+        await database.write(failing)
+    assert await database.values(select(nonces.c.nonce)) == ["n"]
+
+
+async def test_a_writer_that_goes_away_is_waited_for(database: Sqlite) -> None:
+    """Else what the next one reads might not hold until it writes."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(connection: Connection) -> None:
+        began.set()
+        go_on.wait(10)
+        database.add(connection, nonces, ROW)
+
+    async def next_one() -> int:
+        async with database.transaction() as connection:
+            counted = await connection.execute(select(func.count()).select_from(nonces))
+            return int(counted.scalar_one())
+
+    asked = asyncio.create_task(database.write(slow))
+    await asyncio.to_thread(began.wait, 10)
+    asked.cancel()
+    other = asyncio.create_task(next_one())
+    await asyncio.sleep(0.02)
+    assert not asked.done()
+    assert not other.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert await other == 1
 
 
 async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path, database: Sqlite) -> None:

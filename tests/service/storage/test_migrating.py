@@ -16,7 +16,7 @@ from tests.support.serving import Server, running
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
-ON_BOTH = True
+pytestmark = pytest.mark.both_stores
 
 
 @pytest.fixture

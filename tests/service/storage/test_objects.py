@@ -48,12 +48,12 @@ def test_a_bucket_that_fails_is_a_disk_that_fails(endpoint: str) -> None:
 def test_a_large_blob_is_read_for_longer_than_a_request_may_take(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "PATIENCE_S", 3)
+    monkeypatch.setattr(objects, "PATIENCE_S", 2)
     blobs, data = ObjectBlobs(f"s3://{BUCKET}/large", endpoint), os.urandom(MULTIPART_BYTES + PIECE_BYTES + 7)
     blobs.put("r/1", data)
     size, pieces = blobs.read("r/1")
     first = next(pieces)
-    time.sleep(4)
+    time.sleep(2.5)
     assert (size, b"".join([first, *pieces]) == data) == (len(data), True)
     assert blobs.get("r/1") == data
     _, pieces = blobs.read("r/1")

@@ -12,7 +12,7 @@ from veilsum.demo.facts import Facts, Identities, Rules
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_facts() -> Callable[..., Facts]:
     """A run of four members, three of them in the sum, with any of its facts changed."""
 

@@ -74,13 +74,6 @@ def demo_verify(folder: Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    code, _, told = demo("--output", str(tmp_path))
-    assert code == 1
-    assert "no demo wrote" in told
-
-
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, _, told = demo("--output", str(tmp_path / "out"))

@@ -2,6 +2,8 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 
+import pytest
+
 from veilsum.demo.facts import Facts
 from veilsum.demo.report import render
 
@@ -37,16 +39,20 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def test_the_page_is_whole_and_tells_the_run(make_facts: Callable[..., Facts]) -> None:
-    page = Page(render(make_facts()))
+@pytest.fixture(scope="module")
+def text(make_facts: Callable[..., Facts]) -> str:
+    return render(make_facts())
+
+
+def test_the_page_is_whole_and_tells_the_run(text: str) -> None:
+    page = Page(text)
     for figure in ("70.0 %", "90.0 %", "75.0 %", "85.0 %", "3.2·10⁻⁸", "member-01", "member-03", "name-0"):
         assert figure in page.text, figure
     assert "veilsum demo --seed 7" in page.text
     assert "$" not in page.text
 
 
-def test_it_needs_nothing_from_outside(make_facts: Callable[..., Facts]) -> None:
-    text = render(make_facts())
+def test_it_needs_nothing_from_outside(text: str) -> None:
     page = Page(text)
     for tag, attributes in page.attributes:
         assert tag not in {"script", "link", "iframe"}
@@ -55,8 +61,8 @@ def test_it_needs_nothing_from_outside(make_facts: Callable[..., Facts]) -> None
     assert not re.search(r"@import|url\(", text)
 
 
-def test_it_can_be_read_without_seeing_it(make_facts: Callable[..., Facts]) -> None:
-    page = Page(render(make_facts()))
+def test_it_can_be_read_without_seeing_it(text: str) -> None:
+    page = Page(text)
     images = [attributes for tag, attributes in page.attributes if tag == "img"]
     assert len(images) == 4
     assert all(attributes["alt"] for attributes in images)

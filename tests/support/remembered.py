@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from unittest.mock import patch
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from veilsum.protocol import identity
@@ -28,4 +29,11 @@ class Remembering:
 def remembered_signatures() -> Iterator[None]:
     """Have `protocol` verify with keys that remember; a signature that fails is verified each time."""
     with patch.object(identity, "Ed25519PublicKey", Remembering):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered() -> Iterator[None]:
+    """Most tests play the same first messages: a signature that was found true is not verified again."""
+    with remembered_signatures():
         yield

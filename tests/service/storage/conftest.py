@@ -1,0 +1,10 @@
+import pytest
+
+from tests.service.storage.kept import CHUNK_ELEMENTS
+from veilsum.protocol import round_spec
+
+
+@pytest.fixture(autouse=True)
+def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as in kept folders."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", CHUNK_ELEMENTS)
