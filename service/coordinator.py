@@ -164,9 +164,8 @@ class Coordinator:
                     "deadline_s": deadline_s,
                     "changes": 0,
                 }
-                added = await connection.run_sync(
-                    self.database.add, cohorts, row
-                )  # not where another was first
+                # Not where another was first.
+                added = await connection.run_sync(self.database.add, cohorts, row)
                 await connection.run_sync(self.database.announce, federation)
         self._changed()
         self.runs.changed(federation)

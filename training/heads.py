@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim.sgd import sgd
 
 from training.models import Extractor
 from training.ranges import not_negative, positive
@@ -124,24 +123,15 @@ class Tammes:
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """Make the head for features of length l."""
         vectors = functional.normalize(torch.randn(classes, dim), dim=1).requires_grad_()
-        velocities: list[Tensor | None] = [None]
+        velocity = torch.zeros_like(vectors, requires_grad=False)
         own = torch.eye(classes, dtype=torch.bool)
         for _ in range(self.steps if classes > 1 else 0):
             unit = functional.normalize(vectors, dim=1)
             nearest = (unit @ unit.T).masked_fill(own, -torch.inf).amax(dim=1).mean()
-            gradients = list(torch.autograd.grad(nearest, vectors))
+            (gradient,) = torch.autograd.grad(nearest, vectors)
+            velocity.mul_(0.9).add_(gradient)
             with torch.no_grad():
-                sgd(
-                    [vectors],
-                    gradients,
-                    velocities,
-                    weight_decay=0.0,
-                    momentum=0.9,
-                    lr=self.lr,
-                    dampening=0.0,
-                    nesterov=False,
-                    maximize=False,
-                )
+                vectors.add_(velocity, alpha=-self.lr)
         return FixedHead(functional.normalize(vectors.detach(), dim=1))
 
 

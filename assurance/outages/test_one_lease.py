@@ -57,7 +57,7 @@ class OneHot(Party):
 
 @asynccontextmanager
 async def started(folder: Path, values: dict[str, Any], stop: str) -> AsyncIterator[list[Replica]]:
-    """Two processes on the same stores, of which one may stop."""
+    """Two processes on the same stores; one of them may be stopped."""
     found = [
         Replica(stopping.serve, {**values, "data_dir": folder / str(number)}, CREDENTIALS, folder / "points")
         for number in range(2)

@@ -50,9 +50,8 @@ class Tokens:
         if self._configured is not None:
             return
         async with self._database.transaction() as connection:
-            await connection.run_sync(
-                self._database.alone, "token"
-            )  # two replicas that start together draw one
+            # Two replicas that start together draw one.
+            await connection.run_sync(self._database.alone, "token")
             if (await connection.execute(select(tokens.c.id).limit(1))).first() is not None:
                 return
             made, secret = self._made(FIRST, {Scope.ADMIN}, None)
