@@ -126,8 +126,7 @@ async def measured(served: Served, folder: Path, quiet_s: float, abused_s: float
     party = Party(ids, dim=16, classes=4, question=question_of(MEMBERS, 16, 4))
     signing = Everybody(Clock(), TOKEN)
     async with httpx.AsyncClient(base_url=served.url, timeout=60.0, auth=signing) as client:
-        await party.begin(Server(folder, None, client, Clock()))
-        round_id = await party.open_round(Server(folder, None, client, Clock()))
+        round_id = await party.begun(Server(folder, None, client, Clock()))
         public = [
             "/",
             "/federations",

@@ -94,7 +94,7 @@ def opened(members: int) -> Attempt:
 
 def uploads(attempt: Attempt) -> Iterator[Upload]:
     """Announcements that a coordinator admits."""
-    secrets = 1 + attempt.neighbour_count
+    secrets = 1 + attempt.manifest.degree
     rows = tuple(os.urandom(16 * secrets) for _ in attempt.decryptors)
     box = os.urandom(36 * secrets + 16)
     for member in attempt.members:
@@ -105,9 +105,9 @@ def uploads(attempt: Attempt) -> Iterator[Upload]:
             context=attempt.context,
             member=member,
             salt=os.urandom(32),
-            chunk_root=Tree.of(digests).root,
+            chunk_root=Tree(digests).root,
             commitment_root=commitment_tree(commitments, rows).root,
-            box_root=Tree.of(boxes).root,
+            box_root=Tree(boxes).root,
         )
         yield Upload.from_bytes(Upload(header, digests, commitments, rows, boxes).to_bytes())
 
@@ -133,7 +133,7 @@ def main() -> None:
             phase = phase.receive(upload, NOW_S)
         both = held()
     print(
-        f"{members:,} members, {attempt.neighbour_count} neighbours: {cohort:,.0f} B a member for the cohort, {both - cohort:,.0f} "
+        f"{members:,} members, {attempt.manifest.degree} neighbours: {cohort:,.0f} B a member for the cohort, {both - cohort:,.0f} "
         f"for announcements, {time.process_time() - began_s:,.0f} CPU s"
     )
     if both > BYTES_A_MEMBER:

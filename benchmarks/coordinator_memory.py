@@ -70,8 +70,7 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
 
 async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
     """The coordinator's memory while uploads come in, and until the end."""
-    await party.begin(server)
-    round_id = await party.open_round(server)
+    round_id = await party.begun(server)
     before, begun = resident(pid, "VmRSS"), time.monotonic()
     forget_peak(pid)
     upload_bytes = 0

@@ -82,8 +82,7 @@ async def turn(folder: Path) -> dict[str, float]:
         signing = Everybody(Clock(), TOKEN)
         async with httpx.AsyncClient(base_url=served.url, timeout=LIMIT_S, auth=signing) as client:
             server = Server(folder, None, client, Clock())
-            await party.begin(server)
-            round_id = await party.open_round(server)
+            round_id = await party.begun(server)
             begun_s, before_s = time.monotonic(), served.cpu_s
             view = await party.play(server, round_id)
             if view["state"] != "done":

@@ -37,7 +37,7 @@ from benchmarks.metered_round import (
     study_of,
 )
 from veilsum.calibration import SumsLattice
-from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.sizing import Quorum
 
 ROOT = Path(__file__).parents[1]
 PEERS_PYTHON = ROOT / "benchmarks/peers/.venv/bin/python"

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from client_sdk.contribution import take_part, too_few_rows
+from client_sdk.api import Asked
+from client_sdk.contribution import meet, take_part, too_few_rows
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import form, send_card, tell_waiting
 from client_sdk.errors import (
@@ -189,15 +190,15 @@ class Agent:
             return None
         round_id, shown = view.rounds[-1], None
         if not Result.saved_in(session.store.results(round_id)):
-            shown = yield from session.round(round_id)
+            shown = yield from meet(session, round_id)
         if view.step is not None and (shown is None or not self._asks(shown)):
             return None
         result = yield from self._part(round_id, shown)
         return None if result is None or not result.last else result
 
-    def _asks(self, view: RoundView) -> bool:
+    def _asks(self, view: RoundView | Asked) -> bool:
         """Whether a round without a saved result has anything left for this member."""
-        if not view.ended:
+        if isinstance(view, Asked) or not view.ended:
             return True
         held = self._session.store.held(bytes.fromhex(view.cohort))
         if held is None or held.round_id != view.round or not isinstance(held.phase, Attempting | Closed):
@@ -208,7 +209,7 @@ class Agent:
         counted = self._session.store.ledger.history().count_of(attempt.context) is not None
         return not counted or too_few_rows(self._session, attempt) is not None  # it ends here, without a sum
 
-    def _part(self, round_id: str, shown: RoundView | None) -> Flow[Result | None]:
+    def _part(self, round_id: str, shown: RoundView | Asked | None) -> Flow[Result | None]:
         try:
             result = yield from take_part(self._session, round_id, shown)
         except NoResult as fault:

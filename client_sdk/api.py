@@ -97,10 +97,10 @@ class CoordinatorApi:
         response = yield from self._get(rest.RUNS.format(federation=federation.hex()), after)
         return model_of(rest.RunsView, response)
 
-    def send_card(self, card: KeyCard) -> Flow[rest.CohortView]:
-        """Hand this member's card in; the cohort as it is then."""
+    def send_card(self, card: KeyCard, after: int | None = None) -> Flow[rest.CohortView]:
+        """Hand this member's card in; the cohort as it is then, or with `after` as soon as enrolment ends or the long poll does."""
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
-        return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes())))
+        return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes(), after)))
 
     def cohort(self, cohort: bytes, after: int | None = None) -> Flow[rest.CohortView]:
         """The cohort now; or with `after`, once its version is above it or the long poll ends."""
@@ -139,12 +139,14 @@ class CoordinatorApi:
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
 
-    def chunk(self, round_id: str, upload: Upload, index: int, packed: bytes) -> Flow[rest.UploadView]:
-        """Send one masked chunk of an announced upload."""
+    def chunk(
+        self, round_id: str, upload: Upload, index: int, packed: bytes, after: int | None = None
+    ) -> Flow[Asked]:
+        """Send one masked chunk of an announced upload; what the member has to answer, as `request`."""
         path = rest.CHUNK.format(round_id=round_id, member=upload.header.member, index=index)
         digest = upload.chunk_digests[index]
         request = Request("PUT", path, packed, {"content-type": rest.OCTETS}, digest=digest)
-        return model_of(rest.UploadView, (yield from self._caller.call(request)))
+        return Asked.in_response((yield from self._caller.call(self._waiting(request, after))))
 
     def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
         """Answer a request by a receipt, vote, refusal, reveal or erasure report, and wait for the next one as `request`."""

@@ -13,6 +13,7 @@ coordinator what is next.
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from client_sdk.api import Asked
@@ -58,36 +59,58 @@ def contribute(session: Session, round_id: str) -> Flow[Result]:
         round_id = yield from _following_round(session, result, round_id)
 
 
-def take_part(session: Session, round_id: str, view: RoundView | None = None) -> Flow[Result | bytes]:
+def take_part(
+    session: Session, round_id: str, shown: RoundView | Asked | None = None
+) -> Flow[Result | bytes]:
     """One round; its result, or for an indicator, which has none, its cohort (raises as `contribute`).
 
     Args:
         session: the member.
         round_id: 16 hexadecimal digits.
-        view: the round as the coordinator has shown it; None to ask.
+        shown: what `meet` returned; None to ask.
     """
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
         result = session.verified(folder)
         _forget_shares(session, round_id, result.evidence.manifest.cohort)
         return result
-    if view is None:
-        view = yield from session.round(round_id)
-    cohort, now_s = bytes.fromhex(view.cohort), session.surroundings.now_s()
+    if shown is None:
+        shown = yield from meet(session, round_id)
+    cohort, now_s = _cohort_of(shown), session.surroundings.now_s()
     session.store.lapse_others(cohort, now_s)
     session.store.ledger.give_up_expired(now_s)
     attendance = yield from _attend(session, round_id, cohort)
     if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
-        if not view.ended:
+        if isinstance(shown, Asked) or not shown.ended:
             yield from session.settle()
-    yield from attendance.close((yield from attendance.until_end(view)))
+    yield from attendance.close((yield from attendance.until_end(shown)))
     if (attempt := attendance.kept.attempt).spec.indicator:
         yield from attendance.check_counted()
         if (fault := too_few_rows(session, attempt)) is not None:
             raise NoResult(round_id, "counted", fault)
         return cohort
     return (yield from attendance.collect())
+
+
+def meet(session: Session, round_id: str) -> Flow[RoundView | Asked]:
+    """How a round stands: its opening, if that is what this member has to answer, or else its view.
+
+    The opening says all that a member needs to begin. Everything else, refusals included, is explained by the view.
+    """
+    with suppress(PeerFault):
+        asked = yield from session.coordinator.request(round_id, session.member)
+        opening = asked.message if asked.state not in ENDINGS else None
+        if isinstance(opening, Opening) and session.store.held(opening.cohort) is not None:
+            return asked
+    return (yield from session.round(round_id))
+
+
+def _cohort_of(shown: RoundView | Asked) -> bytes:
+    if isinstance(shown, RoundView):
+        return bytes.fromhex(shown.cohort)
+    assert isinstance(shown.message, Opening)
+    return shown.message.cohort
 
 
 def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
@@ -169,16 +192,21 @@ class Attendance:
         """Whether the member has seen this round's opening."""
         return self.phase_round == self.round_id and isinstance(self.phase, Attempting | Closed)
 
-    def until_end(self, view: RoundView) -> Flow[str]:
+    def until_end(self, shown: RoundView | Asked) -> Flow[str]:
         """Answer whatever is asked until the round has ended; its last state.
+
+        Args:
+            shown: what `meet` returned.
 
         Raises:
             NoResult: lapsed; or erasing, once this member has reported.
         """
-        self._report(view)
-        if view.ended:
-            return view.state
-        asked, answered = (yield from self._ask(None)), None
+        if isinstance(shown, RoundView):
+            self._report(shown)
+            if shown.ended:
+                return shown.state
+            shown = yield from self._ask(None)
+        asked, answered = shown, None
         while asked.state not in ENDINGS:
             if self._lapsed() and asked.state != "erasing":
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
@@ -348,8 +376,7 @@ class Attendance:
     def _answer(self, message: Message, asked: Asked) -> Flow[Asked]:
         """Answer a request; what is asked next."""
         if isinstance(message, Opening):
-            yield from self._opening(message, asked)
-            return (yield from self._ask(asked))
+            return (yield from self._opening(message, asked))
         if isinstance(message, ErasureRequest):
             yield from self._prepare_erasure(message)
         elif not self.taking_part and self.phase_round == self.round_id:
@@ -365,12 +392,22 @@ class Attendance:
         if isinstance(reply, Refusal):
             detail = f"refused to sign, {reply.cause}"
             self.session.report(Progress(Step.ANSWERING, phase=asked.state, detail=detail))
+        answer = self.session.coordinator.answer(self.round_id, reply, asked.version)
+        return (yield from self._sent(answer, asked))
+
+    def _sent(self, sending: Flow[Asked | None], asked: Asked) -> Flow[Asked]:
+        """Send what answers a request; what is asked next, also where the round has moved on without it."""
         try:
-            following = yield from self.session.coordinator.answer(self.round_id, reply, asked.version)
+            following = yield from sending
         except PeerFault as fault:
             if fault.cause is not Cause.WRONG_PHASE:
                 raise
-            return (yield from self._ask(asked))  # the round went on without it
+            # Also where the answer to the last chunk was lost on its way: then the upload is whole.
+            detail = "the round has moved on; the certificate will show what is counted"
+            self.session.report(Progress(Step.WAITING, phase=asked.state, detail=detail))
+            following = None
+        if following is None:
+            return (yield from self._ask(asked))
         yield from self.session.meanwhile()
         return following
 
@@ -381,7 +418,7 @@ class Attendance:
             opening = yield from self.session.coordinator.opening(self.round_id)
             self._receive(opening)
 
-    def _opening(self, opening: Opening, asked: Asked) -> Flow[None]:
+    def _opening(self, opening: Opening, asked: Asked) -> Flow[Asked]:
         yield from self.session.see_newest(asked.roster)
         if not (self.taking_part and isinstance(self.phase, Attempting)):
             yield from self._open(opening)
@@ -395,15 +432,11 @@ class Attendance:
             material = yield from self._material(self.phase.attempt)
             self.phase, chunks = yield from mask(self.session, self.round_id, self.phase, material)
         assert isinstance(self.phase, Attempting)
-        for upload in self.phase.uploads:
-            try:
-                yield from send(self.session, self.round_id, self.phase, upload, chunks)
-            except PeerFault as fault:
-                if fault.cause is not Cause.WRONG_PHASE:
-                    raise
-                # Also where the answer to the last chunk was lost on its way: then the upload is whole.
-                detail = "the round has moved on; the certificate will show whether this upload is counted"
-                self.session.report(Progress(Step.UPLOADING, phase=asked.state, detail=detail))
+        if not self.phase.uploads:  # shown again, to a member that came too late to upload
+            return (yield from self._ask(asked))
+        [upload] = self.phase.uploads
+        sending = send(self.session, self.round_id, self.phase, upload, chunks, asked.version)
+        return (yield from self._sent(sending, asked))
 
     def _open(self, opening: Opening) -> Flow[None]:
         """Check an opening, then store it: signature and history, the roster's age, policy, reservation, and the step's material."""

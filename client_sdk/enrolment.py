@@ -14,9 +14,9 @@ from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
-from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
+from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content, Question, read_content
 from veilsum.study.promise import check_cohort
 
@@ -39,7 +39,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     before = {run.number for run in session.store.ledger.runs()}
-    phase, view = yield from send_card(session, cohort, records)
+    phase, view = yield from send_card(session, cohort, records, wait=True)
     while isinstance(phase, Enrolled):
         if view.state == "enrolling":
             view = yield from _wait(session, view)
@@ -69,9 +69,11 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
 
 
 def send_card(
-    session: Session, cohort: bytes, records: Records | None
+    session: Session, cohort: bytes, records: Records | None, *, wait: bool = False
 ) -> Flow[tuple[MemberPhase, CohortView]]:
-    """Answer for a cohort's run, and send the card after a yes; arguments and errors as `enrol`.
+    """Answer for a cohort's run, and send the card after a yes; with `wait`, until enrolment ends or a long poll does.
+
+    Arguments and errors are those of `enrol`.
 
     Returns:
         The member's phase in the cohort, and the cohort as it was shown last.
@@ -88,7 +90,7 @@ def send_card(
         waits = view.state == "enrolling" and session.member not in view.cards
         phase = held.phase
         if isinstance(phase, Enrolled) and waits:
-            view = yield from session.coordinator.send_card(phase.card)
+            view = yield from _send(session, phase.card, view, wait=wait)
         return phase, view
     if view.state != "enrolling":
         raise NotEnrolled(f"cohort {cohort.hex()} takes no cards any more ({view.state}): join the next one")
@@ -110,9 +112,13 @@ def send_card(
     session.store.hold(cohort, enrolled, "")
     for card in cards:
         assert isinstance(card, KeyCard)
-        view = yield from session.coordinator.send_card(card)
-    tell_waiting(session, view)
+        view = yield from _send(session, card, view, wait=wait)
     return enrolled, view
+
+
+def _send(session: Session, card: KeyCard, view: CohortView, *, wait: bool) -> Flow[CohortView]:
+    tell_waiting(session, view)
+    return (yield from session.coordinator.send_card(card, view.version if wait else None))
 
 
 def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhase]:

@@ -1,16 +1,15 @@
 """A member's record of a closed attempt, which holds no secrets: enough to check its result, and a round's transcript."""
 
-import json
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from client_sdk.errors import PeerFault, mismatch
-from client_sdk.files import make_folder, read_part, whole, write_together
+from client_sdk.files import make_folder, read_part, whole, write_durably
 from client_sdk.policy import check_admin
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Id, Many, Struct
 from veilsum.protocol.member import Closed
 from veilsum.protocol.messages import (
     Certificate,
@@ -28,46 +27,44 @@ from veilsum.protocol.record import ResultRecord
 if TYPE_CHECKING:
     from veilsum.protocol.replay import Verdict
 
-_PARTS: dict[str, type[Roster | Study | Manifest | Opening | Certificate]] = {
-    "roster": Roster,
-    "study": Study,
-    "manifest": Manifest,
-    "opening": Opening,
-    "certificate": Certificate,
-}
-_HEADER, _MEMBER = "header.bin", "member.json"
+EVIDENCE = "evidence.bin"
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct):
     """The signed history of one attempt, as this member saw it.
 
     Attributes:
         member: the member that kept it.
         own: this member as the certificate should name it, if it uploaded; at most one.
-        header: its upload's header as it signed it: beside the certificate it shows others whether the upload was counted.
+        headers: its upload's header as it signed it, at most one: beside the certificate it shows others whether the upload was
+            counted.
     """
 
-    member: str
+    member: Id
     roster: Roster
     study: Study
     manifest: Manifest
     opening: Opening
     certificate: Certificate
-    own: tuple[Survivor, ...]
-    header: UploadHeader | None = None
+    own: Annotated[tuple[Survivor, ...], Many(Survivor, 1)]
+    headers: Annotated[tuple[UploadHeader, ...], Many(UploadHeader, 1)] = ()
 
     @classmethod
     def of(cls, closed: Closed, uploads: tuple[Upload, ...] = ()) -> "Evidence":
         """What is left to check once the keys are gone; `uploads` are the member's own, at most one."""
         ready = closed.ready
         history = ready.roster, ready.study, ready.manifest, closed.opening, closed.certificate
-        return cls(ready.member, *history, closed.own, uploads[0].header if uploads else None)
+        return cls(ready.member, *history, closed.own, tuple(each.header for each in uploads))
 
     @cached_property
     def attempt(self) -> Attempt:
         """Roster, study, manifest and opening as one."""
         return Attempt(self.roster, self.study, self.manifest, self.opening)
+
+    @property
+    def header(self) -> UploadHeader | None:
+        """The upload's header; None if it sent none."""
+        return self.headers[0] if self.headers else None
 
     @property
     def counted(self) -> bool:
@@ -107,47 +104,23 @@ class Evidence:
                 raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header is not that of this member's upload")
 
     def save(self, folder: Path) -> None:
-        """Write roster.bin, study.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
+        """Write evidence.bin durably."""
         make_folder(folder)
-        uploads = [survivor.digest.hex() for survivor in self.own]
-        content = json.dumps({"member": self.member, "uploads": uploads}, indent=2)
-        parts = {f"{name}.bin": getattr(self, name).to_bytes() for name in _PARTS}
-        header = None if self.header is None else self.header.encode_fields()
-        write_together(folder, {**parts, _HEADER: header, _MEMBER: f"{content}\n".encode()})
+        write_durably(folder / EVIDENCE, self.encode())
 
     @staticmethod
     def saved_in(folder: Path) -> bool:
         """Whether `save` finished here."""
-        return (folder / _MEMBER).exists()
+        return (folder / EVIDENCE).exists()
 
     @classmethod
     def load(cls, folder: Path) -> "Evidence":
         """Read what `save` wrote.
 
         Raises:
-            StateError: a file is missing or can't be parsed.
+            StateError: the file is missing or can't be parsed.
         """
-        read = partial(read_part, of="evidence of a round")
-        parts = {name: read(folder / f"{name}.bin", form.from_bytes) for name, form in _PARTS.items()}
-        member, own = read(folder / _MEMBER, _own)
-        header = read(folder / _HEADER, read_header) if (folder / _HEADER).exists() else None
-        return cls(member, own=own, header=header, **parts)  # type: ignore[arg-type]  # each part has its own form
-
-
-def _own(content: bytes) -> tuple[str, tuple[Survivor, ...]]:
-    """Parse the member and its upload as a certificate names it."""
-    kept = json.loads(content)
-    member = str(kept["member"])
-    return member, tuple(Survivor(member, bytes.fromhex(digest)) for digest in kept["uploads"])
-
-
-def read_header(raw: bytes) -> UploadHeader:
-    """An upload's signed header, as header.bin holds it.
-
-    Raises:
-        PeerFault: truncated, malformed, left-over-bytes.
-    """
-    return whole(UploadHeader.decode_fields)(raw)
+        return read_part(folder / EVIDENCE, whole(cls.decode), of="evidence of a round")
 
 
 def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":

@@ -30,8 +30,8 @@ from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.protocol.messages import Roster
-from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.rest import CohortView, RunsView, StudyView
+from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content
 from veilsum.study.answers import Pooled, alone
 

@@ -158,7 +158,7 @@ class Reservations(LedgerDatabase):
         with self._write() as ledger:
             if _history(ledger) not in {since, history}:
                 raise StateError("the history has grown since this step began: run the same call again")
-            keep_in(ledger, "history", history.encode_fields())
+            keep_in(ledger, "history", history.encode())
             for attempt in entered:
                 ledger.execute(
                     "INSERT OR IGNORE INTO attempt (context, run, step) "
@@ -485,7 +485,7 @@ def _history(ledger: sqlite3.Connection) -> History:
     content = kept_in(ledger, "history")
     if content is None:
         return History()
-    return _decoded(content, whole(History.decode_fields))
+    return _decoded(content, whole(History.decode))
 
 
 def _decoded(content: bytes, load: Callable[[bytes], T]) -> T:

@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from client_sdk.errors import Misuse, mismatch
-from client_sdk.evidence import Evidence, replayed
-from client_sdk.files import read_part, write_together
+from client_sdk.evidence import EVIDENCE, Evidence, replayed
+from client_sdk.files import make_folder, read_part, write_together
 from client_sdk.model_card import model_card
 from client_sdk.records import Records
 from veilsum.calibration.answer import REFUSED
@@ -511,8 +511,9 @@ class Result:
         None holds a key. Documents may be for members alone, such as pooled sums.
         """
         home = Path(folder)
-        self.evidence.save(home)
+        make_folder(home)
         files = {
+            EVIDENCE: self.evidence.encode(),  # there already where a member keeps its own
             **{path.name: None for path in home.glob(f"*{_DOCUMENT}")},  # an earlier round's
             **{f"{name}{_DOCUMENT}": content for name, content in self.document_files.items()},
             _WEIGHTS: self.head_file,

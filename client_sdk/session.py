@@ -84,19 +84,7 @@ class Session:
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
 
-        def read(seen: signed.Seen | None) -> Content:
-            return signed.read(
-                study,
-                federation=self.policy.federation,
-                study_key=roster.study_key,
-                now_s=self.surroundings.now_s(),
-                revoked=frozenset(roster.revoked),
-                seen=seen,
-            )
-
-        content = read(None)
-        if (before := self.store.study(content.notes.name)) is not None and before != study:
-            content = read(signed.Seen(Content.from_bytes(before.content).notes.version, before.hash))
+        content = signed.read(study, roster, self.surroundings.now_s(), self.store.study)
         self.store.see_study(study)
         return study, content
 

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 
+from client_sdk.api import Asked
 from client_sdk.effects import Flow, compute, together
 from client_sdk.errors import StateError
 from client_sdk.progress import Counter, Progress, Step
@@ -132,8 +133,13 @@ class _Chunks:
 
 
 def send(
-    session: Session, round_id: str, phase: Attempting, upload: Upload, memory: dict[int, bytes]
-) -> Flow[None]:
+    session: Session,
+    round_id: str,
+    phase: Attempting,
+    upload: Upload,
+    memory: dict[int, bytes],
+    after: int,
+) -> Flow[Asked | None]:
     """Announce an upload and send its missing chunks, each once, several at a time; after a crash, the same bytes.
 
     Args:
@@ -142,6 +148,10 @@ def send(
         phase: as it is stored.
         upload: the phase's.
         memory: chunks that need not be masked again, by index; each leaves it once it is sent.
+        after: the version of the request that the upload answers.
+
+    Returns:
+        What the member is asked next; None if no chunk was missing.
 
     Raises:
         StateError: what a chunk follows from is damaged or missing.
@@ -151,11 +161,15 @@ def send(
     missing = sorted({index for index in view.missing if 0 <= index < total})
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
 
-    def chunk(index: int) -> Flow[None]:
+    def chunk(index: int, after: int | None = None) -> Flow[Asked]:
         packed = memory.pop(index, None)
         if packed is None:
             packed = yield from compute(partial(chunks.packed, index))
-        yield from session.coordinator.chunk(round_id, upload, index, packed)
+        asked = yield from session.coordinator.chunk(round_id, upload, index, packed, after)
         counter()
+        return asked
 
-    yield from together([partial(chunk, index) for index in missing], session.lanes)
+    if not missing:
+        return None
+    yield from together([partial(chunk, index) for index in missing[:-1]], session.lanes)
+    return (yield from chunk(missing[-1], after))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from veilsum.plots import (
     BLUE,
+    GREEN,
     GREY,
-    MARKERS,
     ORANGE,
     PALE,
     RULE,
-    SERIES,
     drawing,
     legend_above,
-    series,
     uri,
 )
 
@@ -28,6 +26,16 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.floating]
     IntArray = npt.NDArray[np.integer]
+
+SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
+# From the seventh series on, colours repeat with other markers and dashes.
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
+
+
+def series(index: int) -> dict[str, Any]:
+    """Return the colour and dash of line `index`; the first eighteen differ."""
+    return {"color": SERIES[index % len(SERIES)], "linestyle": DASHES[index // len(SERIES) % len(DASHES)]}
 
 
 def accuracy_bands(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, func, insert, not_, or_, select
+from sqlalchemy import ColumnElement, Connection, Executable, func, insert, not_, or_, select
 
 from service.storage.database import Batches, Database
 from service.storage.tables import audit, audit_head
@@ -38,13 +38,9 @@ class Deed:
     outcome: str = DONE
 
 
-def begin(connection: Connection, database: Database) -> None:
-    """Lock the log until the transaction ends; must be its first statement."""
-    database.alone(connection, "audit")
-
-
 def write(connection: Connection, database: Database, deeds: Sequence[Deed]) -> None:
-    """Append to the log, in a transaction that `begin` began: with what it is about, or not at all."""
+    """Append to the log, with what else the transaction does or not at all. The log is locked until it ends: lock nothing afterwards."""
+    database.alone(connection, "audit")
     end = _end(connection)
     rows = []
     for deed in deeds:
@@ -100,10 +96,8 @@ class Audit:
     async def page(self, after: int, limit: int) -> AuditPage:
         """Entries after a number, and the head."""
         following = select(audit).where(audit.c.number > after).order_by(audit.c.number)
-        async with self._database.reading() as connection:
-            end = await connection.run_sync(_end)
-            rows = (await connection.execute(following.limit(min(limit, PAGE_MAX)))).mappings()
-            entries = tuple(AuditEntry.model_validate(dict(row)) for row in rows)
+        end = await self._database.read(_end)
+        entries = await self._entries(following.limit(min(limit, PAGE_MAX)))
         return AuditPage(
             entries=tuple(entry for entry in entries if entry.number <= end.number),
             head=AuditHead.make(self._key, end),
@@ -114,29 +108,26 @@ class Audit:
         newest = (
             select(audit).where(audit.c.number < below, *chosen.conditions).order_by(audit.c.number.desc())
         )
-        async with self._database.reading() as connection:
-            rows = (await connection.execute(newest.limit(most))).mappings()
-            return [AuditEntry.model_validate(dict(row)) for row in rows]
+        return await self._entries(newest.limit(most))
 
     async def count(self, chosen: Choice) -> int:
         """Count the entries that a choice admits."""
-        async with self._database.reading() as connection:
-            counted = select(func.count()).select_from(audit).where(*chosen.conditions)
-            return int((await connection.execute(counted)).scalar_one())
+        return int(
+            await self._database.value(select(func.count()).select_from(audit).where(*chosen.conditions))
+        )
 
     async def place(self, chosen: Choice, index: int) -> int:
         """Return the number of the entry that has so many newer ones; 0 if there is none."""
         at = select(audit.c.number).where(*chosen.conditions).order_by(audit.c.number.desc())
-        async with self._database.reading() as connection:
-            return (await connection.execute(at.offset(index).limit(1))).scalar() or 0
+        return await self._database.value(at.offset(index).limit(1)) or 0
 
     async def _append(self, deeds: list[Deed]) -> list[None]:
-        def append(connection: Connection) -> None:
-            begin(connection, self._database)
-            write(connection, self._database, deeds)
-
-        await self._database.write(append)
+        await self._database.write(lambda connection: write(connection, self._database, deeds))
         return [None] * len(deeds)
+
+    async def _entries(self, query: Executable) -> list[AuditEntry]:
+        rows = await self._database.rows(query)
+        return [AuditEntry.model_validate(row, from_attributes=True) for row in rows]
 
 
 def _end(connection: Connection) -> End:

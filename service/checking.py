@@ -5,10 +5,10 @@ from contextlib import suppress
 from itertools import starmap, zip_longest
 from typing import Any
 
-from sqlalchemy import Row, Table, select
+from sqlalchemy import Connection, Row, Table, select
 from sqlalchemy.exc import DatabaseError
 
-from service.journal import RoundEnd, read_closing
+from service.journal import AT_ONCE, RoundEnd, read_closing
 from service.settings import Settings
 from service.storage import migrating, stores
 from service.storage.database import Database
@@ -104,8 +104,7 @@ async def check(settings: Settings) -> dict[str, list[str]]:
 
 async def _check_format(database: Database) -> None:
     with worded(), suppress(DatabaseError):
-        async with database.reading() as connection:
-            found = await connection.run_sync(migrating.current)
+        found = await database.read(migrating.current)
         if found != migrating.newest():
             raise Misuse(
                 f"the database has the format {found or 'of no release'}, and this release checks {migrating.newest()}: check it by the "
@@ -115,13 +114,16 @@ async def _check_format(database: Database) -> None:
 
 async def _rows(database: Database, table: Table, read: Callable[[Row[Any]], None], name: str) -> list[str]:
     damaged = list[str]()
+
+    def look(connection: Connection) -> None:
+        for row in connection.execute(select(table), execution_options={"yield_per": AT_ONCE}):
+            try:
+                read(row)
+            except Exception:  # noqa: BLE001 - damaged rows fail anywhere
+                damaged.append(name.format(row))
+
     try:
-        async with database.reading() as connection:
-            async for row in await connection.stream(select(table)):
-                try:
-                    read(row)
-                except Exception:  # noqa: BLE001 - damaged rows fail anywhere
-                    damaged.append(name.format(row))
+        await database.read(look)
     except Exception as error:  # noqa: BLE001 - a damaged file's, which has no class of its own
         damaged.append(f"table {table.name}: not all rows can be read ({type(error).__name__})")
     return damaged
@@ -131,9 +133,8 @@ async def _chains(database: Database) -> list[str]:
     """Each federation's links, which say of its ended rounds, in order, what their own rows say."""
     ended = select(rounds).where(rounds.c.final.is_not(None)).order_by(rounds.c.number)
     try:
-        async with database.reading() as connection:
-            rows = (await connection.execute(ended)).all()
-            chain = (await connection.execute(select(links).order_by(links.c.position))).all()
+        rows = await database.rows(ended)
+        chain = await database.rows(select(links).order_by(links.c.position))
     except Exception as error:  # noqa: BLE001 - as above
         return [f"table links: not all rows can be read ({type(error).__name__})"]
     damaged = list[str]()
@@ -150,7 +151,7 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
     if row is None or stored is None:
         return False
     try:
-        link, closing = Link.decode_fields(Reader(stored.body)), read_closing(row.closing)
+        link, closing = Link.decode(Reader(stored.body)), read_closing(row.closing)
     except Exception:  # noqa: BLE001 - as above
         return False
     said = link.cohort.hex(), link.sequence, link.attempt, round_name(link.context)
@@ -160,11 +161,14 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
 
 async def _log(database: Database) -> list[str]:
     """The chain of the audit log, in one go."""
+
+    def ends(connection: Connection) -> tuple[End, Row[Any] | None]:
+        rows = connection.execute(select(audit).order_by(audit.c.number)).mappings()
+        end = follow(AuditEntry.model_validate(dict(row)) for row in rows)
+        return end, connection.execute(select(audit_head)).first()
+
     try:
-        async with database.reading() as connection:
-            rows = (await connection.execute(select(audit).order_by(audit.c.number))).mappings()
-            end = follow(AuditEntry.model_validate(dict(row)) for row in rows)
-            head = (await connection.execute(select(audit_head))).first()
+        end, head = await database.read(ends)
     except Exception as error:  # noqa: BLE001 - as above
         return [f"audit log: {error.detail if isinstance(error, PeerFault) else type(error).__name__}"]
     known = End(head.number, head.head) if head is not None else end

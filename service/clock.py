@@ -37,9 +37,8 @@ class Clock:
 
     async def look(self, database: Database) -> None:
         """Set it by the database's clock; the answer's way makes it late, and never early."""
-        async with database.reading() as connection:
-            read_s = (await connection.execute(select(database.clock))).scalar_one()
-            self._start_s, self.difference_s = read_s - time.monotonic(), self._machine() - read_s
+        read_s = await database.value(select(database.clock))
+        self._start_s, self.difference_s = read_s - time.monotonic(), self._machine() - read_s
         CLOCK_DIFFERENCE.set(self.difference_s)
 
     async def follow(self, database: Database) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Row, select, update
 
 from service.access.metering import in_thread
 from service.problems import named, problem_of, wrong_phase
@@ -18,8 +18,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
-from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView
+from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Question
 
 
@@ -155,14 +155,16 @@ class Cohort:
         return self
 
     async def _catch_up(self) -> None:
-        async with self._database.reading() as connection:
-            row = (await connection.execute(select(cohorts).where(cohorts.c.id == self.id))).one()
+        def stored(connection: Connection) -> tuple[Row[Any], Sequence[bytes]]:
+            row = connection.execute(select(cohorts).where(cohorts.c.id == self.id)).one()
             if row.changes == self._seen:
-                return
-            stored = (
-                await connection.execute(select(cards.c.body).where(cards.c.cohort == self.id))
-            ).scalars()
-            came = [KeyCard.from_bytes(body) for body in stored]
+                return row, ()
+            return row, connection.scalars(select(cards.c.body).where(cards.c.cohort == self.id)).all()
+
+        row, bodies = await self._database.read(stored)
+        if row.changes == self._seen:
+            return
+        came = [KeyCard.from_bytes(body) for body in bodies]
         self.enrolling = self.enrolling.with_cards(came)
         self.manifest = Manifest.from_bytes(row.manifest) if row.manifest else None
         self.fault = Problem.model_validate_json(row.fault) if row.fault else None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from service import combining, liveness
 from service.catalogue import Catalogue
@@ -147,26 +147,27 @@ class Coordinator:
         repeated = await self._check_new(federation, study, request.period, repeats)
         await asyncio.to_thread(check_possible, roster, content.question, repeated)
         taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
-        added = False
-        while not added:
-            async with self.database.transaction() as connection:
-                counter = (await connection.execute(taken)).scalar_one()
-                deadline_s = self.now() + content.question.windows.enrol
-                name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
-                row = {
-                    "id": name,
-                    "federation": federation,
-                    "roster_number": roster.number,
-                    "study": request.study,
-                    "period": request.period,
-                    "repeats": request.repeats,
-                    "counter": counter,
-                    "deadline_s": deadline_s,
-                    "changes": 0,
-                }
-                # Not where another was first.
-                added = await connection.run_sync(self.database.add, cohorts, row)
-                await connection.run_sync(self.database.announce, federation)
+
+        def store(connection: Connection) -> str | None:
+            counter = connection.execute(taken).scalar_one()
+            name = Enrolling(roster, study, counter, request.period, repeats, repeated).cohort.hex()
+            row = {
+                "id": name,
+                "federation": federation,
+                "roster_number": roster.number,
+                "study": request.study,
+                "period": request.period,
+                "repeats": request.repeats,
+                "counter": counter,
+                "deadline_s": self.now() + content.question.windows.enrol,
+                "changes": 0,
+            }
+            added = self.database.add(connection, cohorts, row)
+            self.database.announce(connection, federation)
+            return name if added else None
+
+        while (name := await self.database.write(store)) is None:
+            pass  # another was first
         self._changed()
         self.runs.changed(federation)
         return await self.catalogue.cohort(name)
@@ -528,7 +529,7 @@ def _check_disclosure(attempt: Attempt) -> None:
     """Refuse an indicator with a disclosure longer than a member reads (terms-refused)."""
     spec, members = attempt.spec, len(attempt.members)
     # A header, a path and the lengths take at most 2 KiB.
-    each = 2048 + (COMMITMENT_BYTES + SHARE_BYTES) * (1 + attempt.neighbour_count) + 8 * spec.elements
+    each = 2048 + (COMMITMENT_BYTES + SHARE_BYTES) * (1 + attempt.manifest.degree) + 8 * spec.elements
     if spec.indicator and members * each > MAX_DISCLOSURE_BYTES:
         raise terms_refused(
             f"members recount the indicator from up to {members * each:,} bytes, and read at most {MAX_DISCLOSURE_BYTES:,}: form a "

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from weakref import WeakValueDictionary
 
-from sqlalchemy import String, bindparam, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, String, bindparam, func, insert, select
 
 from service.access.metering import in_thread
 from service.cache import Recent
@@ -136,21 +135,23 @@ class Federations:
         body, number = await in_thread(roster.to_bytes), roster.number
         if number > MAX_NUMBER:
             raise PeerFault(Cause.MALFORMED, f"roster {number}: the highest number is {MAX_NUMBER}")
-        async with self._lock(federation, "new"), self._database.transaction() as connection:
-            newest = (
-                await connection.execute(
-                    select(rosters.c.number, rosters.c.body)
-                    .where(rosters.c.federation == federation)
-                    .order_by(rosters.c.number.desc())
-                    .limit(1)
-                )
+
+        def store(connection: Connection) -> bool:
+            newest = connection.execute(
+                select(rosters.c.number, rosters.c.body)
+                .where(rosters.c.federation == federation)
+                .order_by(rosters.c.number.desc())
+                .limit(1)
             ).one_or_none()
             if newest is not None:
                 if newest.body == body:
                     return False
                 _refuse_rollback(newest.number, number)
-            await connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
-        return True
+            connection.execute(insert(rosters).values(federation=federation, number=number, body=body))
+            return True
+
+        async with self._lock(federation, "new"):
+            return await self._database.write(store)
 
     async def check_known(self, federation: str) -> None:
         """Refuse a federation that no operator has created (unauthorised): any key could claim to be one."""
@@ -255,28 +256,31 @@ class Federations:
             "body": study.to_bytes(),
             "published_s": now_s,
         }
-        async with self._database.transaction() as connection:
-            await connection.run_sync(self._database.alone, "studies")
-            known = select(studies.c.body).where(
-                studies.c.federation == federation, studies.c.hash == row["hash"]
-            )
-            if (body := (await connection.execute(known)).scalar_one_or_none()) is not None:
+        known = select(studies.c.body).where(
+            studies.c.federation == federation, studies.c.hash == row["hash"]
+        )
+
+        def store(connection: Connection) -> bool:
+            self._database.alone(connection, "studies")
+            if (body := connection.execute(known).scalar_one_or_none()) is not None:
                 if body != row["body"]:
                     raise refused(
                         f"version {notes.version} of {notes.name} is published with an earlier key's signature: "
                         f"sign it as version {notes.version + 1}"
                     )
                 return False
-            newest = await _newest_study(connection, federation, notes.name)
+            newest = _newest_study(connection, federation, notes.name)
             if newest is not None and newest[0] >= notes.version:
                 which = "another study" if newest[0] == notes.version else "a later version"
                 raise refused(
                     f"version {notes.version} of {notes.name}: {which} is published under version {newest[0]}; "
                     f"sign it as version {newest[0] + 1}"
                 )
-            await connection.run_sync(self._database.add, studies, row)
-            await connection.run_sync(self._database.announce, federation)
-        return True
+            self._database.add(connection, studies, row)
+            self._database.announce(connection, federation)
+            return True
+
+        return await self._database.write(store)
 
     async def study_body(self, federation: str, study: str) -> bytes:
         """A study's bytes; PeerFault(not-found)."""
@@ -302,8 +306,9 @@ class Federations:
         """
         content = await in_thread(check_study, roster, study)
         refuse_expired(content, now_s)
-        async with self._database.reading() as connection:
-            newest = await _newest_study(connection, roster.federation.hex(), content.notes.name)
+        newest = await self._database.read(
+            lambda connection: _newest_study(connection, roster.federation.hex(), content.notes.name)
+        )
         if newest is not None and newest[0] > content.notes.version:
             raise refused(
                 f"version {newest[0]} of {content.notes.name} is published: open the cohort for that one, {newest[1]}"
@@ -326,7 +331,7 @@ class Federations:
         known = self._links.get(federation) or ()
         if new := await self._stored(federation, len(known)):
             with self._database.quarantine.reading(f"chain of federation {federation}"):
-                decoded = await in_thread(lambda: [Link.decode_fields(Reader(body)) for body in new])
+                decoded = await in_thread(lambda: [Link.decode(Reader(body)) for body in new])
             known = (*known, *decoded)
             self._links.put(federation, known, len(known) + 1)
         return known
@@ -357,12 +362,12 @@ def refuse_expired(content: Content, now_s: float) -> None:
         )
 
 
-async def _newest_study(connection: AsyncConnection, federation: str, name: str) -> tuple[int, str] | None:
+def _newest_study(connection: Connection, federation: str, name: str) -> tuple[int, str] | None:
     """Highest version of a name, and its hash."""
     query = select(studies.c.version, studies.c.hash).where(
         studies.c.federation == federation, studies.c.name == name
     )
-    row = (await connection.execute(query.order_by(studies.c.version.desc()).limit(1))).one_or_none()
+    row = connection.execute(query.order_by(studies.c.version.desc()).limit(1)).one_or_none()
     return None if row is None else (row.version, row.hash)
 
 

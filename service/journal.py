@@ -11,11 +11,11 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service import audit
 from service.storage.blobs import Blobs
@@ -28,7 +28,6 @@ from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing,
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import (
     Erased,
-    Kind,
     Lost,
     Message,
     Receipt,
@@ -266,16 +265,22 @@ async def begin_round(database: Database, attempt: Attempt, now_s: float, before
         "opening": attempt.opening.to_bytes(),
         "opened_s": now_s,
     }
-    async with database.transaction() as connection:
-        if not await connection.run_sync(database.add, rounds, row):
-            return False
+    count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+
+    def begin(connection: Connection) -> None:
         # From here on no other can be opened; one may have been, and have ended, until now.
-        count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-        if (await connection.execute(count)).scalar_one() != before + 1:
-            await connection.rollback()
-            return False
-        await connection.run_sync(database.announce, federation)
-    return True
+        if not database.add(connection, rounds, row) or connection.execute(count).scalar_one() != before + 1:
+            raise _OvertakenError
+        database.announce(connection, federation)
+
+    with suppress(_OvertakenError):
+        await database.write(begin)
+        return True
+    return False
+
+
+class _OvertakenError(Exception):
+    """Another process was first: nothing is stored."""
 
 
 class Journal:
@@ -305,20 +310,20 @@ class Journal:
             {"round": self._round, "number": number, **vars(event)}
             for number, event in enumerate(following, self.seen)
         ]
-        large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Kind.UPLOAD]
+        large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Upload.kind]
         await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
 
-        def store(connection: Connection) -> bool:
+        def store(connection: Connection) -> None:
             # Ending the round waits for this transaction and then sees its events; or this one sees the end.
-            if not connection.execute(_LIVE, {"round": self._round}).scalar_one():
-                return False
-            if len(self._database.add_all(connection, events, rows)) < len(rows):
-                connection.rollback()
-                return False
+            live = connection.execute(_LIVE, {"round": self._round}).scalar_one()
+            if not live or len(self._database.add_all(connection, events, rows)) < len(rows):
+                raise _OvertakenError
             self._database.announce(connection, self._round)
-            return True
 
-        return await self._database.write(store)
+        with suppress(_OvertakenError):
+            await self._database.write(store)
+            return True
+        return False
 
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
@@ -351,16 +356,15 @@ class Journal:
             .order_by(events.c.number)
             .limit(AT_ONCE)
         )
-        async with self._database.reading() as connection:
-            stored = (await connection.execute(following)).all()
-            row = (await connection.execute(self._row)).one()
+        stored, row = await self._database.read(
+            lambda connection: (connection.execute(following).all(), connection.execute(self._row).one())
+        )
         if row.final is not None:
             return RoundEnd.read(row), []
         try:
             return None, await asyncio.to_thread(lambda: [self._event(*each) for each in stored])
         except DamagedEventError:
-            async with self._database.reading() as connection:
-                row = (await connection.execute(self._row)).one()
+            row = await self._database.row(self._row)
             if row.final is None:
                 raise
             return RoundEnd.read(
@@ -394,24 +398,26 @@ class Journal:
         Returns:
             `end`; or how the round has ended before.
         """
-        async with self._database.transaction(KEEP_S) as connection:
-            row = (await connection.execute(self._row.with_for_update())).one()
+        count = select(func.count()).select_from(events).where(events.c.round == self._round)
+        own = update(rounds).where(rounds.c.id == self._round)
+
+        def store(connection: Connection) -> RoundEnd | None:
+            row = connection.execute(self._row.with_for_update()).one()
             if row.final is not None:
                 return RoundEnd.read(row)
-            count = select(func.count()).select_from(events).where(events.c.round == self._round)
-            if (await connection.execute(count)).scalar_one() != self.seen:
+            if connection.execute(count).scalar_one() != self.seen:
                 return None
-            await asyncio.to_thread(keep)
-            await connection.run_sync(audit.begin, self._database)
-            own = update(rounds).where(rounds.c.id == self._round)
-            await connection.execute(own.values(end.columns()))
-            await self._link(connection, row.federation, link)
+            self._database.blocking(connection, keep)
+            connection.execute(own.values(end.columns()))
+            _append_link(connection, row.federation, link)
             for table in (events, sums):
-                await connection.execute(delete(table).where(table.c.round == self._round))
-            await connection.run_sync(audit.write, self._database, [deed])
-            await connection.run_sync(self._database.announce, self._round)
-            await connection.run_sync(self._database.announce, row.federation)
-        return end
+                connection.execute(delete(table).where(table.c.round == self._round))
+            audit.write(connection, self._database, [deed])
+            self._database.announce(connection, self._round)
+            self._database.announce(connection, row.federation)
+            return end
+
+        return await self._database.write(store, KEEP_S)
 
     async def is_cleared(self) -> bool:
         """Whether `clear` was called since the round ended."""
@@ -421,18 +427,16 @@ class Journal:
     async def clear(self, deed: audit.Deed, *, ended: bool) -> None:
         """Keep that nothing is left of the uploads of a round, which had `ended` before they were deleted, or was erasing."""
         own = update(rounds).where(rounds.c.id == self._round)
-        async with self._database.transaction() as connection:
-            await connection.run_sync(audit.begin, self._database)
-            await connection.execute(own.values(cleared=ended))
-            await connection.run_sync(audit.write, self._database, [deed])
 
-    async def _link(self, connection: AsyncConnection, federation: str, link: bytes) -> None:
-        """Append to the federation's chain. Only one of its rounds is live, so there is no other writer."""
-        position = select(func.count()).select_from(links).where(links.c.federation == federation)
-        await connection.execute(
-            insert(links).values(
-                federation=federation,
-                position=(await connection.execute(position)).scalar_one(),
-                body=link,
-            )
-        )
+        def store(connection: Connection) -> None:
+            connection.execute(own.values(cleared=ended))
+            audit.write(connection, self._database, [deed])
+
+        await self._database.write(store)
+
+
+def _append_link(connection: Connection, federation: str, link: bytes) -> None:
+    """Append to a federation's chain. Only one of its rounds is live, so there is no other writer."""
+    count = select(func.count()).select_from(links).where(links.c.federation == federation)
+    position = connection.execute(count).scalar_one()
+    connection.execute(insert(links).values(federation=federation, position=position, body=link))

@@ -552,7 +552,7 @@ class Round:
         # While the events stand from which a crash would have all of it made again.
         keep = partial(self.documents.put, signed, outcome)
         deed = self._deed(now_s, "round ended", state)
-        end, link = RoundEnd(final, closing, outcome.record), self.attempt.link(closing).encode_fields()
+        end, link = RoundEnd(final, closing, outcome.record), self.attempt.link(closing).encode()
         # Until storage has said that it holds the end, and nothing before it.
         self._behind = self._ending = True
         ended = await self._journal.end(end, link, deed, keep)
@@ -589,7 +589,7 @@ def _pieces(context: bytes, many: int, deliveries: Iterator[Delivery]) -> Iterat
     """A Deliveries message that is never whole in memory: of 200 members it has 2 MB, and all decryptors fetch theirs at once."""
     piece = bytearray(Deliveries(context, ()).to_bytes()[:-4] + many.to_bytes(4, "little"))
     for delivery in deliveries:
-        piece += delivery.encode_fields()
+        piece += delivery.encode()
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
             piece.clear()

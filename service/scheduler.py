@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import structlog
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.storage.database import Database
@@ -74,14 +74,14 @@ class Leases:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
             with suppress(OSError, SQLAlchemyError):  # it will run out
-                async with self._database.transaction() as connection:
-                    await connection.execute(delete(leases).where(*self._own(key, fence)))
+                given_back = delete(leases).where(*self._own(key, fence))
+                await self._database.write(lambda connection: connection.execute(given_back))
 
     async def _take(self, key: str) -> int | None:
-        async with self._database.transaction() as connection:
+        def take(connection: Connection) -> int | None:
             free = {"key": key, "holder": "", "until_s": 0.0, "fence": 0}
-            await connection.run_sync(self._database.add, leases, free)
-            found = await connection.execute(
+            self._database.add(connection, leases, free)
+            found = connection.execute(
                 select(leases.c.fence)
                 .where(leases.c.key == key)
                 .where(or_(leases.c.until_s < self._database.clock, self._database.gone(leases.c.holder)))
@@ -90,7 +90,7 @@ class Leases:
             fence = found.scalar_one_or_none()
             if fence is None:
                 return None
-            await connection.execute(
+            connection.execute(
                 update(leases)
                 .where(leases.c.key == key)
                 .values(
@@ -101,15 +101,15 @@ class Leases:
             )
             return int(fence) + 1
 
+        return await self._database.write(take)
+
     async def _renew(self, key: str, fence: int) -> None:
+        until_s = self._database.clock + self.lease_s
+        renewed = update(leases).where(*self._own(key, fence)).values(until_s=until_s)
         while True:
             await asyncio.sleep(self.lease_s / 3)
             with suppress(OSError, SQLAlchemyError):
-                async with self._database.transaction() as connection:
-                    until_s = self._database.clock + self.lease_s
-                    await connection.execute(
-                        update(leases).where(*self._own(key, fence)).values(until_s=until_s)
-                    )
+                await self._database.write(lambda connection: connection.execute(renewed))
 
     def _own(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
         """Unless another process has taken it over."""

@@ -49,7 +49,7 @@ class FileShelf:
         """Keep an announcement; the dealer's last one counts."""
         committed = trees.committed(upload)
         path = b"".join(committed.path)
-        records = [trees.delivery(upload, place).encode_fields() for place in range(len(upload.boxes))]
+        records = [trees.delivery(upload, place).encode() for place in range(len(upload.boxes))]
         # A dealer that decrypts has no box of its own, and paths differ in length.
         place = _Place(
             self._end, len(path), len(path) + len(committed.commitments), max(map(len, records), default=0)
@@ -73,7 +73,7 @@ class FileShelf:
         """The dealer's box and row for the decryptor at this place, with their paths."""
         at = self._places[dealer]
         record = self._read(at.start + at.committed_bytes + place * at.record_bytes, at.record_bytes)
-        return Delivery.decode_fields(Reader(record))
+        return Delivery.decode(Reader(record))
 
     def row(self, dealer: str, place: int) -> bytes:
         """Return the dealer's row of share commitments, without its path."""

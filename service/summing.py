@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import structlog
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from service.storage.blobs import Blobs
 from service.storage.database import Database
@@ -221,8 +221,8 @@ class Summing:
     async def begin_again(self, damaged: DamagedRangeError) -> None:
         """Forget a range of the sum that is damaged, so that it is unmasked once more."""
         note_damage("range", self._round, part=damaged.part)
-        async with self._database.transaction() as connection:
-            await connection.execute(delete(sums).where(*self._row_of(damaged.part, damaged.kept)))
+        forgotten = delete(sums).where(*self._row_of(damaged.part, damaged.kept))
+        await self._database.write(lambda connection: connection.execute(forgotten))
         await asyncio.to_thread(self._blobs.delete, self._name(damaged.kept.blob))
         self.unmasked.discard(damaged.part)
 
@@ -363,17 +363,18 @@ class Summing:
 
     async def _exchange(self, part: int, before: Kept, after: Kept) -> bool:
         values = {"blob": after.blob, "members": json.dumps(after.members), "done": after.done}
-        async with self._database.transaction() as connection:
-            live = (
-                select(rounds.c.final.is_(None)).where(rounds.c.id == self._round).with_for_update(read=True)
-            )
-            if not (await connection.execute(live)).scalar_one():
+        live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round).with_for_update(read=True)
+
+        def exchange(connection: Connection) -> bool:
+            if not connection.execute(live).scalar_one():
                 return False
             if not before.blob:
                 row = {"round": self._round, "part": part, **values}
-                return await connection.run_sync(self._database.add, sums, row)
-            changed = await connection.execute(update(sums).where(*self._row_of(part, before)).values(values))
+                return self._database.add(connection, sums, row)
+            changed = connection.execute(update(sums).where(*self._row_of(part, before)).values(values))
             return bool(changed.rowcount)
+
+        return await self._database.write(exchange)
 
     def _row_of(self, part: int, kept: Kept) -> tuple[ColumnElement[bool], ...]:
         """A range's row, as long as it is the one that was read."""

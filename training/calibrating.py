@@ -108,7 +108,6 @@ class Fitted:
     """A fitted head and its cost.
 
     Attributes:
-        kind: the calibration's name in `CALIBRATIONS`.
         head: predicts from features as `MemberFeatures` has them.
         unit: whether it was fitted to features of length 1 and scales others.
         upload_bytes: bytes that a member would send for it at 48 bits per number; None if it is not computed from a sum.

@@ -31,13 +31,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint file.
-
-    Attributes:
-        classifier: in evaluation mode.
-        preprocessing: how inputs are prepared for its extractor.
-        digest: `extractor_digest`, 32 bytes.
-    """
+    """A classifier in evaluation mode, how inputs are prepared for its extractor, and its `extractor_digest`."""
 
     classifier: Classifier
     preprocessing: str

@@ -42,12 +42,10 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class Trained:
-    """The global classifier after the last round.
+    """The global classifier after the last round, in evaluation mode, and how it came about.
 
     Attributes:
-        classifier: in evaluation mode.
         history: one record per round.
-        recipe: the experiment.
         memory: per member and term, what the member keeps, such as personal layers.
     """
 

@@ -33,12 +33,7 @@ class NormalisedHead(nn.Linear):
 
 
 class FixedHead(nn.Linear):
-    """A linear head that is neither trained nor sent.
-
-    Args:
-        weight: W of shape (C, l), one row per class.
-        bias: b of shape (C,), or None.
-    """
+    """A linear head that is neither trained nor sent: W of shape (C, l), one row per class, and b of shape (C,), or None."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         classes, dim = weight.shape
@@ -106,11 +101,7 @@ class Simplex:
 class Tammes:
     """Class vectors of length 1 pushed apart by SGD on each one's largest cosine (Mettes et al. 2019, eq. 5).
 
-    For l ≥ C − 1 the optimum is a simplex; below that no closed form is known.
-
-    Attributes:
-        steps: ≥ 0, of gradient descent with momentum 0.9.
-        lr: η > 0, its rate.
+    For l ≥ C − 1 the optimum is a simplex; below that no closed form is known. SGD takes `steps` with momentum 0.9.
     """
 
     steps: int = 1000
@@ -121,7 +112,6 @@ class Tammes:
         positive(lr=self.lr)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
-        """Make the head for features of length l."""
         vectors = functional.normalize(torch.randn(classes, dim), dim=1).requires_grad_()
         velocity = torch.zeros_like(vectors, requires_grad=False)
         own = torch.eye(classes, dtype=torch.bool)

@@ -28,14 +28,7 @@ class Task:
 
 
 class LocalTrainer:
-    """Trains any member on one resident model; the result depends on the task only.
-
-    Args:
-        recipe: the experiment.
-        data: the records that the partition deals.
-        partition: the records of each member.
-        hardware: where to train.
-    """
+    """Trains any member on one resident model; the result depends on the task only."""
 
     def __init__(self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU) -> None:
         self._recipe = recipe

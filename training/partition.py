@@ -71,19 +71,11 @@ def dirichlet_partition(
     min_size: int = 1,
     max_retries: int = 20,
 ) -> Partition:
-    """Split each class over the members in proportions drawn from Dir(α·1) (Hsu et al. 2019).
+    """Split each class of `labels`, of shape (n,), over K members in proportions drawn from Dir(α·1) (Hsu et al. 2019).
 
     The smaller α, the fewer members share a class. A draw that leaves a member below `min_size` is repeated, at most
     `max_retries` times: with C classes, K > C members and α → 0 every draw would fail. Then the last draw is repaired: the
     largest member gives the smallest one record, chosen at random, until all have `min_size`. `Partition.moved` counts them.
-
-    Args:
-        labels: the labels, int64 of shape (n,).
-        members: K.
-        alpha: the concentration α > 0.
-        rng: the source of randomness.
-        min_size: the fewest records a member may hold.
-        max_retries: further draws before the repair.
 
     Raises:
         ValueError: if α is not positive, or n < K · min_size.
@@ -110,12 +102,6 @@ def shard_partition(
 
     Each class is cut into one even shard per holder, and every record of a class with holders is dealt once: C10-100-2
     is `shard_partition(labels, 100, 2, rng)`, 500 records a member (Huang et al. 2023, §5.1; Li and Zhan 2021).
-
-    Args:
-        labels: the labels, int64 of shape (n,).
-        members: K.
-        classes_per_member: distinct classes at each member, 1..C.
-        rng: the source of randomness.
 
     Raises:
         ValueError: if there are fewer classes than that, or fewer records of a class than holders.
@@ -159,11 +145,6 @@ def quantity_partition(
 
 def natural_partition(labels: IntArray, groups: IntArray | None, *, min_size: int = 1) -> Partition:
     """Make a member of each group with at least `min_size` records, in the groups' order; other records stay unused.
-
-    Args:
-        labels: int64 of shape (n,).
-        groups: `Dataset.groups`, int64 of shape (n,).
-        min_size: LEAF's experiments leave out writers with few records.
 
     Raises:
         ValueError: if the data set has no groups, or none is large enough.

@@ -21,12 +21,7 @@ from veilsum.calibration import FFCStatistics, solve_ffc
 
 @dataclass(frozen=True, eq=False)
 class OwnRecords:
-    """Each member's records in two parts.
-
-    Attributes:
-        train: records to train on.
-        test: records kept back; never empty.
-    """
+    """Each member's records in two parts: to train on, and kept back, of which each member has some."""
 
     train: Partition
     test: Partition
@@ -35,14 +30,10 @@ class OwnRecords:
 def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, seed: int) -> OwnRecords:
     """Let every member keep back a random share of its records, at least one.
 
-    Args:
-        partition: the records of each member; at least two each.
-        labels: of all records, (n,) int64.
-        share: in (0, 1).
-        seed: of the draw.
+    `labels`, (n,) int64, are those of all records.
 
     Raises:
-        ValueError: if the share is out of range, or a member holds a single record.
+        ValueError: if the share is not in (0, 1), or a member holds a single record.
     """
     if not 0 < share < 1:
         raise ValueError(f"the share that members keep back lies in (0, 1), not {share}")
@@ -68,13 +59,8 @@ def personal_accuracies(
 ) -> tuple[float, ...]:
     """Return each member's accuracy on the records it kept back, under its own classifier.
 
-    Args:
-        trained: a run on `records.train`.
-        data: the records that both parts index.
-        records: each member's hold-out records.
-        method: one of `METHODS`. Each starts from the global model with the layers that the member keeps (LG-FedAvg, FedPer,
-            FedRep).
-        options: the method's options.
+    Each of `METHODS` starts from the global model of a run on `records.train`, with the layers that the member keeps (LG-FedAvg,
+    FedPer, FedRep). `data` are the records that both parts index.
     """
     make = METHODS[method]
     result = []
@@ -87,7 +73,6 @@ def personal_accuracies(
 
 def as_trained(trained: Trained, member: int, own: Dataset) -> Classifier:
     """Return the global model with the layers that the member keeps, if any (LG-FedAvg, FedPer, FedRep)."""
-    del own
     return _of_member(trained, member).eval()
 
 

@@ -56,7 +56,6 @@ class Constant:
     """η in every round."""
 
     def factor(self, round_: int, rounds: int) -> float:
-        del round_, rounds
         return 1.0
 
 
@@ -85,7 +84,6 @@ class MultiStep:
         not_negative(milestones=min(self.milestones, default=0))
 
     def factor(self, round_: int, rounds: int) -> float:
-        del rounds
         return self.gamma ** sum(round_ >= milestone for milestone in self.milestones)
 
 

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +33,6 @@ def _finite(value: object) -> object:
 
 # A number that is not finite is null in the file.
 Finite = Annotated[float | None, BeforeValidator(_finite)]
-
-
-_RESULT: Final = "veilsum/result/1"
-_DIVERGED: Final = "veilsum/diverged/1"
 
 
 class Part(BaseModel):
@@ -96,10 +92,8 @@ class Deal(Part):
 
     Attributes:
         kind: how records were dealt, such as "dirichlet".
-        options: the deal's options, such as {"alpha": 0.1}.
-        digest: `Partition.digest`.
-        label_counts: records of each class at each member, (K, C).
-        moved: records that a repair moved.
+        options: such as {"alpha": 0.1}.
+        digest, label_counts, moved: as of `Partition`.
     """
 
     kind: str
@@ -136,8 +130,7 @@ class Calibration(Part):
 
     Attributes:
         kind: "ffc", "rff" (ridge on random features), "ccvr", "lda", "ncm" or "all-data".
-        accuracy: on the test records.
-        per_class: accuracy on each class's test records.
+        accuracy, per_class: on the test records.
         upload_bytes: bytes that a member sends for it.
         seconds: wall-clock time of the fit, statistics included.
         options: such as {"ridge": 0.1}.
@@ -152,14 +145,7 @@ class Calibration(Part):
 
 
 class RunCost(Part):
-    """Time and traffic of a run.
-
-    Attributes:
-        wall_s: wall-clock seconds.
-        cpu_s: CPU seconds of all processes.
-        upload_bytes: bytes that a member sends in one round of training.
-        parameters: trained parameters of the model.
-    """
+    """Time of all processes, traffic of a member in one round of training, and trained parameters of a run."""
 
     wall_s: float
     cpu_s: float | None = None
@@ -178,50 +164,55 @@ class Environment(Part):
     device: str = "cpu"
 
     @classmethod
-    def here(cls, *, device: str = "cpu", threads: int = 1) -> Self:
-        """Describe this machine."""
+    def here(cls, *, device: str = "cpu") -> Self:
+        """Describe this machine; members train on one thread each."""
         return cls(
             python=platform.python_version(),
             torch=torch.__version__,
             numpy=np.__version__,
             processor=_processor(),
-            threads=threads,
+            threads=1,
             device=device,
         )
 
 
-class RunResult(Part):
-    """One run.
+class RunFacts(Part):
+    """What every run states.
 
     Attributes:
-        format: the layout of this file.
         experiment: the experiment's name.
         method: its name in tables, such as "SphereFed × FedNova".
-        paper_row: the row of the papers' tables to compare with (`research/tables`).
         scale: how it is smaller than the paper's run, in words; "" if it is not.
         seed: of all random draws.
         recipe: `Recipe.describe()`.
-        data: the records.
-        deal: the partition.
+    """
+
+    format: str  # first: another layout is named before what it lacks
+    experiment: str
+    method: str
+    scale: str = ""
+    seed: int
+    recipe: dict[str, Any]
+    data: Data
+    deal: Deal
+    environment: Environment
+
+
+class RunResult(RunFacts):
+    """A run to its end.
+
+    Attributes:
+        paper_row: the row of the papers' tables to compare with (`research/tables`).
         history: one line per round.
         accuracy: of the trained classifier, on the test records.
         per_class: the same by class.
         validation: of the trained classifier, on the validation split; None without one.
         calibrations: heads fitted afterwards.
         personal: by method, each member's accuracy on its own held-out records.
-        cost: time and traffic.
-        environment: versions and hardware.
     """
 
-    format: Literal["veilsum/result/1"] = _RESULT
-    experiment: str
-    method: str
+    format: Literal["veilsum/result/1"] = "veilsum/result/1"
     paper_row: str | None = None
-    scale: str = ""
-    seed: int
-    recipe: dict[str, Any]
-    data: Data
-    deal: Deal
     history: tuple[Line, ...]
     accuracy: Fraction
     per_class: PerClass = ()
@@ -229,7 +220,6 @@ class RunResult(Part):
     calibrations: tuple[Calibration, ...] = ()
     personal: dict[str, tuple[Fraction, ...]] = Field(default_factory=dict)
     cost: RunCost
-    environment: Environment
 
     def after(self, kind: str) -> float | None:
         """Return the accuracy of a calibration, or of the trained head if `kind` is "none"; None if there is none."""
@@ -258,27 +248,17 @@ class RunResult(Part):
         return worst_decile(self.by_member(kind))
 
 
-class Diverged(Part):
+class Diverged(RunFacts):
     """A run that diverged: its loss became infinite or NaN. Reports list it, because leaving it out would flatter its method.
 
     Attributes:
-        format: the layout of this file.
-        experiment, method, scale, seed, recipe, data, deal, environment: as `RunResult`'s.
         round: the round in which it diverged, from 1.
         lr: that round's learning rate.
     """
 
-    format: Literal["veilsum/diverged/1"] = _DIVERGED
-    experiment: str
-    method: str
-    scale: str = ""
-    seed: int
-    recipe: dict[str, Any]
-    data: Data
-    deal: Deal
+    format: Literal["veilsum/diverged/1"] = "veilsum/diverged/1"
     round: int
     lr: float
-    environment: Environment
 
 
 def worst_decile(accuracies: Iterable[float]) -> float | None:

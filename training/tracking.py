@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from math import isnan
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from training.results import RunResult
 from training.resume import RoundRecord
@@ -14,19 +14,6 @@ from training.resume import RoundRecord
 
 class TrackingError(ValueError):
     """A tracker that is unknown, not installed, or cannot be set up."""
-
-
-class Tracker(Protocol):
-    """Receives a run's rounds and its result."""
-
-    def round(self, record: RoundRecord) -> None:
-        """Chart a round."""
-
-    def result(self, result: RunResult) -> None:
-        """Chart the result."""
-
-    def close(self, *, failed: bool) -> None:
-        """End the run, which succeeded or failed."""
 
 
 def measures(record: RoundRecord) -> dict[str, float]:
@@ -67,7 +54,6 @@ class TensorBoard:
         self._writer.add_text("seed", str(result.seed))
 
     def close(self, *, failed: bool) -> None:
-        del failed
         self._writer.close()
 
 
@@ -111,6 +97,7 @@ class MLflow:
         self._client.set_terminated(self._run, status="FAILED" if failed else "FINISHED")
 
 
+Tracker = TensorBoard | MLflow
 TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 
 

@@ -17,7 +17,7 @@ from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster
-from veilsum.protocol.messages.roster import MAX_NAME
+from veilsum.protocol.messages.cohort import MAX_NAME
 from veilsum.protocol.rest import Hex32, MemberId
 
 _KEY = "admin.key"
@@ -113,7 +113,7 @@ class Draft(BaseModel):
             revoked=tuple(sorted({bytes.fromhex(digest) for digest in self.revoked})),
         )
         roster.validate()
-        return Roster.decode_fields(Reader(roster.encode_fields()))
+        return Roster.decode(Reader(roster.encode()))
 
 
 def revised(

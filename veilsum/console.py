@@ -3,16 +3,21 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial, wraps
 from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from veilsum.exposure import loose_mode
+
+if TYPE_CHECKING:
+    from client_sdk.operator import Operator
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -86,10 +91,56 @@ def token_in(path: Path | None) -> str | None:
     return text
 
 
-def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
-    """Print a result: an object, or a titled list of names and values."""
-    if as_json:
-        sys.stdout.write(json.dumps(values, indent=2) + "\n")
+Command = Callable[..., None]
+Connect = Callable[..., AbstractContextManager["Operator"]]
+"""`veilsum.remote.operator` with the options of the connection; takes its keywords."""
+JSON: ContextVar[bool] = ContextVar("json", default=False)
+"""Whether the running command prints JSON."""
+
+
+def reporting(command: Command) -> Command:
+    """Give a command the option `--json`, and report errors that a user can fix as messages."""
+
+    @wraps(command)
+    def run(*, json_: bool, **options: Any) -> None:
+        with reported(as_json=json_):
+            command(**options)
+
+    return _with_options(run, command, json_=(AsJson, False))
+
+
+def at_coordinator(*, token: bool) -> Callable[[Command], Command]:
+    """As `reporting`; with the options `--url` and `--ca`, and `--token` for operators, whose values are in the argument `connect`."""
+
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def run(*, url: str, ca: Path | None, token: str | None = None, **options: Any) -> None:
+            from veilsum.remote import operator
+
+            command(connect=partial(operator, url, token, ca), **options)
+
+        own = {"token": (Token, None)} if token else {}
+        return reporting(_with_options(run, command, url=(Url, DEFAULT_URL), **own, ca=(Ca, None)))
+
+    return decorated
+
+
+def _with_options(run: Command, command: Command, **added: tuple[Any, Any]) -> Command:
+    """Show typer the command's options, and those added, each with its type and default."""
+    own = [each for each in signature(command).parameters.values() if each.name != "connect"]
+    more = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in added.items()
+    ]
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+    setattr(run, "__signature__", Signature([*own, *more]))  # noqa: B010 - mypy knows no such attribute
+    return run
+
+
+def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any] | None = None) -> None:
+    """Print a titled list of names and values; with `--json` an object, of `scripts` where that says more."""
+    if JSON.get():
+        sys.stdout.write(json.dumps(values if scripts is None else scripts, indent=2) + "\n")
         sys.stdout.flush()
         return
     from rich.console import Console
@@ -104,8 +155,16 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         console.print(Text.assemble((label, "dim"), "  ", plain(_shown(value))))
 
 
-def table(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows that have the same names."""
+def table(
+    title: str, rows: list[dict[str, Any]], *, empty: str = "", scripts: Mapping[str, Any] | None = None
+) -> None:
+    """Print rows that have the same names, or a note that there are none; with `--json` an object, as `say`."""
+    if JSON.get():
+        say({title.lower(): rows}, scripts=scripts)
+        return
+    if not rows:
+        note(empty)
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -138,9 +197,9 @@ def notes() -> Callable[[str], None]:
     return tell
 
 
-def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1) -> NoReturn:
+def fail(message: str, *, cause: str | None = None, code: int = 1) -> NoReturn:
     """End the command with an error message."""
-    if as_json:
+    if JSON.get():
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
         sys.stderr.write(f"veilsum: {plain(message)}\n")
@@ -150,6 +209,18 @@ def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1
 def lacks(*modules: str) -> bool:
     """Whether any of these top-level modules is not installed. Imports nothing."""
     return any(find_spec(name) is None for name in modules)
+
+
+_EXTRAS = {
+    "service": ("fastapi", "obstore", "sqlalchemy", "structlog", "uvicorn"),
+    "training": ("sklearn", "torch"),
+}
+
+
+def need(what: str, *extras: str) -> None:
+    """End the command unless the modules of these extras are installed."""
+    if lacks(*(module for extra in extras for module in _EXTRAS[extra])):
+        fail(f"{what} needs more than is installed: pip install 'veilsum[{','.join(extras)}]'")
 
 
 _HINTS = {
@@ -168,24 +239,25 @@ def reported(*, as_json: bool) -> Iterator[None]:
     from veilsum.calibration import CalibrationError
     from veilsum.protocol.errors import Misuse, PeerFault
 
+    before = JSON.set(as_json)
     try:
         yield
     except PeerFault as fault:
         hint = _HINTS.get(fault.cause.value)
-        fail(f"{fault}. {hint}" if hint else str(fault), as_json=as_json, cause=fault.cause.value)
+        fail(f"{fault}. {hint}" if hint else str(fault), cause=fault.cause.value)
     except ValidationError as error:
-        fail(first_fault(error), as_json=as_json)
+        fail(first_fault(error))
     except (Misuse, CalibrationError, ClientError) as error:
-        fail(str(error), as_json=as_json)
+        fail(str(error))
     except OSError as error:
-        fail(_of_system(error), as_json=as_json)
+        fail(_of_system(error))
     except MemoryError as error:
-        fail(
-            f"out of memory ({str(error) or 'allocation failed'}): use fewer classes or features, or a larger machine",
-            as_json=as_json,
-        )
+        what = str(error) or "allocation failed"
+        fail(f"out of memory ({what}): use fewer classes or features, or a larger machine")
     except KeyboardInterrupt:
-        fail("stopped", as_json=as_json, code=130)
+        fail("stopped", code=130)
+    finally:
+        JSON.reset(before)
 
 
 def plain(text: str) -> str:

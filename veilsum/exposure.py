@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 def loose_mode(path: Path, *, group_may: bool = False) -> str | None:
     """Describe a loose mode of a secret file or folder, and the command that fixes it; None if the mode is fine.
 
-    Args:
-        path: a file or a folder.
-        group_may: allow access by the group, as orchestrators mount secrets and volumes for non-root users.
+    `group_may` allows access by the group, as orchestrators mount secrets and volumes for non-root users.
     """
     found = path.stat()
     folder, mode = stat.S_ISDIR(found.st_mode), stat.S_IMODE(found.st_mode)

@@ -233,10 +233,8 @@ def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]
     Args:
         features: (n, dim), no row all zeros.
         labels: (n,).
-        share: to hold out, from 0 below 1.
+        share: to hold out, above 0 and below 1.
     """
-    if not share:
-        return (features, labels), (features[:0], labels[:0])
     rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
     limit = int(share * _DRAWS)
     records = (

@@ -1,4 +1,4 @@
-"""Figures for self-contained HTML reports: arrays in, a data URI for `<img src>` out.
+"""Self-contained HTML reports: figures, arrays in and a data URI for `<img src>` out, and the pages that hold them.
 
 The palette is distinguishable with any colour vision (Okabe and Ito 2008), and position, shape or a label repeats what colour
 says. Figures are data URIs, not inline SVG: several inline drawings would share one id space.
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6B7280"
 INK, RULE = "#1F2933", "#E3E7EB"
-SERIES = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
-# From the seventh series on, colours repeat with other markers and dashes.
-MARKERS = ("o", "s", "^", "D", "v", "P")
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
 PALE = "#C5CDD5"
 
 # Any: matplotlib's stubs want a literal of every setting.
@@ -80,9 +76,18 @@ def drawing(
         yield drawn, tuple(axes[0])
 
 
-def series(index: int) -> dict[str, Any]:
-    """Return the colour and dash of line `index`; the first eighteen differ."""
-    return {"color": SERIES[index % len(SERIES)], "linestyle": DASHES[index // len(SERIES) % len(DASHES)]}
+def page(package: str, **values: Any) -> str:
+    """Render a package's `report.html`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only reports load it
+
+    made = Environment(
+        loader=PackageLoader(package, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return made.get_template("report.html").render(values)
 
 
 def legend_above(axes: Axes, columns: int = 4) -> None:
@@ -130,21 +135,8 @@ def phase_timeline(seconds: Mapping[str, float]) -> str:
         return uri(figure)
 
 
-def ridge_curve(
-    ridges: FloatArray,
-    errors: FloatArray,
-    chosen: float,
-    *,
-    criterion: str = "generalised cross-validation",
-) -> str:
-    """Draw the error over the grid of λ and mark the chosen λ.
-
-    Args:
-        ridges: λ > 0, ascending, of shape (m,).
-        errors: the error at each λ, of shape (m,).
-        chosen: one of `ridges`.
-        criterion: how the error was estimated.
-    """
+def ridge_curve(ridges: FloatArray, errors: FloatArray, chosen: float) -> str:
+    """Draw the error, (m,), at each ridge λ, (m,) ascending, and mark the chosen one."""
     best = int(np.argmin(np.abs(ridges - chosen)))
     with drawing((7.2, 3.4)) as (figure, (axes,)):
         axes.plot(ridges, errors, color=BLUE, linewidth=2)
@@ -160,7 +152,7 @@ def ridge_curve(
             color=ORANGE,
             fontweight="bold",
         )
-        axes.set(xscale="log", xlabel="ridge λ", ylabel="error", title=f"λ by {criterion}")
+        axes.set(xscale="log", xlabel="ridge λ", ylabel="error", title="λ by generalised cross-validation")
         axes.grid(visible=True, axis="y")
         return uri(figure)
 
@@ -189,15 +181,18 @@ def label_distribution(counts: IntArray) -> str:
         cells.grid(visible=True)
         cells.spines[["left", "bottom"]].set_visible(False)
         sizes = counts.sum(axis=1)
-        bars = totals.barh(range(members), sizes, color=GREY, height=0.55)
-        totals.bar_label(
-            bars, [str(sizes[k]) if k in rows else "" for k in range(members)], padding=4, fontsize=9
-        )
-        totals.set(ylim=(members - 0.4, -0.6), xticks=[], yticks=[])
-        totals.set_xlabel("records", loc="left")
-        totals.margins(x=0.3)
-        totals.spines[:].set_visible(False)
+        _totals(totals, sizes, "records", [str(sizes[k]) if k in rows else "" for k in range(members)])
         return uri(figure)
+
+
+def _totals(axes: Axes, records: IntArray, label: str, shown: Sequence[str] | None = None) -> None:
+    """Draw a bar of records beside each row of the plot on the left."""
+    bars = axes.barh(range(len(records)), records, color=GREY, height=0.55)
+    axes.bar_label(bars, shown, padding=4, fontsize=9)
+    axes.set(ylim=(len(records) - 0.4, -0.6), xticks=[], yticks=[])
+    axes.set_xlabel(label, loc="left")
+    axes.margins(x=0.35)
+    axes.spines[:].set_visible(False)
 
 
 def per_class_accuracy(
@@ -207,14 +202,7 @@ def per_class_accuracy(
     class_names: Sequence[str] | None = None,
     labels: tuple[str, str] = ("trained head", "calibrated head"),
 ) -> str:
-    """Draw each class's accuracy under two heads as a dumbbell, the least accurate class first.
-
-    Args:
-        before: accuracies in 0..1 under the first head, of shape (C,).
-        after: accuracies under the second head.
-        class_names: C names; 0..C−1 if None.
-        labels: names of the two heads.
-    """
+    """Draw each class's accuracy in 0..1, (C,), under two heads as a dumbbell, the least accurate class first."""
     names = class_names or [str(c) for c in range(len(before))]
     order = np.argsort(before, kind="stable")
     low, high = 100 * np.asarray(before)[order], 100 * np.asarray(after)[order]
@@ -247,10 +235,7 @@ _MANY_CLASSES = 60  # more names would overlap
 def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: IntArray) -> str:
     """Draw accuracy over confidence (Guo et al. 2017, Fig. 1) beside a histogram of confidence.
 
-    Args:
-        confidence: mean confidence in each of B equal bins of 0..1, of shape (B,).
-        accuracy: share of correct records in each bin, of shape (B,).
-        records: records in each bin, of shape (B,); empty bins are not drawn.
+    Each is of shape (B,), of B equal bins of 0..1; empty bins are not drawn.
     """
     held, bins = records > 0, len(records)
     with drawing((7.2, 3.9), columns=2, width_ratios=(1.15, 1.0)) as (figure, (diagram, sizes)):
@@ -274,11 +259,9 @@ def reliability_diagram(confidence: FloatArray, accuracy: FloatArray, records: I
 
 
 def class_recalls(recalls: FloatArray, records: IntArray) -> str:
-    """Draw each class's recall, the lowest first, beside its number of records.
+    """Draw each class's recall in 0..1, (C,), the lowest first, beside its number of records, (C,).
 
-    Args:
-        recalls: in 0..1, of shape (C,).
-        records: of each class, of shape (C,). Classes without records are not drawn, and only the 60 lowest of the others.
+    Classes without records are not drawn, and only the 60 lowest of the others.
     """
     held = np.flatnonzero(records)
     order = held[np.argsort(recalls[held], kind="stable")][:_MANY_CLASSES]
@@ -299,12 +282,7 @@ def class_recalls(recalls: FloatArray, records: IntArray) -> str:
         shares.grid(visible=True, axis="x")
         shares.spines["left"].set_visible(False)
         legend_above(shares)
-        bars = totals.barh(rows, records[order], color=GREY, height=0.55)
-        totals.bar_label(bars, padding=4, fontsize=9)
-        totals.set(ylim=(len(rows) - 0.4, -0.6), xticks=[], yticks=[])
-        totals.set_xlabel("records held out", loc="left")
-        totals.margins(x=0.35)
-        totals.spines[:].set_visible(False)
+        _totals(totals, records[order], "records held out")
         return uri(figure)
 
 

@@ -115,8 +115,7 @@ def certificate() -> ClientCertificate | None:
 def changes(look: Callable[[int | None], View]) -> Iterator[View]:
     """Yield a view now, and again after each change of its version.
 
-    Args:
-        look: fetches the view; with a version, waits until it changes or a long poll ends.
+    `look` fetches the view; with a version, it waits until that changes or a long poll ends.
     """
     view = look(None)
     while True:

@@ -1,5 +1,6 @@
 """Read, replay and describe a transcript for `veilsum verify`, offline (protocol §11)."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,7 @@ def read(path: Path) -> Transcript:
 
 
 def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
-    """Replay a transcript.
-
-    Args:
-        path: the file.
-        pinned: the admin's key; None for the roster's own.
+    """Replay a transcript, against the admin's pinned key or, for None, the roster's own.
 
     Raises:
         NotATranscript: the file is not a transcript.
@@ -116,7 +113,7 @@ def values_of(verdict: Verdict) -> dict[str, Any]:
         "evicted": list(verdict.evicted),
         "signed": verdict.signed,
         "kept": verdict.kept,
-        "findings": [_finding(each) for each in verdict.findings],
+        "findings": [{**asdict(each), "dispute": each.dispute} for each in verdict.findings],
         "refusals": [{"member": each.member, "cause": each.cause} for each in verdict.refusals],
     }
 
@@ -170,21 +167,11 @@ def _outcome(verdict: Verdict) -> str:
     return "certified" if verdict.revealed else "certified, and too few revealed for a sum"
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "entry": finding.entry,
-        "parties": list(finding.parties),
-        "cause": finding.cause.value,
-        "detail": finding.detail,
-        "dispute": finding.dispute,
-    }
-
-
 def _row(finding: Finding) -> dict[str, Any]:
     where = "whole transcript" if finding.entry is None else f"entry {finding.entry}"
     return {
         "who": " or ".join(finding.parties),
-        "cause": finding.cause.value,
+        "cause": finding.cause,
         "seen": finding.detail,
         "where": where,
     }

@@ -51,11 +51,24 @@ def noise(view: NoiseView | None) -> dict[str, Any]:
     }
 
 
-def show_cohort(view: CohortView, *, as_json: bool) -> None:
-    """Print a cohort."""
-    if as_json:
-        say(view.model_dump(mode="json"), as_json=True)
-        return
+def show(view: CohortView | RoundView | PreflightView) -> None:
+    """Print a cohort, a round, or a round that could be opened."""
+    match view:
+        case CohortView():
+            title, values = "Cohort", _cohort(view)
+        case RoundView():
+            title, values = "Round", _round(view)
+        case PreflightView():
+            title, values = "The next round; not opened", _preflight(view)
+    say(values, title, scripts=view.model_dump(mode="json"))
+
+
+def show_result(record: ResultRecord, title: str) -> None:
+    """Print a result."""
+    say(summary(record), title, scripts=record.model_dump(mode="json"))
+
+
+def _cohort(view: CohortView) -> dict[str, Any]:
     values: dict[str, Any] = {
         "study": f"{view.name}, version {view.study_version}, period {view.period}",
         "cohort": view.cohort,
@@ -73,7 +86,7 @@ def show_cohort(view: CohortView, *, as_json: bool) -> None:
         values["rounds"] = view.rounds
     if view.state == "formed":
         values["next_step"] = view.step or "none, the run is over"
-    say(values, as_json=False, title="Cohort")
+    return values
 
 
 def _quorum(quorum: QuorumView) -> dict[str, Any]:
@@ -90,19 +103,7 @@ def _quorum(quorum: QuorumView) -> dict[str, Any]:
     return values | ({"caution": quorum.caution} if quorum.caution else {})
 
 
-def show_round(view: RoundView, *, as_json: bool) -> None:
-    """Print a round."""
-    if as_json:
-        say(view.model_dump(mode="json"), as_json=True)
-        return
-    values: dict[str, Any] = {
-        "round": view.round,
-        "trust": TRUST,
-        **_spec(view.spec),
-        "state": view.state,
-        "place": f"round {view.sequence}, attempt {view.attempt}",
-        "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
-    }
+def _round(view: RoundView) -> dict[str, Any]:
     waiting = f"{names(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
     known = {
         "waiting_for": waiting,
@@ -116,16 +117,19 @@ def show_round(view: RoundView, *, as_json: bool) -> None:
         "why": view.fault and why(view),
         "next": advice(view),
     }
-    values |= {name: value for name, value in known.items() if value}
-    say(values, as_json=False, title="Round")
+    return {
+        "round": view.round,
+        "trust": TRUST,
+        **_spec(view.spec),
+        "state": view.state,
+        "place": f"round {view.sequence}, attempt {view.attempt}",
+        "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
+        **_known(known),
+    }
 
 
-def show_preflight(view: PreflightView, *, as_json: bool) -> None:
-    """Print a round that could be opened."""
-    if as_json:
-        say(view.model_dump(mode="json"), as_json=True)
-        return
-    values = {
+def _preflight(view: PreflightView) -> dict[str, Any]:
+    return {
         "trust": TRUST,
         **_spec(view.spec),
         "members": f"{view.members}, {view.survivors_min} needed",
@@ -133,7 +137,6 @@ def show_preflight(view: PreflightView, *, as_json: bool) -> None:
         "decryptors": view.decryptors.sentence,
         "cost": view.cost,
     }
-    say(values, as_json=False, title="The next round; not opened")
 
 
 def summary(record: ResultRecord) -> dict[str, Any]:
@@ -155,9 +158,14 @@ def summary(record: ResultRecord) -> dict[str, Any]:
         "study": f"{record.name}, version {record.version}, period {record.period}",
         "step": record.step,
         "round": record.round,
-        **{name: value for name, value in known.items() if value},
+        **_known(known),
         **noise(record.noise),
     }
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is empty."""
+    return {name: value for name, value in values.items() if value}
 
 
 def _spec(spec: SpecView) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def _spec(spec: SpecView) -> dict[str, Any]:
         "study": f"{spec.name}, version {spec.version}, period {spec.period}",
         "step": spec.step,
         "sums": f"{', '.join(spec.statistics)}: {spec.elements:,} numbers of {spec.ring_bits} bits",
-        **{name: value for name, value in known.items() if value},
+        **_known(known),
     }
 
 

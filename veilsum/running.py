@@ -79,11 +79,7 @@ class Next:
 def next_of(question: Question, period: str, links: Sequence[Link], done: Callable[[str], bool]) -> Next:
     """Find the first step of a run that has no result: to be opened, or to be repeated where it was certified.
 
-    Args:
-        question: of the study.
-        period: which records are summed.
-        links: the federation's chain.
-        done: whether a round has a result.
+    `links` are the federation's chain, and `done` says whether a round has a result.
     """
     own = [
         link for link in links if (link.question, link.period) == (question.digest, period) and link.spends

@@ -28,7 +28,6 @@ from training import (
 from training.experiments import (
     ConfigError,
     Experiment,
-    FinishedRun,
     diverged,
     load_experiment,
     merged,
@@ -50,23 +49,9 @@ _WAIT = timedelta(days=7)  # processes wait for one another's rounds, some longe
 
 @dataclass(frozen=True)
 class Choices:
-    """The command's options.
+    """The options of `veilsum train`, whose help describes them, and the experiment that they choose.
 
-    Attributes:
-        experiment: an experiment file, or an installed experiment's name.
-        variants: of the file; later ones override earlier ones.
-        changes: `key=value` overrides.
-        seeds: one run each.
-        data: the data folder; VEILSUM_DATA's if None.
-        workers: processes that train members.
-        device: torch's name; with `cuda` each process of torchrun takes another GPU.
-        precision: the type of matrix products.
-        compiled: compile steps first.
-        features: write every member's features, as `veilsum member join` reads them.
-        track: `tensorboard`, `mlflow`.
-        sweep: `key=value,value,…`: settings to choose by accuracy on a validation split before the run.
-        snapshot_every: rounds between snapshots.
-        evaluate_every: rounds between evaluations on the test records.
+    With the device `cuda` each process of torchrun takes another GPU.
     """
 
     experiment: str
@@ -219,10 +204,15 @@ def _one(
         result = finished.result
         with hardware.lent(finished.trained.classifier):
             if choices.features:
-                _leave_features(finished, folder)
+                data, partition = finished.prepared.data, finished.prepared.partition
+                write_members(folder, finished.trained.classifier, data.train, partition)
+                write_features(folder / "test.npz", finished.trained.classifier, data.test)
         for tracker in tracked:
             tracker.result(result)
-    _leave(finished, result, folder)
+    classifier = finished.trained.classifier
+    preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
+    save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
+    write_result(result, folder / "result.json")
     return result
 
 
@@ -258,19 +248,6 @@ class _Progress:
 
 def _time(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds))) if seconds >= 100 else f"{seconds:.0f} s"
-
-
-def _leave_features(finished: FinishedRun, folder: Path) -> None:
-    classifier, prepared = finished.trained.classifier, finished.prepared
-    write_members(folder, classifier, prepared.data.train, prepared.partition)
-    write_features(folder / "test.npz", classifier, prepared.data.test)
-
-
-def _leave(finished: FinishedRun, result: RunResult, folder: Path) -> None:
-    classifier = finished.trained.classifier
-    preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
-    save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
-    write_result(result, folder / "result.json")
 
 
 def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path) -> dict[str, Any]:

@@ -249,4 +249,25 @@ def patched(message: Message, old: bytes, new: bytes) -> bytes:
     return data.replace(old, new, 1)
 
 
-__all__ = ["ENROLMENT", "SURVIVED", "Attack", "Chapter", "Decoded", "Forger", "Played", "Shown", "patched"]
+LOW_ORDER = (
+    "00" * 32,
+    "01" + "00" * 31,
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+)
+
+__all__ = [
+    "ENROLMENT",
+    "LOW_ORDER",
+    "SURVIVED",
+    "Attack",
+    "Chapter",
+    "Decoded",
+    "Forger",
+    "Played",
+    "Shown",
+    "patched",
+]

@@ -9,7 +9,7 @@ import rfc8785
 
 from assurance.attacks.base import Attack, Played
 from tests.support.forging import again
-from tests.support.simulator import After, Federation, Outcome
+from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
@@ -143,11 +143,9 @@ def other_terms(**changes: Any) -> Any:
 
         federation.tamper = tamper
         federation.reach(Revealing)
-        theirs = federation.phases["member-1"]
-        assert isinstance(theirs, Attempting)
+        assert isinstance(federation.phases["member-1"], Attempting)
         context = federation.phase.attempt.context
-        mine = federation.phases[VICTIM]
-        assert isinstance(mine, Attempting)
+        mine = of(Attempting, federation.phases[VICTIM])
         known = set(secrets_of(federation, "member-1", context).values())
         assert known.isdisjoint(secrets_of(federation, VICTIM, mine.attempt.context).values())
         raise next(fault for who, fault in federation.faults if who == "coordinator")
@@ -202,8 +200,7 @@ def split(members: int) -> Any:
             voters: dict[bytes, set[str]] = {}
             for place, member in enumerate(honest):
                 shown = Freeze(context, sets[place >= cut], earlier)
-                voted, answers = federation.ask(member, shown)
-                assert isinstance(voted, Voted)
+                _, answers = federation.ask(member, shown, Voted)
                 assert isinstance(answers[0], Vote)
                 voters.setdefault(answers[0].outcome, set(colluders)).add(member)
             best.append(sum(len(each) >= quorum.threshold for each in voters.values()))
@@ -392,8 +389,7 @@ def unasked_end() -> object:
     federation = Federation(5, drop={0: After.UPLOAD})
     assert isinstance(federation.run_round().phase, Recovered)
     federation.now_s += 100_000
-    lapsed = federation.phases[VICTIM].lapse(federation.now_s)
-    assert isinstance(lapsed, Ready)
+    lapsed = of(Ready, federation.phases[VICTIM].lapse(federation.now_s))
     opening = federation.opening(federation.terms())
     return lapsed.receive(opening, federation.keys[VICTIM], federation.now_s)
 
@@ -414,8 +410,7 @@ def rolled_back() -> object:
     opened, _ = before.receive(federation.phase.attempt.opening, federation.keys[VICTIM], federation.now_s)
     backup = opened.to_bytes()
     federation.phase = federation._serve(federation.phase, VICTIM)
-    restored = load_phase(backup)
-    assert isinstance(restored, Opened)
+    restored = of(Opened, load_phase(backup))
     sealing = restored.seal(federation.random)
     sealing.chunk(np.zeros(restored.attempt.spec.elements, np.int64))
     again_, _ = sealing.finish(federation.keys[VICTIM])

@@ -9,7 +9,7 @@ import numpy as np
 from assurance.attacks.base import Attack, Played
 from assurance.attacks.plays import freezing, raised, refused, tell
 from tests.support.forging import Edit, again, other_secrets, redeal, resign
-from tests.support.simulator import After, Federation, SeededRandom
+from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol import round_spec
 from veilsum.protocol.attempt import Attempt, check_manifest
 from veilsum.protocol.causes import Cause
@@ -117,8 +117,7 @@ def recovered(change: Any) -> Any:
     def play() -> object:
         federation = Federation(5)
         federation.reach(Checking)
-        phase = federation.phases["member-1"]
-        assert isinstance(phase, Attempting)
+        phase = of(Attempting, federation.phases["member-1"])
         shares = [bytes(phase.own_shares[:36])] * 4
         positions, shares = change([0, 1, 2, 3], shares)
         try:
@@ -142,8 +141,7 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
             assert federation.phase.attempt.chunks == 2
             if announced:
                 federation.phase = federation._serve(federation.phase, VICTIM)
-        phase = federation.phase
-        assert isinstance(phase, Collecting)
+        phase = of(Collecting, federation.phase)
         whole = phase.announced[VICTIM].chunk_digest(index % 2) if announced else bytes(32)
         phase.check_chunk(VICTIM, index, whole if digest is None else digest, bytes(length))
         return "stored"
@@ -186,8 +184,7 @@ def unpacked(change: Any) -> Any:
     def play() -> object:
         federation = Federation(4)
         federation.run_round()
-        phase = federation.phase
-        assert isinstance(phase, Recovered)
+        phase = of(Recovered, federation.phase)
         packed = {member: federation.spool[member, 0] for member in phase.summed}
         packed[VICTIM] = change(packed[VICTIM])
         return phase.unmasking().chunk(0, packed.items())
@@ -205,9 +202,9 @@ def isolated() -> object:
     sparse = Graph(attempt.members, 2, attempt.manifest.beacon)
     around = sparse.neighbours(VICTIM)
     member = next(each for each in federation.ids if each not in {VICTIM, *around})
-    decryptor = federation.phases[member]
-    assert isinstance(decryptor, Checked)
-    vars(decryptor.attempt)["graph"] = sparse
+    decryptor = of(Checked, federation.phases[member])
+    vars(decryptor)["attempt"] = replace(decryptor.attempt, manifest=replace(decryptor.attempt.manifest))
+    vars(decryptor.attempt.manifest)["graph"] = sparse
     headers = tuple(upload.header for name, upload in phase.uploads.items() if name not in around)
     (refusal,) = tell(federation, member, Freeze(attempt.context, headers, ()))
     assert isinstance(refusal, Refusal)

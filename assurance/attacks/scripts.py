@@ -17,7 +17,7 @@ from veilsum.protocol.coordinator import Checking, Collecting, Voiding
 from veilsum.protocol.coordinator.base import CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.member import PHASES, Enrolled, History, Opened
+from veilsum.protocol.member import Enrolled, History, Opened
 from veilsum.protocol.member.base import MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, Freeze, Refusal, Roster, Study
 from veilsum.protocol.sealing import Sealing
@@ -69,7 +69,10 @@ class Recorder:
         """Record all that happens in this block."""
         with ExitStack() as stack:
             members = {
-                form for phase in PHASES.values() for form in phase.__mro__ if issubclass(form, MemberPhase)
+                form
+                for phase in MemberPhase.forms.values()
+                for form in phase.__mro__
+                if issubclass(form, MemberPhase)
             }
             phases = {*members, *_below(CoordinatorPhase)}
             told: dict[str, Callable[..., Json]] = {

@@ -10,7 +10,7 @@ import pytest
 from client_sdk.result import Result
 from tests.support.federation import Federation as Members
 from tests.support.local_coordinator import refusal
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Freezing, Recovered
 from veilsum.protocol.errors import PeerFault
@@ -21,8 +21,7 @@ def test_counts_of_too_few_members_are_not_signed() -> None:
     """n_min = 4 members would do for a sum; with m = 5 their counts publish no class, and they would be final."""
     federation = Federation(5, margin=1)
     federation.reach(Freezing)
-    request = federation.phase.request_for("member-4")
-    assert isinstance(request, Freeze)
+    request = of(Freeze, federation.phase.request_for("member-4"))
     _, (reply,) = federation.ask("member-4", replace(request, headers=request.headers[1:]))
     assert isinstance(reply, Refusal)
     assert reply.cause == "survivors-too-few"

@@ -75,7 +75,7 @@ class Shown:
 def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
     """What `veilsum member join --approve …` agrees to, and keeps for later runs."""
     policy = Policy(ADMIN, approved=given)
-    agreed = _approved(shown, policy, folder, as_json=False)  # type: ignore[arg-type]
+    agreed = _approved(shown, policy, folder)  # type: ignore[arg-type]
     path = folder / "approvals.json"
     return {*agreed, *(json.loads(path.read_text()) if path.exists() else ())}
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from assurance.attacks.base import ENROLMENT, Attack, Chapter, patched
-from assurance.vectors.cases import LOW_ORDER
+from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, patched
 from tests.support.forging import resign
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import (

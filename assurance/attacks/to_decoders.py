@@ -85,7 +85,7 @@ def attacks() -> list[Attack]:
     add("a run longer than may be", OVER, Cause.OVERSIZED,
         lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + b"\1\0\0\0" + (360_001).to_bytes(4, "little"))
     add("a chunk longer than may be", OVER, Cause.OVERSIZED,
-        lambda: bytes((3, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode_fields()  # type: ignore[attr-defined]  # an upload
+        lambda: bytes((3, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode()  # type: ignore[attr-defined]  # an upload
         + bytes(8) + bytes(4) + b"\1\0\0\0" + (2**25 + 1).to_bytes(4, "little"))
 
     add("a member of the roster twice", "duplicate indices", Cause.MALFORMED, lambda: patched(roster(), b"\x08member-1", b"\x08member-0"))
@@ -115,4 +115,4 @@ def attacks() -> list[Attack]:
 def linked(reason: str = "none", survivors: bytes = OTHER, *, attempt: int = 0) -> bytes:
     """A Chain with this one Link."""
     link = Link(OTHER, 0, attempt, OTHER, "period-0", "sum", bytes(32), OTHER, reason, survivors)
-    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + link.encode_fields()
+    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + link.encode()

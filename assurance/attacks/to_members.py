@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from assurance.attacks.base import ENROLMENT, Attack, Chapter, Forger, patched
-from assurance.vectors.cases import LOW_ORDER
+from assurance.attacks.base import ENROLMENT, LOW_ORDER, Attack, Chapter, Forger, patched
 from tests.support.forging import unsigned
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
@@ -247,7 +246,7 @@ def deliveries() -> list[Attack]:
     add("a box without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(box_path=()), "coordinator")
     add("a row without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(row_path=()), "coordinator")
     add("a dealer twice", "§3", "duplicate indices", Cause.MALFORMED,
-        lambda m, _: m.to_bytes()[:38] + m.deliveries[0].encode_fields() * 5)
+        lambda m, _: m.to_bytes()[:38] + m.deliveries[0].encode() * 5)
     return c.attacks
 
 
@@ -323,7 +322,7 @@ def certificates() -> list[Attack]:
     add("a certificate of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
     add("a vote too few", "§4.6", LOW, Cause.CERTIFICATE_INVALID, lambda m, _: replace(m, votes=m.votes[1:]))
     add("a vote twice", "§3", "duplicate indices", Cause.MALFORMED,
-        lambda m, _: patched(m, m.votes[1].encode_fields(), m.votes[0].encode_fields()))
+        lambda m, _: patched(m, m.votes[1].encode(), m.votes[0].encode()))
     add("a colluder's vote on another set", "§4.6", "split survivors", Cause.CERTIFICATE_INVALID,
         lambda m, f: replace(m, votes=(*m.votes[:-1], f.again(m.votes[-1], m.votes[-1].member, outcome=OTHER))))
     add("a certificate with a vote that its decryptor did not sign", "§4.6", "both secrets of one member", Cause.BAD_SIGNATURE,
@@ -371,7 +370,7 @@ def evictions() -> list[Attack]:
     add_false("a holder too few", proof(lambda p, _: replace(p, holders=p.holders[1:])), LOW)
     add_false("a holder who is none", holder(member="a-sybil"), "Sybil")
     add("a holder twice", "§3", "duplicate indices", Cause.MALFORMED,
-        lambda m, _: patched(m, m.proofs[0].holders[1].encode_fields(), m.proofs[0].holders[0].encode_fields()))
+        lambda m, _: patched(m, m.proofs[0].holders[1].encode(), m.proofs[0].holders[0].encode()))
     add_false("a dealer let back in", lambda m, _: replace(m, proofs=()))
     c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # it is shown
     return c.attacks
@@ -395,7 +394,7 @@ def losses() -> list[Attack]:
     add("an Erasure with a report of a stranger", "§4.9", abuse, Cause.ERASURE_INVALID,
         reports(lambda r, f: f.again(r, "member-2", member="a-sybil")))
     add("an Erasure with a report twice", "§3", "duplicate indices", Cause.MALFORMED,
-        lambda m, _: patched(m, m.reports[1].encode_fields(), m.reports[0].encode_fields()))
+        lambda m, _: patched(m, m.reports[1].encode(), m.reports[0].encode()))
     add = (d := Chapter("coordinator", "member-4", Lost, "lost")).add
     lost = "LOST abuse"
     add("LOST of another context", "§4.9", lost, Cause.WRONG_CONTEXT, lambda m, f: f.again(m, "admin", context=OTHER), "coordinator")

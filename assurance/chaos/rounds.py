@@ -4,7 +4,6 @@ a round ──▶ enrol ──▶ contribute, one of them killed and started aga
 """
 
 import asyncio
-import hashlib
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,15 +15,13 @@ import numpy as np
 from safetensors.numpy import load
 
 from assurance.chaos.proxy import Proxy
-from client_sdk import AsyncMember, Identity, Policy, Records, Result
+from benchmarks.founding import found
+from client_sdk import AsyncMember, Identity, Records, Result
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver
 from tests.support.serving import TOKEN
-from tests.support.simulator import simulated_content, simulated_question, simulated_roster
-from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Study
-from veilsum.protocol.study import DAY_S
+from tests.support.simulator import simulated_question
 from veilsum.study.vectors import vector
 
 DIM, CLASSES, ROWS = 4, 3, 50
@@ -58,22 +55,20 @@ def records_of(index: int) -> Records:
 
 
 class Federation:
-    """Members on disk, an admin, an operator who asks the coordinator itself; members go through the proxy.
+    """Members on disk and an operator who asks the coordinator itself; members go through the proxy.
 
     Args:
         url: the coordinator's own address.
         proxy: what members are told it is.
         folder: for members' identities.
-        seed: of the admin's key, and of who is killed when.
+        seed: of who is killed when.
         members: how many.
     """
 
     def __init__(self, url: str, proxy: Proxy, folder: Path, seed: int, members: int) -> None:
         self.proxy, self.folder, self.chance = proxy, folder, Random(seed)
-        self.admin = SigningKey(hashlib.sha256(f"admin {seed}".encode()).digest())
         self.ids = tuple(f"m-{index}" for index in range(members))
         self.operator = Operator(url, TOKEN)
-        self.keys = [Identity.create(folder / member, member).public for member in self.ids]
 
     async def round(self) -> Played:
         """Play one, within `WITHIN_S`.
@@ -104,9 +99,6 @@ class Federation:
             return await asyncio.to_thread(self._check, opened.round, results, restarted, gone)
 
     def _cohort(self, changes: dict[str, Any]) -> str:
-        coordinator = bytes.fromhex(self.operator.coordinator().public_key)
-        roster = simulated_roster(self.admin, coordinator, dict(zip(self.ids, self.keys, strict=True)))
-        self.operator.publish_roster(roster)
         question = {
             **simulated_question(len(self.ids)),
             "dim": DIM,
@@ -114,18 +106,15 @@ class Federation:
             "records": {"least": ROWS, "most": ROWS, "least_per_class": 1, "rows_per_id": 1},
             **changes,
         }
-        content = simulated_content(question, int(time.time()) + 80 * DAY_S)
-        self.approval = content.approval
-        study = Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
-        self.operator.publish_study(study)
-        return self.operator.open_cohort(self.admin.public.hex(), study.hash.hex(), "period-0").cohort
+        made = found(self.operator, self.folder, self.ids, question)
+        self.policy = made.policy
+        return made.open_cohort(self.operator)
 
     def _member(self, member: str) -> AsyncMember:
         url = self.proxy.url
         driver = AsyncDriver(url, sleep=lambda seconds: asyncio.sleep(min(seconds, PAUSE_S)))
         identity = Identity.load(self.folder / member)
-        policy = Policy(self.admin.public, approved={self.approval})
-        return AsyncMember(url, identity, policy, lanes=2, driver=driver)
+        return AsyncMember(url, identity, self.policy, lanes=2, driver=driver)
 
     async def _enrol(self, member: str, cohort: str) -> None:
         async with self._member(member) as live:
@@ -162,10 +151,10 @@ class Federation:
     def _check(self, round_id: str, results: list[Result | None], restarted: str, gone: str) -> Played:
         view = self.operator.round(round_id)
         assert view.state == "done", (view.state, view.fault)
-        found = [result for result in results if result is not None]
-        [summed] = {result.summed for result in found}
+        known = [result for result in results if result is not None]
+        [summed] = {result.summed for result in known}
         own = [records_of(self.ids.index(member)) for member in summed]
-        spec = found[0].spec
+        spec = known[0].spec
         plain = np.sum([vector(spec, each.features, each.labels) for each in own], axis=0)
         np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
         assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"

@@ -57,8 +57,7 @@ async def record(folder: Path, members: int) -> Path:
     server: Any = process
     try:
         await process.start()
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         view = await party.play(server, round_id)
         assert view["state"] == "done", view
     finally:

@@ -10,6 +10,7 @@ import pytest
 from assurance.durability.disk import Disk, File, Folder, sync
 from assurance.durability.run import cuts, early, lost, record
 from tests.support.servers import lacking
+from tests.support.simulator import of
 
 SENDING = re.compile(r"/(?:[0-9a-f]{64}|m-\d|\d)$")
 """What a path ends in, after the name of what is sent."""
@@ -35,8 +36,7 @@ def test_a_file_that_is_moved_into_place_stays_only_by_three_syncs(tmp_path: Pat
     """Its bytes by its own, its name by its folder's, and that folder's name by the one above."""
     disk = Disk()
     folder = disk.make(PurePosixPath("folder"), Folder())
-    file = disk.make(PurePosixPath("folder/.new"), File())
-    assert isinstance(file, File)
+    file = of(File, disk.make(PurePosixPath("folder/.new"), File()))
     file.pending.append(lambda content: content.extend(b"data"))
     disk.move(PurePosixPath("folder/.new"), PurePosixPath("folder/file"))
 

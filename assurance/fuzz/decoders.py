@@ -18,8 +18,8 @@ from tests.support.simulator import simulated_content, simulated_question
 from veilsum.protocol import rest
 from veilsum.protocol.codec import Headed, Struct
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.member import PHASES, load_phase
-from veilsum.protocol.messages.parse import MESSAGES, parse
+from veilsum.protocol.member import MemberPhase, load_phase
+from veilsum.protocol.messages.base import Message, parse
 from veilsum.protocol.packing import PackingError
 from veilsum.protocol.record import ResultRecord, record_digest
 from veilsum.protocol.study import Content
@@ -91,10 +91,10 @@ def decoders(seed: int = 0) -> tuple[Decoder, ...]:
 
 def _of_form(form: type[Headed], seeds: tuple[bytes, ...]) -> Decoder:
     """A message's, a stored phase's, or another's."""
-    if form in PHASES.values():
+    if form in MemberPhase.forms.values():
         refusals = (PeerFault, Misuse)  # Misuse: no phase's kind
         return Decoder(f"stored {form.__name__}", form, _read_phase, refusals, seeds)
-    read = _message_reader(form) if form in MESSAGES.values() else _reader(form)
+    read = _message_reader(form) if form in Message.forms.values() else _reader(form)
     return Decoder(form.__name__, form, read, (PeerFault,), seeds)
 
 

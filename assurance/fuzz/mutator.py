@@ -1,6 +1,5 @@
 """Mutations that know the form of what they change: a value's fields by their codecs, or the bytes it travels as."""
 
-import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,11 +10,9 @@ from veilsum.protocol.codec import (
     Bytes,
     Codec,
     Fixed,
-    Float,
     Headed,
     Many,
     Name,
-    Nested,
     Reader,
     Struct,
     UInt,
@@ -25,7 +22,6 @@ from veilsum.protocol.errors import Misuse, PeerFault
 KEPT = 48
 """Values of each codec that a pool remembers."""
 
-FLOATS = (0.0, -0.0, 1.0, -1.0, 5e-324, 1.7976931348623157e308, float("nan"), float("inf"))
 NAMES = ("", "a", "-", "none", "coordinator", "Member-0", "a" * 64, "a" * 65, "../x", "a\0b", "é")
 COUNTS = (0, 1, 2, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF)
 
@@ -35,9 +31,9 @@ def parts(value: Struct) -> Iterator[Struct]:
     yield value
     for name, codec in value.codecs():
         held = getattr(value, name)
-        if isinstance(codec, Nested):
+        if isinstance(codec, type):
             yield from parts(held)
-        elif isinstance(codec, Many) and isinstance(codec.item, Nested):
+        elif isinstance(codec, Many) and isinstance(codec.item, type):
             for item in held:
                 yield from parts(item)
 
@@ -55,7 +51,7 @@ def _encoded(codec: Codec, value: Any) -> bytes:
     match codec:
         case Many(item=item):
             return len(value).to_bytes(4, "little") + b"".join(_encoded(item, one) for one in value)
-        case Nested():
+        case type():
             return _fields(value)
         case Fixed():
             return bytes(value)
@@ -64,8 +60,6 @@ def _encoded(codec: Codec, value: Any) -> bytes:
         case Name():
             raw = str(value).encode()[:255]
             return bytes((len(raw),)) + raw
-        case Float():
-            return struct.pack("<d", value)
         case _:
             return codec.encode(value)
 
@@ -122,7 +116,7 @@ class Mutator:
     def struct(self, value: Struct) -> Struct:
         """The struct with one field, at any depth, changed."""
         # inside lists and structs are most of the fields, and most of the checks
-        weights = [3 if isinstance(codec, Many | Nested) else 1 for _, codec in value.codecs()]
+        weights = [3 if isinstance(codec, Many | type) else 1 for _, codec in value.codecs()]
         name, codec = self.random.choices(value.codecs(), weights)[0]
         return replace(value, **{name: self._field(codec, getattr(value, name))})  # type: ignore[type-var]  # every subclass is a dataclass
 
@@ -130,14 +124,12 @@ class Mutator:
         if self.random.random() < 0.2 and (known := self.pool.like(codec)):
             return self.random.choice(known)
         match codec:
-            case Nested():
+            case type():
                 return self.struct(value)
             case Many():
                 return self._many(codec, value)
             case UInt(size=size):
                 return self._uint(value, size)
-            case Float():
-                return self.random.choice((*FLOATS, -value, value * (1 + 2**-52)))
             case Fixed(size=size):
                 return self._fixed(value, size)
             case Name():
@@ -218,7 +210,7 @@ def inflated(value: Struct, top: int) -> Iterator[Struct]:
         match codec:
             case Bytes(limit=limit):
                 yield replace(value, **{name: bytes(min(limit, top))})  # type: ignore[type-var]  # every subclass is a dataclass
-            case Nested():
+            case type():
                 for inner in inflated(held, top):
                     yield replace(value, **{name: inner})  # type: ignore[type-var]  # as above
             case Many() if held:
@@ -226,7 +218,7 @@ def inflated(value: Struct, top: int) -> Iterator[Struct]:
                 count = min(codec.limit, top // size)
                 items = tuple(_numbered(held[0], i) if codec.ascending else held[0] for i in range(count))
                 yield replace(value, **{name: items})  # type: ignore[type-var]  # as above
-                if isinstance(codec.item, Nested):
+                if isinstance(codec.item, type):
                     for inner in inflated(held[0], top):
                         yield replace(value, **{name: (inner, *held[1:])})  # type: ignore[type-var]  # as above
             case _:
@@ -236,7 +228,7 @@ def inflated(value: Struct, top: int) -> Iterator[Struct]:
 def _numbered(item: Any, number: int) -> Any:
     """The item under a name or value that ascends with its number; itself where it has none."""
     if isinstance(item, Struct):
-        nested = [name for name, codec in item.codecs() if isinstance(codec, Nested)]
+        nested = [name for name, codec in item.codecs() if isinstance(codec, type)]
         for name in [name for name, _ in item.codecs() if name == "member"] or nested[:1]:
             item = replace(item, **{name: _numbered(getattr(item, name), number)})  # type: ignore[type-var]  # as above
         return item
@@ -264,10 +256,9 @@ def _value(codec: Codec, mutator: Mutator) -> Any:
     if known and random.random() < 0.7:
         return random.choice(known)
     makers: dict[type, Callable[[Any], Any]] = {
-        Nested: lambda nested: _drawn(nested.struct, mutator),
+        type: lambda struct: _drawn(struct, mutator),
         Many: lambda many: tuple(_value(many.item, mutator) for _ in range(random.choice((0, 0, 1, 2)))),
         UInt: lambda uint: random.choice((0, 1, 8, 32, random.randrange(1 << 8 * uint.size))),
-        Float: lambda _: random.choice((0.0, 1.0)),
         Fixed: lambda fixed: random.randbytes(fixed.size),
         Bytes: lambda some: random.randbytes(random.randrange(min(some.limit, 64))),
         Name: lambda _: random.choice(("none", "a", "b", "c")),

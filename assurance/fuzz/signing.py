@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from assurance.fuzz.mutator import parts
-from veilsum.protocol.codec import Headed, Many, Nested, Struct
+from veilsum.protocol.codec import Headed, Many, Struct
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import Tree
@@ -63,9 +63,9 @@ class Signers:
         changes: dict[str, Any] = {}
         for name, codec in value.codecs():
             held = getattr(value, name)
-            if isinstance(codec, Nested):
+            if isinstance(codec, type):
                 changes[name] = self._resigned(held, kept)
-            elif isinstance(codec, Many) and isinstance(codec.item, Nested):
+            elif isinstance(codec, Many) and isinstance(codec.item, type):
                 changes[name] = tuple(self._resigned(item, kept) for item in held)
         value = replace(value, **changes)  # type: ignore[type-var]  # every subclass is a dataclass
         if isinstance(value, Upload):
@@ -78,8 +78,8 @@ class Signers:
         if not (upload.chunk_digests and upload.boxes):
             return upload
         roots: dict[str, Any] = {
-            "chunk_root": Tree.of(upload.chunk_digests).root,
-            "box_root": Tree.of(upload.boxes).root,
+            "chunk_root": Tree(upload.chunk_digests).root,
+            "box_root": Tree(upload.boxes).root,
             "commitment_root": commitment_tree(upload.secret_commitments, upload.share_rows).root,
         }
         header: Any = self._resigned(replace(upload.header, **roots), set())

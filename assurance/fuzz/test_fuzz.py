@@ -2,7 +2,7 @@
 
 from assurance.fuzz import decoders
 from assurance.fuzz.live import Live
-from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.messages.base import Message
 
 
 def test_mutated_messages_in_live_rounds() -> None:
@@ -18,5 +18,5 @@ def test_mutated_messages_in_live_rounds() -> None:
 def test_mutated_bytes_in_every_decoder() -> None:
     tally = decoders.campaign(0, 1_500)
     assert tally.violations == {}
-    assert {"chunk", *(form.__name__ for form in MESSAGES.values())} <= tally.messages.keys()
+    assert {"chunk", *(form.__name__ for form in Message.forms.values())} <= tally.messages.keys()
     assert tally.causes["accepted"] > 150

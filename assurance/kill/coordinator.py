@@ -6,16 +6,13 @@ Of rounds whose members' names say so, bits flip in stored chunks and kept sums.
 import os
 import random
 import signal
-import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiosqlite  # noqa: F401 - here, before processes are forked, and not in each of them
-import alembic.command  # noqa: F401
+import alembic.command  # noqa: F401 - here, before processes are forked, and not in each of them
 import uvicorn
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
@@ -74,18 +71,23 @@ def dying(fate: Fate) -> Callable[[str], None]:
 
 
 def watch_commits(points: Points, form: type[Any]) -> None:
-    """A point before each commit, and one after it, by the name of who commits."""
-    true = form.transaction
+    """A point before each commit, and one after it, by the name of who asks for it."""
+    true = form.write
 
-    @asynccontextmanager
-    async def transaction(database: Any, *at_least_s: float) -> AsyncIterator[Any]:
-        label = _committing()
-        async with true(database, *at_least_s) as connection:
-            yield connection
-            points.passed(f"before commit of {label}")
-        points.passed(f"after commit of {label}")
+    async def write(database: Any, work: Callable[[Any], Any], *at_least_s: float) -> Any:
+        asking = work.__qualname__.partition(".<locals>")[0]
+        label = f"commit of {work.__module__.removeprefix('service.')}.{asking}"
 
-    form.transaction = transaction
+        def passing(connection: Any) -> Any:
+            found = work(connection)
+            points.passed(f"before {label}")
+            return found
+
+        found = await true(database, passing, *at_least_s)
+        points.passed(f"after {label}")
+        return found
+
+    form.write = write
 
 
 class Rot:
@@ -127,14 +129,6 @@ class Rot:
 
         for module in (summing, rounds):
             module.note_damage = note  # type: ignore[attr-defined]
-
-
-def _committing() -> str:
-    """The function of the product that opened the transaction."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and not frame.f_globals["__name__"].startswith("service."):
-        frame = frame.f_back
-    return f"{frame.f_globals['__name__'].removeprefix('service.')}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
 
 
 def _kinds(following: Iterable[Event]) -> list[str]:

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +53,8 @@ class Mortal(AsyncDriver):
         )
         if dies and self._death.before:
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = await super()._send(request)
+        # It dies once this is answered, and not after a long poll.
+        answer = await super()._send(replace(request, params={}) if dies else request)
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer

@@ -35,8 +35,8 @@ READING_AGAIN = {"append of damaged", "commit of summing.Summing.begin_again"}
 
 
 def commits() -> set[str]:
-    """A label for each function that opens a transaction."""
-    return {f"commit of {name}" for name in _functions(lambda call: _called(call) == "transaction")}
+    """A label for each function that writes to the database."""
+    return {f"commit of {name}" for name in _functions(_commits)}
 
 
 def writers() -> set[str]:
@@ -85,6 +85,18 @@ def _functions(chosen: Callable[[ast.Call], bool]) -> Iterator[str]:
             yield f"{module}.{name}"
 
 
+def _commits(call: ast.Call) -> bool:
+    """Called on the database."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "write" and _of(call.func) == "database"
+
+
+def _of(function: ast.Attribute) -> str:
+    """The last name of what it is called on."""
+    owner = function.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+    return name.lstrip("_")
+
+
 def _called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
@@ -92,10 +104,6 @@ def _called(call: ast.Call) -> str:
 def _writes(call: ast.Call) -> bool:
     """Called on `blobs`, or given to a thread."""
     return any(
-        isinstance(each, ast.Attribute)
-        and each.attr in {"put", "delete"}
-        and isinstance(each.value, ast.Attribute | ast.Name)
-        and (each.value.attr if isinstance(each.value, ast.Attribute) else each.value.id).lstrip("_")
-        == "blobs"
+        isinstance(each, ast.Attribute) and each.attr in {"put", "delete"} and _of(each) == "blobs"
         for each in (call.func, *call.args)
     )

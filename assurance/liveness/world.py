@@ -24,7 +24,7 @@ from client_sdk.reservations import State
 from client_sdk.store import Store
 from tests.support.simulator import simulated_content, simulated_question
 from veilsum.admin import load_admin
-from veilsum.demo.coordinator import START_S, Address, free_port, wait_until_healthy
+from veilsum.demo.coordinator import free_port
 from veilsum.demo.federation import Federation
 from veilsum.demo.processes import Children
 from veilsum.protocol.messages import NO_REASON, Link, Lost
@@ -72,27 +72,28 @@ class World:
             await asyncio.to_thread(self._check)
 
     async def _begin(self, stack: AsyncExitStack) -> None:
-        address = Address(free_port(), "an operator's token")
+        port, token = free_port(), "an operator's token"
         settings = {
             "VEILSUM_DATA_DIR": "data",
-            "VEILSUM_OPERATOR_TOKEN": address.token,
+            "VEILSUM_OPERATOR_TOKEN": token,
             "VEILSUM_RESUME_GRACE_S": "3",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
-        serve = f"-m uvicorn assurance.liveness.hasty:app --port {address.port}".split()
+        serve = f"-m uvicorn assurance.liveness.hasty:app --port {port}".split()
         self.coordinator = self._party(stack, "coordinator", serve, settings, None)
         self.coordinator.start()
-        await asyncio.to_thread(wait_until_healthy, address.port, START_S)
-        self.client = stack.enter_context(Operator(address.url, address.token, patience_s=120.0))
+        url = f"http://127.0.0.1:{port}"
+        self.client = stack.enter_context(Operator(url, token, patience_s=120.0))
+        await asyncio.to_thread(self.client.coordinator)
         rate = self.chance.choice((0.0, 0.05, 0.2))
-        proxy = await stack.enter_async_context(Proxy(address.port, self.seed, rate, 0.2).running())
-        to_publish = self.folder, Children(), self.client, address, self.names, self._study()
+        proxy = await stack.enter_async_context(Proxy(port, self.seed, rate, 0.2).running())
+        to_publish = self.folder, Children(), self.client, url, self.names, self._study()
         self.made = await asyncio.to_thread(Federation.publish, *to_publish)
         self.federation, self.members = self.made.admin_key.hex(), dict[str, Party]()
         for name in (*self.names, "operator"):
             cable = await stack.enter_async_context(Cable(proxy.url).laid())
             given = {"VEILSUM_URL": cable.url, "VEILSUM_ADMIN_KEY": self.federation}
-            given |= {"VEILSUM_OPERATOR_TOKEN": address.token} if name == "operator" else {}
+            given |= {"VEILSUM_OPERATOR_TOKEN": token} if name == "operator" else {}
             join = f"-m veilsum member join . rows.npz --approve {self.made.published.approval}".split()
             self.members[name] = self._party(stack, f"members/{name}", join, given, cable)
         self.operator = self.members.pop("operator")

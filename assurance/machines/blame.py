@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tests.support.simulator import Federation, Outcome
+from tests.support.simulator import Federation, Outcome, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.errors import PeerFault
@@ -35,8 +35,7 @@ def check_end(
     Raises:
         AssertionError: another sum, an end without a fault, or an honest party that is named as false.
     """
-    phase = outcome.phase
-    assert isinstance(phase, Ended)
+    phase = of(Ended, outcome.phase)
     check_named(outcome.fault, {*liars, *tampered})
     for who, fault in outcome.faults:
         if who == "coordinator":

@@ -12,7 +12,7 @@ from assurance.machines.cast import Shape
 from assurance.machines.lies import lie
 from assurance.machines.loyal import Rounds
 from assurance.machines.tally import TALLY
-from tests.support.simulator import After, Outcome
+from tests.support.simulator import After, Outcome, of
 from veilsum.protocol.coordinator import CoordinatorPhase, Freezing, Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import load_phase
@@ -163,8 +163,7 @@ def run_seed(seed: int) -> str:
     """
     random = Random(seed)
     shape = shape_of(random)
-    federation = Faulty.of(shape, seed, withholding=seed % 3 == 1)
-    assert isinstance(federation, Faulty)
+    federation = of(Faulty, Faulty.of(shape, seed, withholding=seed % 3 == 1))
     liars = random.sample(federation.ids, random.randint(0, shape.colluders))
     endings = []
     for number in range(random.choice((1, 1, 2))):

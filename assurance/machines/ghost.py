@@ -189,7 +189,9 @@ class Ghost(Mutable):
 
         def masked(u: str, v: str) -> bool:
             ends = ((u, v), (v, u))
-            return not any(self._known(context, one, attempt.secret_index(one, other)) for one, other in ends)
+            return not any(
+                self._known(context, one, 1 + attempt.neighbours(one).index(other)) for one, other in ends
+            )
 
         left = set(bare)
         while left:

@@ -42,7 +42,7 @@ def false_deal(federation: Federation, upload: Message, random: Random) -> Lies:
     """Deal shares of other secrets, committed to as they are dealt."""
     assert isinstance(upload, Upload)
     attempt = federation.phase.attempt
-    indices = random.sample(range(1 + attempt.neighbour_count), random.randint(1, 3))
+    indices = random.sample(range(1 + attempt.manifest.degree), random.randint(1, 3))
     return (redeal(federation, upload, other_secrets(attempt, *indices)),)
 
 

@@ -12,7 +12,7 @@ from assurance.machines.loyal import Loyal
 from assurance.machines.records import Records
 from assurance.machines.world import World
 from tests.support.forging import again
-from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.attempt import Attempt, check_manifest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import ErasureRequest
@@ -104,7 +104,9 @@ def test_a_repeat_over_other_members_is_refused_and_seen(monkeypatch: pytest.Mon
     (context,) = world.sets
     assert world.repeat(context, "plain", 1) is not None
     assert not world.cohorts[-1].ready
-    monkeypatch.setattr("veilsum.protocol.attempt._check_repeated", lambda *_: None)
+    monkeypatch.setattr(
+        "veilsum.protocol.member.enrolled.check_manifest", lambda *checked: check_manifest(*checked[:3])
+    )
     with pytest.raises(AssertionError, match="enrolled with others"):
         summed_world().repeat(context, "plain", 1)
 

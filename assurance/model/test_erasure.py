@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from tests.support.forging import erased
-from tests.support.simulator import Federation
+from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import (
     CoordinatorPhase,
     Erasing,
@@ -21,7 +21,7 @@ from veilsum.protocol.coordinator import (
     VoidedByErasure,
 )
 from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, Reveal
-from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.sizing import Quorum
 
 SIZES = range(2, 10)
 SLOW = pytest.mark.slow
@@ -198,7 +198,6 @@ def test_a_false_report_of_a_reveal_costs_no_more_than_a_repeat() -> None:
     """Colluders can say that they revealed; the certified attempt is then closed, and its records are not lost."""
     at = stage(6, 1)
     liar = erased(at.federation, "member-0", revealed=at.revealing.certificate.outcome)
-    end = received(at.certified, [liar, *at.told[1:3]])
-    assert isinstance(end, Failed)
+    end = of(Failed, received(at.certified, [liar, *at.told[1:3]]))
     assert end.link.spends
     assert end.link.reason == "none"

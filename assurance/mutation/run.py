@@ -43,7 +43,7 @@ from assurance.mutation.mutants import Mutant, apply, mutants_of
 
 ROOT = Path(__file__).parents[2]
 SUITES = {
-    "veilsum/protocol": ("tests/protocol", "tests/primitives", "tests/veilsum/study/test_study.py"),
+    "veilsum/protocol": ("tests/protocol", "tests/veilsum/study/test_study.py"),
     "veilsum/calibration": ("tests/calibration",),
 }
 """What tests each package."""

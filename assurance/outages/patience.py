@@ -43,8 +43,7 @@ async def endure(process: Process, strike: Strike, within_s: float) -> dict[str,
         await process.start()
         transport.refused.clear()  # nobody answers before the start
         transport.longest_s = 0.0
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         party.on_ack = on_ack
         await party.play(server, round_id, within_s=within_s)
         await asyncio.gather(*mending)

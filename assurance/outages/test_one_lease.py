@@ -182,8 +182,7 @@ async def test_two_after_one_lease(
         patient = Patient(lambda: [each.port for each in replicas if each.runs], clock)
         async with httpx.AsyncClient(transport=patient, base_url="http://coordinator", timeout=10) as client:
             server: Any = Door(tmp_path, clock, client)
-            await party.begin(server)
-            round_id = await party.open_round(server)
+            round_id = await party.begun(server)
             view = await party.play(server, round_id, within_s=600)
             assert view["state"] == "done", view
             assert view["survivors"] == list(party.ids[:4])

@@ -1,11 +1,13 @@
 """A database that keeps its connections open and says nothing: who asks is told so in time, and served once it speaks again."""
 
 import asyncio
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from assurance.outages.cable import Cable
 from service.storage import dialects
@@ -13,9 +15,12 @@ from service.storage.dialects import Postgres
 from tests.support.servers import Servers
 
 
-async def answered(database: Postgres, *, writing: bool) -> int:
-    async with database.transaction() if writing else database.reading() as connection:
-        return int((await connection.execute(text("SELECT 1"))).scalar_one())
+def wait(released: threading.Event) -> None:
+    assert released.wait(60)
+
+
+def one(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT 1")).scalar_one())
 
 
 @pytest.mark.slow
@@ -27,21 +32,21 @@ async def test_nobody_waits_for_ever(
     async with Cable((await servers.settings(tmp_path))["database_url"]).laid() as cable:
         database = Postgres(cable.url)
         await database.start()
-        holds = asyncio.Event()
+        holds, released = asyncio.Event(), threading.Event()
 
-        async def hold() -> None:
+        def hold(connection: Connection) -> None:
             """Whose rollback goes into the silence, too."""
-            async with database.reading() as connection:
-                await connection.execute(text("SELECT 1"))
-                holds.set()
-                await asyncio.Event().wait()
+            one(connection)
+            holds.set()
+            database.blocking(connection, partial(wait, released))
 
         listening = asyncio.create_task(database.listen(lambda _: None))
-        holding = asyncio.create_task(hold())
+        holding = asyncio.create_task(database.read(hold))
         await holds.wait()
         cable.silent = True
-        asked = [answered(database, writing=writing) for writing in (False, True) * 4]
+        asked = [ask(one) for ask in (database.read, database.write) * 4]
         told = await asyncio.wait_for(asyncio.gather(holding, *asked, return_exceptions=True), 20)
+        released.set()
         assert [type(each) for each in told] == [TimeoutError] * 9
         with pytest.raises(OSError):  # noqa: PT011 - by its own look, or by another's word
             await asyncio.wait_for(listening, 20)
@@ -49,7 +54,7 @@ async def test_nobody_waits_for_ever(
         end = time.monotonic() + 20
         while time.monotonic() < end:
             told = await asyncio.gather(
-                *(answered(database, writing=writing) for writing in (False, True) * 8),
+                *(ask(one) for ask in (database.read, database.write) * 8),
                 return_exceptions=True,
             )
             if told == [1] * 16:

@@ -56,9 +56,9 @@ class Forgery:
 
     def __init__(self, lie: Lie, member: str, attempt: Attempt) -> None:
         self.kind, self.secrets = lie.kind, count()
-        self.place = lie.place % (1 + attempt.neighbour_count)
+        self.place = lie.place % (1 + attempt.manifest.degree)
         self.decryptor = attempt.decryptors[lie.place % len(attempt.decryptors)]
-        self.edge = 1 + lie.place % attempt.neighbour_count
+        self.edge = 1 + lie.place % attempt.manifest.degree
         self.peer = attempt.neighbours(member)[self.edge - 1]
 
     def share_secrets(self, share: Any, secrets: Any, *rest: Any) -> Any:
@@ -82,9 +82,9 @@ class Forgery:
         true = commit(dealer, holder, index, share)
         return flipped(true) if holder == self.decryptor and index == 0 else true
 
-    def edge_commitment(self, commit: Any, context: bytes, low: str, high: str, seed: bytes) -> Any:
-        true = commit(context, low, high, seed)
-        return flipped(true) if self.peer in {low, high} else true
+    def edge_commitment(self, commit: Any, context: bytes, one: str, other: str, seed: bytes) -> Any:
+        true = commit(context, one, other, seed)
+        return flipped(true) if self.peer in {one, other} else true
 
     def commit(self, commit: Any, member: str, index: int, secret: bytes) -> Any:
         true = commit(member, index, secret)

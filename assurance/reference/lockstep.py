@@ -15,7 +15,7 @@ from assurance.reference.lies import Lie, lying
 from assurance.reference.replay import replay as replayed
 from assurance.reference.study import canonical
 from assurance.reference.wire import Refused, decode
-from tests.support.simulator import Federation, Outcome, SeededRandom
+from tests.support.simulator import Federation, Outcome, SeededRandom, of
 from veilsum.protocol import round_spec
 from veilsum.protocol.coordinator import (
     Certified,
@@ -227,8 +227,7 @@ class Lockstep(Federation):
             case Lost():
                 self.twin.receive(data)
             case Evictions():
-                evictions = self.twin.result()
-                assert isinstance(evictions, bytes)
+                evictions = of(bytes, self.twin.result())
                 self.alike(message, evictions)
             case Disclosure():
                 self.alike(message, self.twin.disclose())

@@ -12,6 +12,7 @@ from assurance.reference import lockstep
 from assurance.reference.lockstep import Lockstep, judged
 from assurance.reference.test_agreement import _remembered, rounds  # noqa: F401 - a fixture
 from tests.support.forging import again
+from tests.support.simulator import of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     Certificate,
@@ -148,8 +149,7 @@ def test_a_header_that_was_not_announced_is_found_in_a_freeze(played: list[Trans
     (transcript,) = played
     entries = [parse(entry) for entry in transcript.entries]
     (place,) = (at for at, entry in enumerate(entries) if isinstance(entry, Freeze))
-    freeze = entries[place]
-    assert isinstance(freeze, Freeze)
+    freeze = of(Freeze, entries[place])
     header = again(freeze.headers[0], federation.keys["member-3"])
     shown = replace(freeze, headers=(header, *freeze.headers[1:])).to_bytes()
     made = Transcript((*transcript.entries[:place], shown, *transcript.entries[place + 1 :]))

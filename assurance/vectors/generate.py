@@ -1,7 +1,10 @@
-"""Write the vectors: `python -m assurance.vectors.generate` from the repository's root. The same bytes every time."""
+"""Write the vectors: `python -m assurance.vectors.generate` from the repository's root. The same bytes every time.
+
+Most files hold their inputs; whole rounds, and what follows from other cases, are made here.
+"""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +20,51 @@ FORMAT_VERSION = 1
 Json = dict[str, Any]
 
 
+FOLLOWING: dict[str, tuple[str, Callable[[list[Json]], Iterable[Json]]]] = {
+    "merkle": ("merkle", cases.merkle_paths),
+    "packing": ("pack", cases.unpacking),
+    "shamir": ("deal", cases.recoveries),
+    "boxes": ("box", cases.opened_boxes),
+    "graph": ("ring", cases.windows),
+}
+"""Files whose cases of one function are given, and what follows from these."""
+GIVEN = (
+    *("keys", "hashes", "masks", "sizes", "covers", "outcomes", "studies", "vectors", "noisy", "records"),
+    *FOLLOWING,
+)
+"""Files that hold their inputs themselves: a new case is written there, and its output by this module."""
+
+
 def solved(given: Iterable[Json]) -> list[Json]:
     """Cases with what `protocol` makes of them."""
-    return [{**each, **run(each["function"], each["input"])} for each in given]
+    return [
+        {**{key: each[key] for key in ("name", "function", "input")}, **run(each["function"], each["input"])}
+        for each in given
+    ]
+
+
+def solved_again(name: str) -> Json:
+    """A file's own inputs with what `protocol` makes of them now, and with what follows."""
+    kept = json.loads((HERE / f"{name}.json").read_text("utf-8"))
+    function, following = FOLLOWING.get(name, ("", lambda _: ()))
+    made = solved(each for each in kept["cases"] if function in {"", each["function"]})
+    return {"clauses": kept["clauses"], "cases": made + solved(following(made))}
 
 
 def documents() -> dict[str, Json]:
     """Every file but the attacks, by name."""
-    trees, packed = solved(cases.merkle()), solved(cases.packing())
-    dealt, sealed, drawn = solved(cases.shamir()), solved(cases.boxes()), solved(cases.graphs())
     rounds = {name: played(name) for name in SCENARIOS}
     contexts = [each for recorded in rounds.values() for each in solved(cases.contexts(recorded))]
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
     files: dict[str, Json] = {
-        "keys": {"clauses": "§6", "cases": solved(cases.keys())},
-        "hashes": {"clauses": "§2", "cases": solved(cases.hashes())},
-        "merkle": {"clauses": "§2", "cases": trees + solved(cases.merkle_paths(trees))},
-        "masks": {"clauses": "§4.4, §6.5", "cases": solved(cases.masks())},
-        "packing": {"clauses": "§10", "cases": packed + solved(cases.unpacking(packed))},
-        "shamir": {"clauses": "§10", "cases": dealt + solved(cases.recoveries(dealt))},
-        "boxes": {"clauses": "§6.4", "cases": sealed + solved(cases.opened_boxes(sealed))},
-        "graph": {"clauses": "§5, §4.6", "cases": drawn + solved(cases.windows(drawn))},
-        "sizes": {"clauses": "§5", "cases": solved(cases.sizes())},
-        "covers": {"clauses": "§4.5", "cases": solved(cases.covers())},
-        "outcomes": {"clauses": "§4.3, §4.6, §4.9", "cases": solved(cases.outcomes())},
-        "studies": {
-            "clauses": "§4.1, §4.2",
-            "cases": solved(cases.studies()) + solved(cases.signed_studies()) + solved(cases.cohorts()),
-        },
-        "vectors": {
-            "clauses": "§8",
-            "cases": [
-                each
-                for made in (cases.vectors, cases.indicators, cases.rare_classes, cases.directions)
-                for each in solved(made())
-            ],
-        },
-        "noisy": {"clauses": "§9", "cases": solved(cases.noisy_vectors())},
+        **{name: solved_again(name) for name in GIVEN},
         "contexts": {
             "clauses": "§4.1–4.3",
             "cases": contexts + solved(cases.context_preimages(contexts)),
         },
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
-        "records": {"clauses": "§4.8", "cases": solved(cases.records())},
+        **{f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()},
     }
-    files |= {f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()}
     return {
         name: {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, **content}
         for name, content in files.items()

@@ -38,7 +38,7 @@ from veilsum.protocol.messages import (
     survivors_hash,
     void_hash,
 )
-from veilsum.protocol.messages.evidence import Evictions
+from veilsum.protocol.messages.outcome import Evictions
 from veilsum.protocol.packing import PackingError, add_packed, pack, unpack
 from veilsum.protocol.record import ResultRecord, record_body, record_digest
 from veilsum.protocol.reveal_plan import due_secrets
@@ -116,7 +116,7 @@ def hashed(case: Case) -> Case:
 
 
 def merkle(case: Case) -> Case:
-    tree = Tree.of(map(bytes.fromhex, case["leaves"]))
+    tree = Tree(map(bytes.fromhex, case["leaves"]))
     paths = [[each.hex() for each in tree.path(index)] for index in range(tree.count)]
     return {"root": tree.root.hex(), "paths": paths}
 
@@ -253,7 +253,7 @@ def outcomes(case: Case) -> Case:
     return {
         "survivors_hash": survivors_hash(context, survivors).hex() if survivors else None,
         "void": void_hash(context, case["reason"]).hex(),
-        "link": link.encode_fields().hex(),
+        "link": link.encode().hex(),
         "chain": extend_chain(chain, (link,)).hex(),
     }
 
@@ -362,9 +362,9 @@ def context(case: Case) -> Case:
 def upload(case: Case) -> Case:
     announced = Upload.from_bytes(bytes.fromhex(case["upload"]))
     roots = {
-        "chunk_root": Tree.of(announced.chunk_digests).root,
+        "chunk_root": Tree(announced.chunk_digests).root,
         "commitment_root": commitment_tree(announced.secret_commitments, announced.share_rows).root,
-        "box_root": Tree.of(announced.boxes).root,
+        "box_root": Tree(announced.boxes).root,
     }
     assert all(getattr(announced.header, name) == root for name, root in roots.items())
     announced.header.verify(bytes.fromhex(case["public"]))
@@ -387,7 +387,7 @@ def certificate(case: Case) -> Case:
     found = Certificate.from_bytes(bytes.fromhex(case["certificate"]))
     attempt = attempt_of(case)
     attempt.check_certificate(found)
-    return {"outcome": found.outcome.hex(), "link": attempt.link(found).encode_fields().hex()}
+    return {"outcome": found.outcome.hex(), "link": attempt.link(found).encode().hex()}
 
 
 def due(case: Case) -> Case:

@@ -164,5 +164,5 @@ def _verify(round_: str, attempt: int, record: ResultRecord) -> None:
 
     found, header = attempt_of(round_, attempt), said(round_, attempt, Upload, "member-0").header
     history = found.roster, found.study, found.manifest, found.opening, said(round_, attempt, Certificate)
-    evidence = Evidence("member-0", *history, (Survivor.of(header),), header)
+    evidence = Evidence("member-0", *history, (Survivor.of(header),), (header,))
     Result(evidence, record, None, said(round_, attempt, Evictions)).verify()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.forging import other_secrets, redeal
-from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors
+from tests.support.simulator import After, Federation, Outcome, SeededRandom, Vectors, of
 from veilsum.protocol.coordinator import Ended, Recovered
 from veilsum.protocol.keys import PairKey
 from veilsum.protocol.member import Opened
@@ -142,8 +142,7 @@ class Recorded:
 
 
 def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
-    phase = outcome.phase
-    assert isinstance(phase, Ended)
+    phase = of(Ended, outcome.phase)
     assert phase.link is not None
     attempt, messages = phase.attempt, [*federation.transcript.messages()]
     opened = {
@@ -167,7 +166,7 @@ def _attempt(federation: Recorder, outcome: Outcome) -> tuple[Noted, Json]:
         "members": dict(federation.drawn_uploads),
         "log": list(federation.log),
         "ending": phase.name,
-        "link": phase.link.encode_fields().hex(),
+        "link": phase.link.encode().hex(),
     }
     certificate = getattr(phase, "certificate", None)
     if certificate:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from assurance.vectors.rounds import played
+from tests.support.simulator import of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, Enrolling
 from veilsum.protocol.identity import SigningKey
@@ -151,8 +152,7 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
             if source != "coordinator":
                 enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
         return enrolling
-    opening = parse(bytes.fromhex(document["attempts"][attempt]["opening"]))
-    assert isinstance(opening, Opening)
+    opening = of(Opening, parse(bytes.fromhex(document["attempts"][attempt]["opening"])))
     ended = (coordinator_at(round_, each, len(log_of(document, each))) for each in range(attempt))
     earlier = tuple(
         SurvivorSet(each.certificate.survivors)

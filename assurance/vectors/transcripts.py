@@ -176,7 +176,7 @@ def bad_run(entries: Entries, federation: Recorder, wrong: int = 1) -> None:
         place=0,
         count=len(runs),
         run=runs[0],
-        run_path=tuple(Tree.of(runs).path(0)),
+        run_path=tuple(Tree(runs).path(0)),
         row=delivery.row,
         row_path=delivery.row_path,
     )

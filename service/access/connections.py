@@ -26,6 +26,8 @@ class Connection(HttpToolsProtocol):
         TARGET_BYTES: most bytes of a request's target: a thousand short parameters take a millisecond to read.
         HEADERS: most headers: each takes 120 bytes beside its own, and the shortest has four.
         PIPELINED: most requests of a connection that wait for the answer to an earlier one.
+        UNREAD_BYTES: most that the kernel buffers of a body that is not read yet (Linux takes twice that). Left alone it buffers whole
+            chunks; hundreds that wait then use up its memory for connections, it drops what comes, and senders stall for half a minute.
         READ_BYTES: read at a time by asyncio's own loop, and so buffered of a body that is not read yet; uvloop reads 250 KB.
     """
 
@@ -35,6 +37,7 @@ class Connection(HttpToolsProtocol):
     TARGET_BYTES: ClassVar[int] = 1 << 13
     HEADERS: ClassVar[int] = 128
     PIPELINED: ClassVar[int] = 16
+    UNREAD_BYTES: ClassVar[int] = 1 << 18
     READ_BYTES: ClassVar[int] = 1 << 16
     _late: Timer = None
     _stuck: Timer = None
@@ -49,6 +52,7 @@ class Connection(HttpToolsProtocol):
         connection: socket.socket = transport.get_extra_info("socket")
         if connection.family in {socket.AF_INET, socket.AF_INET6}:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.UNREAD_BYTES)
         with suppress(AttributeError):  # uvloop's transports have no such attribute
             transport.max_size = self.READ_BYTES  # type: ignore[attr-defined]
         # uvicorn itself would refuse the next request, which may come on an older connection.

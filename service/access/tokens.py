@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
-from sqlalchemy import ColumnElement, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 
 from service.access.callers import Caller, Role
 from service.problems import not_found
@@ -49,14 +49,17 @@ class Tokens:
         """Draw a first token and hand it over once, unless one exists or is configured."""
         if self._configured is not None:
             return
-        async with self._database.transaction() as connection:
+
+        def draw(connection: Connection) -> None:
             # Two replicas that start together draw one.
-            await connection.run_sync(self._database.alone, "token")
-            if (await connection.execute(select(tokens.c.id).limit(1))).first() is not None:
+            self._database.alone(connection, "token")
+            if connection.execute(select(tokens.c.id).limit(1)).first() is not None:
                 return
             made, secret = self._made(FIRST, {Scope.ADMIN}, None)
-            await connection.execute(insert(tokens).values(made))
+            connection.execute(insert(tokens).values(made))
             self._hand_over(secret)  # before the commit, or a crash between would lose it
+
+        await self._database.write(draw)
 
     def _hand_over(self, secret: str) -> None:
         """Show a token on a terminal only: service managers and containers keep stderr, where others can read it."""
@@ -97,10 +100,13 @@ class Tokens:
         """Make a token. Its secret is not stored."""
         made, secret = self._made(request.name, request.scopes, self._now() + request.lifetime_s)
         made["federation"] = request.federation
-        async with self._database.transaction() as connection:
-            await connection.execute(insert(tokens).values(made))
-            row = (await connection.execute(select(tokens).where(tokens.c.id == made["id"]))).one()
-        return NewToken(**_view(row).model_dump(), secret=secret)
+
+        def store(connection: Connection) -> TokenView:
+            connection.execute(insert(tokens).values(made))
+            return _view(connection.execute(select(tokens).where(tokens.c.id == made["id"])).one())
+
+        view = await self._database.write(store)
+        return NewToken(**view.model_dump(), secret=secret)
 
     async def views(self) -> tuple[TokenView, ...]:
         """Return every token, oldest first."""
@@ -117,13 +123,16 @@ class Tokens:
                 Cause.CONFLICT,
                 "a token can't revoke itself: make another with the scope 'admin', and use that",
             )
-        async with self._database.transaction() as connection:
+
+        def store(connection: Connection) -> TokenView:
             unrevoked = (tokens.c.id == token) & tokens.c.revoked_s.is_(None)
-            await connection.execute(update(tokens).where(unrevoked).values(revoked_s=self._now()))
-            row = (await connection.execute(select(tokens).where(tokens.c.id == token))).first()
-        if row is None:
-            raise not_found("token")
-        return _view(row)
+            connection.execute(update(tokens).where(unrevoked).values(revoked_s=self._now()))
+            row = connection.execute(select(tokens).where(tokens.c.id == token)).first()
+            if row is None:
+                raise not_found("token")
+            return _view(row)
+
+        return await self._database.write(store)
 
     def _made(
         self, name: str, scopes: Iterable[Scope], expires_s: float | None

@@ -100,8 +100,8 @@ async def failed_sign_in(request: Request, cause: Cause) -> None:
 
 def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
     issuer = gate_of(request).issuer
-    context = {"then": then, "wrong": wrong, "issuer": issuer.name if issuer is not None else ""}
-    return page(request, "sign-in.html", context, 401 if wrong else 200)
+    name = issuer.name if issuer is not None else ""
+    return page(request, "sign-in.html", 401 if wrong else 200, then=then, wrong=wrong, issuer=name)
 
 
 @router.post("/sign-out", max_body_size=MAX_FORM_BYTES, dependencies=[Depends(operators_form)])
@@ -154,15 +154,16 @@ async def audit(
     log: Audit = request.app.state.audit
     chosen = Choice(text.strip(), outcome)
     total, first = await log.count(chosen), await log.place(chosen, (number - 1) * PAGE_ENTRIES)
-    context = {
-        "entries": await log.matching(chosen, first + 1, PAGE_ENTRIES),
-        "head": (await log.page(0, 0)).head,
-        "chosen": chosen,
-        "total": total,
-        "query": urlencode({"text": chosen.text, "outcome": chosen.outcome}),
+    return page(
+        request,
+        "audit.html",
+        entries=await log.matching(chosen, first + 1, PAGE_ENTRIES),
+        head=(await log.page(0, 0)).head,
+        chosen=chosen,
+        total=total,
+        query=urlencode({"text": chosen.text, "outcome": chosen.outcome}),
         **turned(number, total, PAGE_ENTRIES),
-    }
-    return page(request, "audit.html", context)
+    )
 
 
 @router.get("/audit.csv")

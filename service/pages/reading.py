@@ -77,11 +77,10 @@ async def rounds_page(here: Coordinator, chosen: Filter, first: int, most: int) 
         .order_by(rounds.c.opened_s.desc(), rounds.c.id.desc())
     )
     following = newest.offset(max(0, first - len(running))).limit(most - len(views))
-    async with here.database.reading() as connection:
-        ended = select(func.count()).select_from(rounds).where(*chosen.ended)
-        total = len(running) + (await connection.execute(ended)).scalar_one()
-        some = (await connection.execute(select(rounds.c.number).limit(1))).first() is not None
-        found = (await connection.execute(following)).all() if len(views) < most else []
+    ended = select(func.count()).select_from(rounds).where(*chosen.ended)
+    total = len(running) + await here.database.value(ended)
+    some = await here.database.value(select(rounds.c.number).limit(1)) is not None
+    found = await here.database.rows(following) if len(views) < most else []
 
     def read() -> None:
         for row in found:

@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -38,16 +38,14 @@ HEADERS = {
 }
 
 
-def page(
-    request: Request, template: str, context: Mapping[str, Any] | None = None, status: int = 200
-) -> HTMLResponse:
+def page(request: Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
     """Render a page for the caller."""
     values = {
         "here": request.url.path,
         "session": session_of(request),
         "base_url": str(request.base_url).rstrip("/"),
         "now_s": request.app.state.coordinator.now(),
-        **(context or {}),
+        **context,
     }
     return HTMLResponse(environment().get_template(template).render(values), status, HEADERS)
 
@@ -56,8 +54,10 @@ def problem_page(request: Request, problem: Problem) -> HTMLResponse | None:
     """Render a refusal for a browser; None for other clients, and for the REST routes."""
     if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
         return None
-    context = {"problem": problem, "advice": advice()[problem.cause], "cause": Cause(problem.cause)}
-    return page(request, "refusal.html", context, problem.status)
+    own = advice()[problem.cause]
+    return page(
+        request, "refusal.html", problem.status, problem=problem, advice=own, cause=Cause(problem.cause)
+    )
 
 
 @cache

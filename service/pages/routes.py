@@ -76,14 +76,12 @@ async def rounds(
     return page(
         request,
         "rounds.html",
-        {
-            "listed": listed,
-            "chosen": chosen,
-            "enrolling": await reading.enrolling(here, federation) if number == 1 and not state else [],
-            "states": [("live", "running"), *((name, words.title) for name, words in STATES.items())],
-            "federations": await reading.federation_names(here),
-            **turned(number, listed.total, PAGE_ROUNDS),
-        },
+        listed=listed,
+        chosen=chosen,
+        enrolling=await reading.enrolling(here, federation) if number == 1 and not state else [],
+        states=[("live", "running"), *((name, words.title) for name, words in STATES.items())],
+        federations=await reading.federation_names(here),
+        **turned(number, listed.total, PAGE_ROUNDS),
     )
 
 
@@ -105,23 +103,21 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
     return page(
         request,
         "round.html",
-        {
-            "view": view,
-            "words": STATES[view.state],
-            "phases": PHASES,
-            "columns": reading.columns(view),
-            "rows": reading.rows(found, view, await answers(found), shown, chunks=asked),
-            **turned(number, len(members), PAGE_MEMBERS),
-            **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
-            "spare": spare(found, view),
-            "opened_s": found.opened_s,
-            "refused": dict((request.app.state.refused.get(found.id) or Counter()).most_common()),
-            "advice": advice(),
-            "gone": sorted({*view.members}.difference(names_of(newest))),
-            "federation": newest,
-            "indicator": indicator_round(view),
-            "classes": reading.class_names(found.attempt.content),
-        },
+        view=view,
+        words=STATES[view.state],
+        phases=PHASES,
+        columns=reading.columns(view),
+        rows=reading.rows(found, view, await answers(found), shown, chunks=asked),
+        **turned(number, len(members), PAGE_MEMBERS),
+        **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
+        spare=spare(found, view),
+        opened_s=found.opened_s,
+        refused=dict((request.app.state.refused.get(found.id) or Counter()).most_common()),
+        advice=advice(),
+        gone=sorted({*view.members}.difference(names_of(newest))),
+        federation=newest,
+        indicator=indicator_round(view),
+        classes=reading.class_names(found.attempt.content),
     )
 
 
@@ -132,19 +128,17 @@ async def result(request: Request, here: Here, found: TheRound) -> HTMLResponse:
     return page(
         request,
         "result.html",
-        {
-            "view": view,
-            "record": record,
-            **_choice(record.solution),
-            "trust": TRUST,
-            "indicator": indicator_round(view),
-            "members": len(attempt.members),
-            "classes": reading.class_names(attempt.content),
-            "floor": attempt.question.class_floor if record.holders else 0,
-            "question": attempt.question,
-            "public": attempt.content.after.readers == "anyone",
-            "federation": await here.federations.roster(view.federation),
-        },
+        view=view,
+        record=record,
+        **_choice(record.solution),
+        trust=TRUST,
+        indicator=indicator_round(view),
+        members=len(attempt.members),
+        classes=reading.class_names(attempt.content),
+        floor=attempt.question.class_floor if record.holders else 0,
+        question=attempt.question,
+        public=attempt.content.after.readers == "anyone",
+        federation=await here.federations.roster(view.federation),
     )
 
 
@@ -153,14 +147,15 @@ async def combination(request: Request, combination: CombinationPath, here: Here
     """The signed record of combined periods, and how to check it."""
     record = await in_thread(stored_record, combination, here.blobs)
     study = await here.federations.study(record.federation, record.study)
-    context = {
-        "record": record,
-        "digest": record_digest(record).hex(),
-        "public": read_content(study.content).after.readers == "anyone",
-        "federation": await here.federations.roster(record.federation),
+    return page(
+        request,
+        "combination.html",
+        record=record,
+        digest=record_digest(record).hex(),
+        public=read_content(study.content).after.readers == "anyone",
+        federation=await here.federations.roster(record.federation),
         **_choice(record.solution),
-    }
-    return page(request, "combination.html", context)
+    )
 
 
 def _choice(solution: SolutionView) -> dict[str, Any]:
@@ -179,7 +174,7 @@ async def federations(request: Request, here: Here) -> HTMLResponse:
     for each in sorted(names, key=lambda id_: names[id_]):
         with here.database.quarantine.skipping(f"federation {each}"):
             found.append(await reading.federation_page(here, each))
-    return page(request, "federations.html", {"federations": found})
+    return page(request, "federations.html", federations=found)
 
 
 @router.get("/federations/{federation}")
@@ -191,18 +186,16 @@ async def federation(request: Request, federation: Hex32Path, here: Here, number
     return page(
         request,
         "federation.html",
-        {
-            "federation": found,
-            "people": found.people(shown, cohorts, await reading.uploaded(here, federation)),
-            **await last_heard(request, here, federation, shown),
-            "cohorts": [
-                (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
-                for cohort in cohorts
-            ],
-            "studies": (await here.federations.studies(federation))[::-1],
-            "combinations": await here.combinations(federation),
-            **turned(number, len(found.names), PAGE_MEMBERS),
-        },
+        federation=found,
+        people=found.people(shown, cohorts, await reading.uploaded(here, federation)),
+        **await last_heard(request, here, federation, shown),
+        cohorts=[
+            (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
+            for cohort in cohorts
+        ],
+        studies=(await here.federations.studies(federation))[::-1],
+        combinations=await here.combinations(federation),
+        **turned(number, len(found.names), PAGE_MEMBERS),
     )
 
 
@@ -217,16 +210,14 @@ async def cohort(request: Request, cohort: Hex32Path, here: Here, number: Number
     return page(
         request,
         "cohort.html",
-        {
-            "view": view,
-            "federation": found.roster,
-            "members": shown,
-            "enrolled": enrolled,
-            "decryptors": found.manifest.decryptors if found.manifest else (),
-            "rounds": found.rounds[::-1],
-            **turned(number, len(members), PAGE_MEMBERS),
-            **await last_heard(request, here, view.federation, shown),
-        },
+        view=view,
+        federation=found.roster,
+        members=shown,
+        enrolled=enrolled,
+        decryptors=found.manifest.decryptors if found.manifest else (),
+        rounds=found.rounds[::-1],
+        **turned(number, len(members), PAGE_MEMBERS),
+        **await last_heard(request, here, view.federation, shown),
     )
 
 
@@ -242,15 +233,13 @@ async def health(request: Request, here: Here) -> HTMLResponse:
     return page(
         request,
         "health.html",
-        {
-            "missing": await readiness.missing(),
-            "checks": readiness.names,
-            "damaged": tuple(here.database.quarantine.names),
-            "counted": {name: counts[name] for name in STATES if counts[name]},
-            "refusals": [(cause, count) for cause, count in refusals.most_common() if count],
-            "key": here.key.public.hex(),
-            "up_s": time.time() - STARTED_S,
-        },
+        missing=await readiness.missing(),
+        checks=readiness.names,
+        damaged=tuple(here.database.quarantine.names),
+        counted={name: counts[name] for name in STATES if counts[name]},
+        refusals=[(cause, count) for cause, count in refusals.most_common() if count],
+        key=here.key.public.hex(),
+        up_s=time.time() - STARTED_S,
     )
 
 
@@ -259,13 +248,13 @@ async def problem(request: Request, cause: str) -> HTMLResponse:
     """The meaning of a cause, and what to do about it."""
     if cause not in set(Cause):
         raise not_found("cause; all of them are listed under /problems")
-    return page(request, "problem.html", {"cause": Cause(cause), "advice": advice()[cause]})
+    return page(request, "problem.html", cause=Cause(cause), advice=advice()[cause])
 
 
 @router.get("/problems")
 async def problems(request: Request) -> HTMLResponse:
     """Every cause."""
-    return page(request, "problems.html", {"causes": list(Cause)})
+    return page(request, "problems.html", causes=list(Cause))
 
 
 async def answers(found: Round) -> reading.Answers | None:

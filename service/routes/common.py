@@ -1,10 +1,11 @@
 """What the routes share: how they are declared, the coordinator at hand, callers, raw bodies, long polls."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from service.access.bodies import ENDING
 from service.access.callers import Caller, Limits
@@ -120,6 +121,18 @@ async def octets(request: Request) -> bytes:
     if kind != OCTETS:
         raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS}, not {kind}")
     return await request.body()
+
+
+class Later(Response):
+    """An answer that is made, and waited for, where it is sent: by then the request is in the audit log, and its body out of memory."""
+
+    def __init__(self, make: Callable[[], Awaitable[Response]]) -> None:
+        super().__init__()
+        self._make = make
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._make()
+        await response(scope, receive, send)
 
 
 async def in_pieces(

@@ -8,12 +8,15 @@ from service import combining
 from service.access.callers import STRANGER
 from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
 from service.access.metering import in_thread
+from service.cohorts import Cohort
+from service.coordinator import Coordinator
 from service.problems import DECODING
 from service.routes.common import (
     After,
     CombinationPath,
     Here,
     Hex32Path,
+    Later,
     Made,
     MemberPath,
     Octets,
@@ -22,12 +25,12 @@ from service.routes.common import (
     Wait,
     in_pieces,
 )
-from service.routes.published import published
+from service.routes.published import PublishedCache, published
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import KeyCard, Roster, Study
-from veilsum.protocol.messages.roster import MAX_CONTENT
+from veilsum.protocol.messages.cohort import MAX_CONTENT
 from veilsum.protocol.record import CombinationIds, CombinedRecord, CombineRequest
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
@@ -183,8 +186,12 @@ async def cohort(
         await here.changed(found.watch, after, wait_s, len(found.roster.members))
     else:
         await here.asks(found.watch, after, wait_s)
-    version = found.version, len(await here.federations.links(found.federation))
-    return await published(request, version, lambda: here.cohort_view(found))
+    return await published(request, await _version(found, here), lambda: here.cohort_view(found))
+
+
+async def _version(found: Cohort, here: Coordinator) -> tuple[int, int]:
+    """Changes with everything that a cohort's view shows."""
+    return found.version, len(await here.federations.links(found.federation))
 
 
 @serve(
@@ -201,15 +208,32 @@ async def cohort(
     Cause.LOW_ORDER_POINT,
     takes="a KeyCard message",
     max_body_size=MAX_CARD_BYTES,
+    response_model=rest.CohortView,
 )
-async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:
-    """A member enrols by its signed card; the last card forms the cohort."""
+async def put_card(
+    cohort: Hex32Path,
+    member: MemberPath,
+    body: Octets,
+    here: Here,
+    request: Request,
+    after: After = -1,
+    wait_s: Wait = 0.0,
+) -> Response:
+    """A member enrols by its signed card; the last card forms the cohort. With `after` and `wait_s`, answered as soon as enrolment ends."""
     card = KeyCard.from_bytes(body)
     found = await here.catalogue.cohort(cohort)
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
     await found.receive(card, here.now())
-    return await here.cohort_view(found)
+
+    async def shown() -> Response:
+        await here.asks(found.watch, after, wait_s)
+        cache: PublishedCache = request.app.state.published
+        path, version = rest.COHORT.format(cohort=cohort), await _version(found, here)
+        body, _ = await cache.document(path, version, lambda: here.cohort_view(found))
+        return Response(body, media_type="application/json")
+
+    return Later(shown)
 
 
 @serve("POST", rest.CLOSE, ROUNDS, Cause.NOT_FOUND)

@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT
-from starlette.types import Receive, Scope, Send
 
 from service.access.gate import headers_signed
 from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
@@ -22,6 +21,7 @@ from service.routes.common import (
     Here,
     Hex32Path,
     IndexPath,
+    Later,
     Made,
     MemberPath,
     Octets,
@@ -77,32 +77,22 @@ NOTHING_YET: Mapping[int | str, dict[str, Any]] = {
 }
 
 
-class Asking(Response):
-    """What a member has to answer, sent as soon as it is asked anything new since `after`.
+def asking(found: Round, member: str, here: Coordinator, after: int, wait_s: float) -> Later:
+    """What a member has to answer, as soon as it is asked anything new since `after`."""
 
-    It waits where it is sent: by then the answer that came before is in the audit log, and its body out of memory.
-    """
-
-    def __init__(self, found: Round, member: str, here: Coordinator, after: int, wait_s: float) -> None:
-        super().__init__()
-        self._found, self._member, self._here = found, member, here
-        self._after, self._wait_s = after, wait_s
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found, here = self._found, self._here
-        version = await here.asks(found.watch, self._after, self._wait_s)
+    async def asked() -> Response:
+        version = await here.asks(found.watch, after, wait_s)
         headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
             headers[rest.ROSTER_HEADER] = str((await here.federations.roster(found.federation)).number)
-        message = await in_thread(found.request_for, self._member)
-        response: Response
+        message = await in_thread(found.request_for, member)
         if message is None:
-            response = Response(status_code=204, headers=headers)
-        elif isinstance(message, bytes):
-            response = Response(message, headers=headers, media_type=rest.OCTETS)
-        else:
-            response = StreamingResponse(message, headers=headers, media_type=rest.OCTETS)
-        await response(scope, receive, send)
+            return Response(status_code=204, headers=headers)
+        if isinstance(message, bytes):
+            return Response(message, headers=headers, media_type=rest.OCTETS)
+        return StreamingResponse(message, headers=headers, media_type=rest.OCTETS)
+
+    return Later(asked)
 
 
 @serve("POST", rest.ROUNDS, ROUNDS, *_REFUSED, status_code=201)
@@ -178,7 +168,7 @@ async def request_for(
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
     found.check_asker(member)
-    return Asking(found, member, here, after, wait_s)
+    return asking(found, member, here, after, wait_s)
 
 
 @serve(
@@ -238,6 +228,8 @@ async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
     Cause.CHUNK_UNKNOWN,
     Cause.CONFLICT,
     takes="the packed chunk",
+    gives=NEXT,
+    answers=NOTHING_YET,
     max_body_size=MAX_CHUNK_BYTES,
 )
 async def put_chunk(
@@ -248,8 +240,10 @@ async def put_chunk(
     here: Here,
     made: Made,
     request: Request,
-) -> rest.UploadView:
-    """Send a chunk that was announced, in any order; the same again changes nothing."""
+    after: After = -1,
+    wait_s: Wait = 0.0,
+) -> Response:
+    """A chunk that was announced, in any order, and what the member is asked next, as `request_for`. The same again changes nothing."""
     try:
         await found.store_chunk(member, index, request.state.digest, body, here.now())
     except PeerFault as fault:
@@ -257,7 +251,7 @@ async def put_chunk(
             made.append(headers_signed(request, gate_of(request).target(request)))
         raise
     UPLOAD_BYTES.inc(len(body))
-    return found.upload_view(member)
+    return asking(found, member, here, after, wait_s)
 
 
 @serve(
@@ -295,7 +289,7 @@ async def answer(
             [caller.name],
         )
     await found.receive(message, here.now())
-    return Asking(found, caller.name, here, after, wait_s)
+    return asking(found, caller.name, here, after, wait_s)
 
 
 @serve("POST", rest.CANCEL, ROUNDS, *ENDED)

@@ -1,16 +1,17 @@
-"""The database as the rest of the service sees it: transactions are durable, and deleted rows are gone."""
+"""The database as the rest of the service sees it: transactions are durable, and deleted rows are gone.
+
+Work is a function of a SQLAlchemy connection. It is handed over whole, and runs where the database has its connections.
+"""
 
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, Executable, Table
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.storage import migrating
 from service.storage.faults import Quarantine
@@ -30,7 +31,7 @@ class Database(ABC):
 
     Attributes:
         shared: whether other processes may write at the same time.
-        answer_s: longest time that a block may take, for a server that may fall silent; None for a file.
+        answer_s: longest time that a work may take, for a server that may fall silent; None for a file.
     """
 
     shared: ClassVar[bool]
@@ -39,7 +40,6 @@ class Database(ABC):
     answer_s: float | None = None
     damage: tuple[str, ...] = ()
     """What `check` found at the start."""
-    _engine: AsyncEngine
 
     async def start(self, claim: migrating.Change | None = None) -> None:
         """Upgrade the tables, and forget what the last process could not.
@@ -67,63 +67,39 @@ class Database(ABC):
         """Look over the database's own files, and return what is wrong with them; PostgreSQL has tools of its own for that."""
         return ()
 
+    @abstractmethod
     async def stop(self) -> None:
-        await self._engine.dispose()
+        """Finish what was begun, and close every connection."""
 
     async def migrate(self, change: migrating.Change) -> None:
         """Change the tables atomically, one process at a time."""
-        async with self.transaction(MIGRATION_S) as connection:
-            await self._migrated(connection, change)
+        await self._write(lambda connection: self._migrated(connection, change))
 
-    async def _migrated(self, connection: AsyncConnection, change: migrating.Change) -> None:
-        await connection.run_sync(self.alone, "migration")
-        await connection.run_sync(change)
+    def _migrated(self, connection: Connection, change: migrating.Change) -> None:
+        self.alone(connection, "migration")
+        change(connection)
 
-    @asynccontextmanager
-    async def transaction(self, at_least_s: float = 0.0) -> AsyncIterator[AsyncConnection]:
-        """Commit durably when the block ends without an exception, else roll back.
+    async def write(self, work: Callable[[Connection], Result], at_least_s: float = 0.0) -> Result:
+        """Run `work` in a transaction, and commit durably unless it raises.
+
+        It may share the transaction with others' works: it neither commits nor rolls back, but raises to keep nothing.
 
         Args:
-            at_least_s: how long the block may take, whatever `answer_s` says.
+            work: what is to be done, or undone, as a whole.
+            at_least_s: how long it may take, whatever `answer_s` says.
 
         Raises:
             TimeoutError: it takes longer; it may be committed nevertheless.
         """
         limit_s = None if self.answer_s is None else max(self.answer_s, at_least_s)
         with timed("transaction"):
-            async with asyncio.timeout(limit_s), self._transaction() as connection:
-                yield connection
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """Read in the block; TimeoutError where it takes longer than `answer_s`."""
-        async with asyncio.timeout(self.answer_s), self._engine.connect() as connection:
-            yield connection
-
-    async def write(self, work: Callable[[Connection], Result]) -> Result:
-        """Run `work` in a transaction, and commit durably unless it raises.
-
-        It is handed to the database as a whole, which costs a fraction of what a `transaction` costs.
-
-        Raises:
-            TimeoutError: as `transaction`.
-        """
-        with timed("transaction"):
-            async with asyncio.timeout(self.answer_s):
+            async with asyncio.timeout(limit_s):
                 return await self._write(work)
 
-    async def _write(self, work: Callable[[Connection], Result]) -> Result:
-        async with self._transaction() as connection:
-            return await connection.run_sync(work)
-
     async def read(self, work: Callable[[Connection], Result]) -> Result:
-        """Run `work`, which only reads; TimeoutError where it takes longer than `answer_s`."""
+        """Run `work`, which only reads; TimeoutError if it takes longer than `answer_s`."""
         async with asyncio.timeout(self.answer_s):
             return await self._read(work)
-
-    async def _read(self, work: Callable[[Connection], Result]) -> Result:
-        async with self._engine.connect() as connection:
-            return await connection.run_sync(work)
 
     async def rows(self, query: Executable, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Read rows."""
@@ -181,8 +157,16 @@ class Database(ABC):
         return secrets.token_hex(16)
 
     @abstractmethod
-    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """`transaction` without its limits."""
+    async def _write(self, work: Callable[[Connection], Result]) -> Result:
+        """`write` without its limits."""
+
+    @abstractmethod
+    async def _read(self, work: Callable[[Connection], Result]) -> Result:
+        """`read` without its limit."""
+
+    @abstractmethod
+    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
+        """Run a call that blocks in the middle of a work, and not on the event loop."""
 
     @abstractmethod
     def alone(self, connection: Connection, what: str) -> None:

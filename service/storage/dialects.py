@@ -2,9 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from sqlite3 import SQLITE_FULL, SQLITE_IOERR_SHMSIZE
 from typing import Any
@@ -24,9 +26,8 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from service.storage.database import MIGRATION_S, Database, Result
@@ -42,9 +43,11 @@ PRAGMAS = {
     "secure_delete": "ON",
 }
 CONNECTIONS = 16
-"""Most connections of one process."""
+"""Most connections of one process to PostgreSQL."""
 READERS = 4
 """Threads that read SQLite's file side by side."""
+TOGETHER = 64
+"""Most works in one of SQLite's transactions: the first one's caller waits for all of them."""
 CHANNEL = "veilsum"
 PATIENCE_S = 10
 """How long a replica waits for a connection, or `forget` for others' transactions."""
@@ -56,7 +59,11 @@ replica waits for one command, such as the rollback that it sends when `ANSWER_S
 
 
 class Sqlite(Database):
-    """One SQLite file (WAL, synchronous=FULL); one process, one writer at a time."""
+    """One SQLite file (WAL, synchronous=FULL); one process, one writer at a time.
+
+    Group commit: works that come while a transaction runs share the next one, each under a savepoint of its own, and one sync.
+    A caller that is cancelled is told so once its work is committed or undone, or will never begin.
+    """
 
     shared, insert = False, staticmethod(sqlite.insert)
 
@@ -66,64 +73,73 @@ class Sqlite(Database):
         path.chmod(0o600)
         # An error's text goes to the log, and parameters are messages and shares.
         # A cached statement keeps its last parameters: tens of megabytes of uploads' announcements.
-        self._engine = create_async_engine(
-            f"sqlite+aiosqlite:///{path}",
-            hide_parameters=True,
-            connect_args={"cached_statements": 0},
-            pool_size=CONNECTIONS,  # opening one costs more than most queries
-            max_overflow=0,
-        )
-        event.listen(self._engine.sync_engine, "connect", _configure)
-        event.listen(self._engine.sync_engine, "handle_error", _keep)
-        self._writer = asyncio.Lock()
-        # For work that is handed over as a whole: aiosqlite changes threads some four times for each statement.
-        self._direct = create_engine(
+        # Without an isolation level, Python's driver begins no transactions of its own.
+        self._engine = create_engine(
             f"sqlite:///{path}",
             hide_parameters=True,
-            connect_args={"cached_statements": 0},
+            connect_args={"cached_statements": 0, "isolation_level": None},
             pool_size=READERS + 1,
             max_overflow=0,
         )
-        event.listen(self._direct, "connect", _configure)
+        event.listen(self._engine, "connect", _configure)
         self._writing = ThreadPoolExecutor(1, "veilsum-writer")
         self._reading = ThreadPoolExecutor(READERS, "veilsum-reader")
-
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        # Writers queue here, as SQLite would have them poll; what one reads before it writes holds.
-        async with self._writer, self._engine.begin() as connection:
-            yield connection
+        self._waiting = deque[tuple[Callable[[Connection], Any], Future[Any]]]()
 
     async def stop(self) -> None:
         for threads in (self._writing, self._reading):
             threads.shutdown()
-        self._direct.dispose()
-        await super().stop()
+        self._engine.dispose()
 
     async def _write(self, work: Callable[[Connection], Result]) -> Result:
-        def committed() -> Result:
-            with self._direct.begin() as connection:
-                return work(connection)
+        done = Future[Result]()
+        self._waiting.append((work, done))
+        self._writing.submit(self._commit)
+        answer = asyncio.wrap_future(done)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if not done.cancel():  # it has begun: whoever comes next finds it done, or undone
+                while not answer.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait([answer])
+                answer.exception()  # mark it as retrieved
+            raise
 
-        async with self._writer:
-            done = asyncio.get_running_loop().run_in_executor(self._writing, committed)
-            try:
-                return await asyncio.shield(done)
-            except asyncio.CancelledError:
-                await asyncio.wait([done])  # the next one may write only now
-                raise
+    def _commit(self) -> None:
+        """Run what waits in one transaction, and answer once that is on the disk."""
+        batch = list[tuple[Callable[[Connection], Any], Future[Any]]]()
+        while self._waiting and len(batch) < TOGETHER:
+            work, done = self._waiting.popleft()
+            if done.set_running_or_notify_cancel():
+                batch.append((work, done))
+        if not batch:  # an earlier call has taken all
+            return
+        outcomes: list[Callable[[Future[Any]], None]]
+        try:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                outcomes = [_outcome(connection, work) for work, _ in batch]
+        except BaseException as error:  # noqa: BLE001 - all of them hear it
+            outcomes = [partial(Future.set_exception, exception=error)] * len(batch)
+        for (_, done), answer in zip(batch, outcomes, strict=True):
+            answer(done)
 
     async def _read(self, work: Callable[[Connection], Result]) -> Result:
         def found() -> Result:
-            with self._direct.connect() as connection:
+            with self._engine.connect() as connection:
                 return work(connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._reading, found)
 
+    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
+        call()  # this is the writer's thread
+
     async def check(self) -> tuple[str, ...]:
         try:
-            async with self.reading() as connection:
-                found = (await connection.exec_driver_sql("PRAGMA quick_check(10)")).scalars().all()
+            found = await self.read(
+                lambda connection: connection.exec_driver_sql("PRAGMA quick_check(10)").scalars().all()
+            )
         except DatabaseError as error:
             if getattr(error.orig, "sqlite_errorcode", 0) in {SQLITE_FULL, SQLITE_IOERR_SHMSIZE}:
                 raise
@@ -131,8 +147,7 @@ class Sqlite(Database):
         return tuple(words for words in found if words != "ok")
 
     def alone(self, connection: Connection, what: str) -> None:
-        # Every writer is alone. Python's driver would put off the transaction's begin until a row changes.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        pass  # there is one writer
 
     def announce(self, connection: Connection, topic: str) -> None:
         pass  # there is one process
@@ -148,10 +163,13 @@ class Sqlite(Database):
         return literal_column("(julianday('now') - 2440587.5) * 86400.0", Float)
 
     async def forget(self) -> None:
-        # The write-ahead log still holds the deleted rows.
-        async with self._writer, self._engine.connect() as connection:
-            busy, *_ = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()
-        if busy:
+        def checkpoint() -> int:
+            # The write-ahead log still holds the deleted rows.
+            with self._engine.connect() as connection:
+                busy, *_ = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
+                return int(busy)
+
+        if await asyncio.get_running_loop().run_in_executor(self._writing, checkpoint):
             raise OSError("the write-ahead log is in use")
 
 
@@ -162,10 +180,20 @@ def _configure(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _keep(context: ExceptionContext) -> None:
-    """Keep the connection of a cancelled query: SQLAlchemy would leave its cursor, and the read transaction, to the collector."""
-    if isinstance(context.original_exception, asyncio.CancelledError):
-        context.is_disconnect = False
+def _outcome(connection: Connection, work: Callable[[Connection], Any]) -> Callable[[Future[Any]], None]:
+    """Run a work, and undo what it did if it raises; raise that only if SQLite has given up the whole transaction, as on a full disk."""
+    driver: Any = connection.connection.driver_connection
+    connection.exec_driver_sql("SAVEPOINT work")
+    try:
+        result = work(connection)
+        connection.exec_driver_sql("RELEASE work")
+    except Exception as error:
+        if not driver.in_transaction:
+            raise
+        connection.exec_driver_sql("ROLLBACK TO work")
+        connection.exec_driver_sql("RELEASE work")
+        return partial(Future.set_exception, exception=error)
+    return partial(Future.set_result, result=result)
 
 
 class Postgres(Database):
@@ -206,24 +234,34 @@ class Postgres(Database):
         return create_async_engine(self._url, hide_parameters=True, connect_args=connecting, **pool)
 
     async def start(self, claim: Change | None = None) -> None:
-        async with self.reading() as connection:
-            if (await connection.exec_driver_sql("SHOW fsync")).scalar_one() != "on":
-                raise Misuse(
-                    "the PostgreSQL server runs with fsync = off and may lose what it acknowledged: turn it on"
-                )
+        fsync = await self.read(lambda connection: connection.exec_driver_sql("SHOW fsync").scalar_one())
+        if fsync != "on":
+            raise Misuse(
+                "the PostgreSQL server runs with fsync = off and may lose what it acknowledged: turn it on"
+            )
         await super().start(claim)
+
+    async def stop(self) -> None:
+        await self._engine.dispose()
 
     async def migrate(self, change: Change) -> None:
         # On a connection of its own: its commands may take longer.
         engine = self._connecting(MIGRATION_S, poolclass=NullPool)
         async with asyncio.timeout(MIGRATION_S), engine.begin() as connection:
-            await self._migrated(connection, change)
+            await connection.run_sync(self._migrated, change)
 
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def _write(self, work: Callable[[Connection], Result]) -> Result:
         # READ COMMITTED: code that relies on what it read says so by a condition, a key or a row lock.
         async with self._engine.begin() as connection:
-            yield connection
+            return await connection.run_sync(work)
+
+    async def _read(self, work: Callable[[Connection], Result]) -> Result:
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(work)
+
+    def blocking(self, connection: Connection, call: Callable[[], None]) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        driver.run_async(lambda _: asyncio.to_thread(call))
 
     def alone(self, connection: Connection, what: str) -> None:
         connection.exec_driver_sql(

@@ -68,8 +68,7 @@ async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str
         with worded():
             if upgrade:
                 await database.migrate(migrating.upgrade)
-            async with database.reading() as connection:
-                found = await connection.run_sync(migrating.current)
+            found = await database.read(migrating.current)
     return {"format": found, "newest": migrating.newest()}
 
 

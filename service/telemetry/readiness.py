@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import structlog
-from sqlalchemy import delete
+from sqlalchemy import Connection, delete
 
 from service import audit
 from service.clock import APART_S, Clock
@@ -91,8 +91,7 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
                 raise NotReady(f"{task.get_name()} has ended: start the process again")
 
     async def migrations() -> None:
-        async with coordinator.database.reading() as connection:
-            found = await connection.run_sync(migrating.current)
+        found = await coordinator.database.read(migrating.current)
         if found != (newest := migrating.newest()):
             raise NotReady(f"the database has format {found}, this release works with {newest}")
 
@@ -119,15 +118,16 @@ async def _check_database(database: Database) -> None:
         raise NotReady(
             f"its file is damaged ({database.damage[0]}): stop, run `veilsum operator db check`, restore a backup"
         )
-    async with database.transaction() as connection:
+
+    def probe(connection: Connection) -> None:
         # Deletes nothing, and needs what a change needs: the writer's lock and a commit.
-        await connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
-    async with database.transaction() as connection:
-        # A write, because no change is acknowledged without its audit entry.
-        await connection.run_sync(audit.begin, database)
-        deed = audit.Deed(0.0, audit.COORDINATOR, "readiness")
-        await connection.run_sync(audit.write, database, [deed])
-        await connection.rollback()
+        connection.execute(delete(tokens).where(tokens.c.sha256 == ""))
+        # No change is acknowledged without its audit entry.
+        undone = connection.begin_nested()
+        audit.write(connection, database, [audit.Deed(0.0, audit.COORDINATOR, "readiness")])
+        undone.rollback()
+
+    await database.write(probe)
 
 
 async def _check_clock(database: Database, now: Clock) -> None:

@@ -9,9 +9,8 @@ from veilsum.calibration import (
     DenseBlock,
     Layout,
     LayoutMismatch,
-    SumsLattice,
     SymmetricBlock,
-    check_sums,
+    ccvr_layout,
     ffc_layout,
 )
 
@@ -73,18 +72,10 @@ def test_arrays_and_vectors_that_do_not_fit_are_refused(arrays: dict[str, Any], 
             layout.unflatten(vector)
 
 
-@pytest.mark.parametrize(
-    ("layout", "bias"),
-    [
-        (ffc_layout(1, 2), True),  # nothing would be left beside the constant
-        (Layout((SymmetricBlock("V", 2),)), False),
-        *(
-            (Layout((SymmetricBlock("V", 2), DenseBlock(name, shape), DenseBlock("n", (classes,)))), False)
-            for name, shape, classes in (("U", (2, 2), 3), ("U", (3, 2), 2), ("W", (2, 2), 2))
-        ),
-    ],
-)
-def test_sums_with_another_layout_are_refused(*, layout: Layout, bias: bool) -> None:
-    vector = np.zeros(layout.elements, np.int64)
-    with pytest.raises(LayoutMismatch):
-        check_sums(layout, SumsLattice(4), vector, members=1, bias=bias)
+@pytest.mark.parametrize("sizes", [(0, 2), (2, 0), (-1, 2), (True, 2), (2.0, 2), ("2", 2), (2**41, 2)])
+def test_sizes_are_whole_numbers_from_1(sizes: tuple[Any, Any]) -> None:
+    for make in (ffc_layout, ccvr_layout):
+        with pytest.raises(LayoutMismatch, match="whole numbers from 1"):
+            make(*sizes)
+    numpys: Any = (np.int64(2), np.int32(3))
+    assert ffc_layout(*numpys) == ffc_layout(2, 3)

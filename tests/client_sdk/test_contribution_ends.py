@@ -146,7 +146,6 @@ def test_a_member_that_comes_after_the_uploads_still_helps_to_decrypt(tmp_path: 
         member: member != "member-4" for member in federation.ids
     }
     assert "sent no upload" in results["member-4"].standing
-    federation.close()
 
 
 def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) -> None:
@@ -164,7 +163,6 @@ def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) ->
         federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     results = federation.run(federation.enrol("p2"))
     assert all(isinstance(result, Result) for result in results.values()), results
-    federation.close()
 
 
 def test_keys_are_erased_when_the_latest_end_passes(federation: Federation) -> None:
@@ -199,7 +197,6 @@ def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(tmp_path:
     federation.clock.now_s += 2 * 86_400
     result = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     assert result.counted
-    federation.close()
 
 
 def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_between(

@@ -46,36 +46,36 @@ def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
     steps.close()
     federation.policy = replace(federation.policy, **policy)
     federation.coordinator.roster = federation.make_roster(number)
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=f"^{cause.value}:"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.cause is cause
     assert not any("uploads" in request.path for request in federation.coordinator.requests)
 
 
 @pytest.mark.parametrize(
-    ("changes", "cause"),
+    ("changes", "why"),
     [
-        ({"federation": "ab" * 32}, Cause.WRONG_FEDERATION),
-        ({"round": "0123456789abcdef"}, Cause.MALFORMED),
+        ({"federation": "ab" * 32}, "^wrong-federation:"),
+        ({"round": "0123456789abcdef"}, "^malformed:"),
+        ({"state": "collecting", "ended": True}, "^malformed: .* is collecting, and ended: True"),
+        ({"state": "done", "ended": False}, "^malformed: .* is done, and ended: False"),
     ],
+    ids=["of another federation", "of another round", "ended before its end", "not ended at its end"],
 )
-def test_a_view_that_is_not_of_this_round_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], cause: Cause
+def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], why: str
 ) -> None:
     round_id = federation.coordinator.open_round(federation.enrol())
     true = federation.coordinator.view
     monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=changes))
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=why):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.cause is cause
 
 
 def test_an_opening_of_another_round_is_refused(federation: Federation) -> None:
     round_id = federation.coordinator.open_round(federation.enrol())
     federation.coordinator.rounds["ab" * 8] = federation.coordinator.rounds[round_id]
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^wrong-context:"):
         federation.alone(federation.contributions("ab" * 8, ["member-0"])["member-0"])
-    assert caught.value.cause is Cause.WRONG_CONTEXT
     assert not any("uploads" in request.path for request in federation.coordinator.requests)
 
 
@@ -179,7 +179,6 @@ def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.
     assert following.announced == {}
     again = federation.together(federation.contributions(first))
     assert {fault.cause for fault in again.values()} == {Cause.WRONG_CONTEXT}
-    federation.close()
 
 
 def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None:
@@ -194,19 +193,6 @@ def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None
     federation.coordinator.rounds[first] = federation.coordinator.rounds[other]
     with pytest.raises(PeerFault, match="this round is over for this member"):
         federation.alone(federation.contributions(first, ["member-0"])["member-0"])
-
-
-@pytest.mark.parametrize(("state", "ended"), [("collecting", True), ("done", False)])
-def test_an_end_that_is_none_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, state: str, *, ended: bool
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.view
-    lie = {"state": state, "ended": ended}
-    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
-    with pytest.raises(PeerFault, match=f"is {state}, and ended: {ended}") as caught:
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.cause is Cause.MALFORMED
 
 
 def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federation) -> None:
@@ -257,7 +243,6 @@ def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refuse
         for request in federation.coordinator.requests
         if round_of(federation) in request.path
     )
-    federation.close()
 
 
 def round_of(federation: Federation) -> str:

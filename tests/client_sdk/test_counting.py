@@ -1,7 +1,6 @@
 """One call takes part in the count and in the sum that withholds by it."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -50,10 +49,8 @@ class Counting(Federation):
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> Iterator[Counting]:
-    built = Counting(tmp_path)
-    yield built
-    built.close()
+def counting(tmp_path: Path) -> Counting:
+    return Counting(tmp_path)
 
 
 def counted(counting: Counting, member: str = "member-0") -> Any:
@@ -80,7 +77,6 @@ def test_counts_that_leave_too_few_rows_end_the_run_at_once(tmp_path: Path) -> N
     waiting = counting.agents(once=False)
     ends = counting.together({m: counting.open[m].joined(agent) for m, agent in waiting.items()})
     assert not ends  # they wait for another run
-    counting.close()
 
 
 def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting) -> None:
@@ -156,7 +152,6 @@ def test_who_comes_late_to_the_count_is_in_no_sum(tmp_path: Path) -> None:
     late = results.pop("member-5")
     assert {type(result) for result in results.values()} == {Result}, results
     assert late.cause is Cause.INDICATOR_MISMATCH
-    counting.close()
 
 
 # What is refused

@@ -13,7 +13,7 @@ from tests.support.federation import NOISY, Federation, Kill
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
-from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.sizing import Quorum
 
 
 def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:
@@ -82,7 +82,6 @@ def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
     flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids[:2]}
     results = federation.together(flows, stuck=stuck)
     assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
-    federation.close()
 
 
 def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> None:
@@ -97,14 +96,12 @@ def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> 
     flow = federation.member("member-4").enrol(cohort, federation.records("member-4"))
     late = federation.until(flow, cohort)
     federation.together(flows, stuck=stuck)
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^wrong-phase:"):
         for _ in late:
             pass
-    assert caught.value.cause is Cause.WRONG_PHASE
     with pytest.raises(PeerFault, match="formed without member-4") as caught:
         federation.alone(federation.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.UNKNOWN_MEMBER
-    federation.close()
 
 
 def test_a_cohort_that_takes_no_cards_is_not_answered(federation: Federation) -> None:
@@ -138,9 +135,8 @@ def test_a_cohort_is_not_entered_under_an_older_roster(federation: Federation) -
     federation.run_until(flows.pop("member-0"), "PUT")
     federation.together(flows)
     federation.coordinator.roster = federation.make_roster(2)
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^roster-rollback:"):
         federation.alone(federation.member("member-0").enrol(cohort))
-    assert caught.value.cause is Cause.ROSTER_ROLLBACK
 
 
 def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation) -> None:
@@ -150,12 +146,10 @@ def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation)
     foreign = federation.make_roster(1, admin=other, federation=other.public)
     for roster, cause in ((forged, Cause.BAD_SIGNATURE), (foreign, Cause.WRONG_FEDERATION)):
         federation.coordinator.roster = roster
-        with pytest.raises(PeerFault) as caught:
+        with pytest.raises(PeerFault, match=f"^{cause.value}:"):
             federation.alone(federation.member("member-0").enrol(cohort))
-        assert caught.value.cause is cause
-        with pytest.raises(PeerFault) as caught:
+        with pytest.raises(PeerFault, match=f"^{cause.value}:"):
             federation.member("member-0", roster=roster.to_bytes())
-        assert caught.value.cause is cause
         federation.open.clear()
 
 
@@ -169,4 +163,3 @@ def test_records_without_budget_for_a_second_study_are_skipped(tmp_path: Path) -
     first, second = federation.open["member-0"].ledger()
     assert [first.mu, second.mu] == pytest.approx([1.5315, 1.5315], abs=1e-3)  # together 2.17
     assert (first.rows, second.rows, second.taken) == (len(federation.data("member-0")[1]), 0, first.rows)
-    federation.close()

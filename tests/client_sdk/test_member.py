@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import client_sdk
@@ -19,9 +21,11 @@ from client_sdk.effects import Pause
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.member import Conversations
 from client_sdk.operator import Operator
+from client_sdk.transport import BlockingDriver
 from tests.support.consortium import coordinator
 from tests.support.federation import NOISY, WITHHOLDING, Federation
 from tests.support.serving import TOKEN
+from veilsum.protocol import round_spec
 
 URL = "https://sum.example.org"
 
@@ -227,3 +231,58 @@ def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question
         assert operator.close_cohort(other).state == "failed"
     assert all(result.counted for result in results)
     results[0].verify(federation.admin.public)
+
+
+class Line(httpx.HTTPTransport):
+    """A way to the coordinator that notes what is asked, without ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = list[str]()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(f"{request.method} {re.sub('[0-9a-f]{16,}', '*', request.url.path)}")
+        return super().handle_request(request)
+
+
+def test_what_a_member_asks_from_its_card_to_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/protocol.md §11: five requests to a cohort, eight to a result, whatever it waits for."""
+    monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
+    federation, lines = Federation(tmp_path / "federation"), dict[str, Line]()
+    federation.clock.now_s = time.time()
+    with coordinator(tmp_path / "service", max_wait_s=60.0) as stage, Operator(stage.url, TOKEN) as operator:
+        key = bytes.fromhex(operator.coordinator().public_key)
+        name = operator.publish_roster(federation.make_roster(1, coordinator=key)).federation
+        study = operator.publish_study(federation.make_study()).study
+        cohort = operator.open_cohort(name, study, "p1").cohort
+        members = {}
+        for member in federation.ids:
+            lines[member] = Line()
+            driver = BlockingDriver(stage.url, transport=lines[member])
+            identity = Identity.load(federation.folder / member)
+            members[member] = Member(stage.url, identity, federation.policy, driver=driver)
+        with ThreadPoolExecutor(len(members)) as pool:
+            list(pool.map(lambda each: members[each].enrol(cohort, federation.records(each)), members))
+            round_id = operator.open_round(cohort).round
+            results = list(pool.map(lambda each: each.contribute(round_id), members.values()))
+        for each in members.values():
+            each.close()
+    assert all(result.counted for result in results)
+    for member, line in lines.items():
+        answers = line.asked.count("POST /v1/rounds/*/answers")
+        assert answers in {2, 3}  # who is slow is not asked to vote any more
+        assert line.asked == [
+            "GET /v1/federations/*/roster",
+            "GET /v1/cohorts/*",
+            "GET /v1/federations/*/studies/*",
+            f"PUT /v1/cohorts/*/cards/{member}",
+            f"GET /v1/cohorts/*/manifest/{member}",
+            f"GET /v1/rounds/*/requests/{member}",
+            f"PUT /v1/rounds/*/uploads/{member}",
+            f"PUT /v1/rounds/*/uploads/{member}/chunks/0",
+            *["POST /v1/rounds/*/answers"] * answers,
+            "GET /v1/rounds/*/result",
+            "GET /v1/rounds/*/result/weights",
+        ]

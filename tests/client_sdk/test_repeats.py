@@ -52,7 +52,6 @@ def test_a_repeated_sum_is_the_same_and_asks_for_no_data(tmp_path: Path, questio
     federation.together({m: federation.member(m).enrol(chained) for m in federation.ids})
     results = federation.run(chained)
     assert {fault.cause for fault in results.values()} == {Cause.REPEAT_MISMATCH}
-    federation.close()
 
 
 @pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
@@ -96,7 +95,6 @@ def test_another_extractor_sums_the_same_rows(tmp_path: Path, question: dict[str
     third = federation.coordinator.open_cohort("p1", context)
     with pytest.raises(Misuse, match="summed under this extractor before"):
         federation.alone(federation.member("member-0").enrol(third, federation.records("member-0")))
-    federation.close()
 
 
 def test_who_was_not_in_the_attempt_declines(tmp_path: Path) -> None:
@@ -113,7 +111,6 @@ def test_who_was_not_in_the_attempt_declines(tmp_path: Path) -> None:
     other = federation.coordinator.open_cohort("p1", context)
     with pytest.raises(Declined, match="was not in the attempt"):
         federation.alone(federation.member("member-4").enrol(other, federation.records("member-4")))
-    federation.close()
 
 
 def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(federation: Federation) -> None:

@@ -43,13 +43,7 @@ def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: P
 @pytest.mark.parametrize(
     "name",
     [
-        "roster.bin",
-        "study.bin",
-        "manifest.bin",
-        "opening.bin",
-        "certificate.bin",
-        "header.bin",
-        "member.json",
+        "evidence.bin",
         "record.json",
         "transcript.json",
         "weights.safetensors",
@@ -62,8 +56,6 @@ def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: 
     whole = path.read_bytes()
     for place in range(0, len(whole), max(1, len(whole) // 40)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        if name == "member.json" and b'"uploads"' not in path.read_bytes():
-            continue
         try:
             changed = Result.load(tmp_path)
             said = (changed.record, changed.evidence, read(changed.transcript_file))
@@ -78,9 +70,8 @@ def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: 
 
 
 def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
         done[1].verify(b"x" * 32)
-    assert caught.value.cause is Cause.WRONG_FEDERATION
 
 
 @pytest.mark.parametrize("signature", ["", "ab" * 64])
@@ -88,9 +79,8 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
     done: tuple[Federation, Result], signature: str
 ) -> None:
     record = done[1].record.model_copy(update={"signature": signature})
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^bad-signature:"):
         replace(done[1], record=record).verify()
-    assert caught.value.cause is Cause.BAD_SIGNATURE
 
 
 @pytest.mark.parametrize(
@@ -173,12 +163,12 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         Cause.OWN_UPLOAD_CHANGED,
     ),
     "a header that it did not sign": (
-        lambda f, e: replace(e, header=again(header_of(e), f.admin)),
+        lambda f, e: replace(e, headers=(again(header_of(e), f.admin),)),
         Cause.BAD_SIGNATURE,
     ),
     "a header of another upload": (
         lambda f, e: replace(
-            e, header=again(header_of(e), Identity.load(f.folder / e.member).key, salt=bytes(32))
+            e, headers=(again(header_of(e), Identity.load(f.folder / e.member).key, salt=bytes(32)),)
         ),
         Cause.OWN_UPLOAD_CHANGED,
     ),
@@ -189,9 +179,8 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
 def test_forged_evidence_is_refused(done: tuple[Federation, Result], name: str) -> None:
     federation, result = done
     forge, cause = FORGERIES[name]
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=f"^{cause.value}:"):
         forge(federation, result.evidence).verify(federation.admin.public)
-    assert caught.value.cause is cause
 
 
 def test_a_void_certificate_has_no_result(done: tuple[Federation, Result], voided: Result) -> None:
@@ -223,7 +212,6 @@ def test_nothing_of_an_earlier_round_lies_beside_a_result(
     replace(headless, transcript_file=None).save(tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.suffix in {".safetensors", ".json"}} == {
         "a.document.safetensors",
-        "member.json",
         "record.json",
     }
     assert not (tmp_path / "material.bin").exists()
@@ -271,7 +259,6 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(tmp
     assert "not probabilities" in (tmp_path / "out/model-card.md").read_text()
     with pytest.raises(Misuse, match="no hold-out record"):
         result.judge(Records(np.zeros((1, 3)), [0]))
-    federation.close()
 
 
 def _sums(features: Any, labels: Any) -> FFCStatistics:
@@ -296,9 +283,7 @@ def test_a_member_makes_its_own_head_of_pooled_sums(tmp_path: Path) -> None:
         result.arrays("lda")
     with pytest.raises(Misuse, match="no row has usable features"):
         result.evaluate(np.zeros((2, 3)), [0, 1])
-    federation.close()
     plain = Federation(tmp_path / "plain")
     other = plain.run(plain.enrol())["member-0"]
     with pytest.raises(Misuse, match=r"after\.publish = pooled"):
         other.personalise(own, held_out)
-    plain.close()

@@ -54,4 +54,3 @@ def test_what_an_indicator_was_made_of_is_shown_late(tmp_path: Path) -> None:
     results = federation.together(federation.contributions(without, federation.ids[:7]))
     assert causes(results) == {Cause.OUTCOME_MISSING}
     assert {(each.head, each.length, each.settled) for each in known(federation)} == {before}
-    federation.close()

@@ -15,7 +15,6 @@ from client_sdk.ledger import DATABASE
 from client_sdk.result import Result
 from client_sdk.store import Store, Unsent
 from tests.support.federation import Federation
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
 
 
@@ -41,9 +40,8 @@ def test_of_two_rosters_with_one_number_the_first_seen_counts(store: Store, fede
     store.see_roster(federation.make_roster(2))
     store.see_roster(federation.make_roster(2))
     for other in (federation.make_roster(2, readers=("member-1",)), federation.make_roster(1)):
-        with pytest.raises(PeerFault) as refused:
+        with pytest.raises(PeerFault, match=r"^roster-rollback:"):
             store.see_roster(other)
-        assert refused.value.cause is Cause.ROSTER_ROLLBACK
     assert store.roster() == federation.make_roster(2)
 
 
@@ -125,7 +123,7 @@ def test_a_history_that_was_changed_is_refused(store: Store, tmp_path: Path) -> 
     damaged(tmp_path, "value = CAST(value || x'00' AS BLOB)")
     with pytest.raises(StateError, match="the ledger's history is damaged"):
         Store(tmp_path).ledger.history()
-    more = learned.encode_fields() + b"\0"
+    more = learned.encode() + b"\0"
     damaged(tmp_path, f"value = x'{more.hex()}', sha256 = x'{hashlib.sha256(more).hexdigest()}'")
     with pytest.raises(StateError, match="not of this release"):
         Store(tmp_path).ledger.history()
@@ -139,7 +137,7 @@ def test_a_file_that_no_member_wrote_is_no_cohort(federation: Federation) -> Non
     assert not list(store.cohorts(but=cohort))
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "opening.bin"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "evidence.bin"])
 def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_anew(
     federation: Federation, name: str
 ) -> None:
@@ -152,7 +150,7 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
         (folder / name).write_bytes(raw)
         with pytest.raises(StateError, match=f"^{folder} .*move its record.json"):
             federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    if name != "opening.bin":  # evidence is kept once
+    if name != "evidence.bin":  # evidence is kept once
         (folder / "record.json").unlink()
     else:
         (folder / name).write_bytes(kept)
@@ -230,7 +228,6 @@ def test_a_machine_that_stops_as_an_attempt_ends_keeps_no_seed(
     assert len(list(uploads.iterdir())) == 1
     assert federation.alone(federation.contributions(round_id, ["member-0"])["member-0"]).counted
     assert list(uploads.iterdir()) == []
-    federation.close()
 
 
 def stop(*_: object) -> None:

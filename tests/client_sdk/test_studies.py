@@ -173,7 +173,6 @@ def test_a_noisy_study_is_never_declined_and_its_budget_is_charged_once(tmp_path
         federation.coordinator.publish(federation.make_study({"name": "other"} if study else {}, **study))
         assert enrolling_in(federation, "p2", records)
         assert federation.open["member-0"].ledger()[-1].rows == rows
-    federation.close()
 
 
 def test_a_noisy_study_is_declined_where_it_claims_to_repeat_a_sum(tmp_path: Path) -> None:
@@ -189,7 +188,6 @@ def test_a_noisy_study_is_declined_where_it_claims_to_repeat_a_sum(tmp_path: Pat
     assert federation.open["member-0"].ledger() == before
     assert enrolling_in(federation, "p1", records)
     assert federation.open["member-0"].ledger()[-1].rows == 0
-    federation.close()
 
 
 def test_a_noisy_study_takes_no_data_without_ids(tmp_path: Path) -> None:
@@ -198,4 +196,3 @@ def test_a_noisy_study_takes_no_data_without_ids(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="needs ids"):
         federation.alone(federation.member("member-0").enrol(cohort, Records(*federation.data("member-0"))))
     assert federation.open["member-0"].ledger() == ()
-    federation.close()

@@ -49,7 +49,6 @@ def test_every_step_of_a_noisy_chain_passes(tmp_path: Path) -> None:
         assert result.record.noise is not None
         assert (result.head is None) == (result.record.step == "mean")
     assert kinds == ["mean", "ffc"]
-    federation.close()
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +83,8 @@ def test_sums_that_no_honest_members_have_are_refused(plain: tuple[Result, bytes
     false = FALSE_SUMS[name](sums)
     with pytest.raises(PeerFault, match="not those that the record names"):
         verify_sums(result, false)
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^result-mismatch:"):
         verify_sums(named(result, false), false)
-    assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
 def test_another_number_of_rows_is_refused(plain: tuple[Result, bytes]) -> None:

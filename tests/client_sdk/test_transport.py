@@ -180,9 +180,8 @@ def test_http_to_a_port_with_tls_names_the_scheme() -> None:
 
 
 def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^oversized:"):
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
-    assert caught.value.cause is Cause.OVERSIZED
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip, gzip", "GZIP", "identity, deflate", "unknown"])

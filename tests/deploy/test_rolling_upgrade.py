@@ -1,6 +1,6 @@
 """Replicas of the last release and of this one, side by side behind one door: a round that began at the old ends at the new.
 
-The last release is the newest tag; while there is none, the oldest state whose tables are today's. It is taken from git.
+The last release is the newest tag; while there is none, the oldest state whose tables and requests are today's. It is taken from git.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def git(*words: str) -> bytes:
 def last(tmp_path: Path) -> Path:
     """The last release's packages."""
     tag = git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
-    commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations", "veilsum/cli.py")
+    commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations", "client_sdk/api.py")
     archive = git("archive", commit.decode().strip(), *PACKAGES) if commit else b""
     if not archive:
         lacking("git has no state before this one")

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.simulator import Federation, Vector, untampered
+from tests.support.simulator import Federation, Vector, of, untampered
 from veilsum.protocol.member import Closed, History
 from veilsum.protocol.messages import Disclosure
 
@@ -37,9 +37,7 @@ def counted(federation: Federation, member: str = "member-0") -> tuple[int, ...]
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
-    phase = federation.phases[member]
-    assert isinstance(phase, Closed)
-    return phase
+    return of(Closed, federation.phases[member])
 
 
 def disclosure(federation: Federation) -> Disclosure:

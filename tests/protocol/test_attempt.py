@@ -7,7 +7,8 @@ from tests.protocol.questions import link
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, cards_tree
+from veilsum.protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, Vote, cards_tree
+from veilsum.protocol.messages.outcome import survivors_hash, void_hash
 
 
 @pytest.fixture(scope="module")
@@ -156,17 +157,16 @@ def sparse() -> Attempt:
 
 
 def test_on_a_ring_a_member_deals_its_own_seed_then_its_neighbours(sparse: Attempt) -> None:
-    ring = sparse.graph.ring
+    ring = sparse.manifest.graph.ring
     assert sorted(ring) == list(sparse.members)
-    assert sparse.neighbour_count == 4
+    assert sparse.manifest.degree == 4
     for place, member in enumerate(ring):
         around = sorted(ring[(place + step) % 12] for step in (-2, -1, 1, 2))
         assert sparse.neighbours(member) == tuple(around)
-        assert [sparse.secret_index(member, other) for other in around] == [1, 2, 3, 4]
 
 
 def test_two_lost_next_to_each_other_are_too_many_for_a_window(sparse: Attempt) -> None:
-    ring = sparse.graph.ring
+    ring = sparse.manifest.graph.ring
     everyone = set(sparse.members)
     sparse.check_windows(everyone)
     sparse.check_windows(everyone - {ring[0], ring[2], ring[4], ring[6], ring[8], ring[10]})
@@ -181,3 +181,69 @@ def test_two_lost_next_to_each_other_are_too_many_for_a_window(sparse: Attempt) 
 
 def test_a_round_is_named_by_its_study_and_period(attempt: Attempt) -> None:
     assert attempt.spec.name == "simulated, period period-0"
+
+
+# What a certificate must satisfy, an Erasure, and the admin's Lost.
+
+
+def survivors_of(count: int) -> tuple[Survivor, ...]:
+    return tuple(Survivor(f"member-{i}", bytes(32)) for i in range(count))
+
+
+def certificate(
+    federation: Federation,
+    attempt: Attempt,
+    voters: tuple[int, ...] = (0, 1, 2, 3),
+    survivors: tuple[Survivor, ...] = survivors_of(4),
+    outcome: bytes | None = None,
+) -> Certificate:
+    outcome = outcome or survivors_hash(attempt.context, survivors)
+    votes = tuple(
+        Vote.make(federation.keys[m], context=attempt.context, member=m, outcome=outcome)
+        for m in (federation.ids[v] for v in voters)
+    )
+    return Certificate(attempt.context, survivors, "none", votes)
+
+
+def test_void_dressed_as_survivors_is_refused(federation: Federation, attempt: Attempt) -> None:
+    void = certificate(federation, attempt, outcome=void_hash(attempt.context, "cancelled"))
+    with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
+        attempt.check_certificate(void)
+
+
+def test_survivors_dressed_as_void_are_refused(federation: Federation, attempt: Attempt) -> None:
+    dressed = replace(certificate(federation, attempt), survivors=(), reason="cancelled")
+    with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
+        attempt.check_certificate(dressed)
+
+
+def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
+    """A set of t survivors, fewer than n_min, is refused although t shares would open it.
+
+    With a threshold alone an active coordinator drove the honest cohort to 4 while every client believed in 34.
+    """
+    federation = Federation(6, decryptors=(0, 1, 2, 3))
+    attempt = Attempt(
+        federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
+    )
+    t, n_min = attempt.quorum.threshold, attempt.quorum.survivors_min
+    assert t < n_min
+    attempt.check_certificate(
+        certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(n_min))
+    )
+    for count in range(t, n_min):
+        with pytest.raises(PeerFault, match=rf"^survivors-too-few: {count} survivors, {n_min} are needed"):
+            attempt.check_certificate(
+                certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(count))
+            )
+
+
+# What an Erasure and the admin's Lost must satisfy
+
+
+@pytest.fixture(scope="module")
+def given_up() -> Federation:
+    """Six members: t = 4, a_D = 1, q = 4."""
+    federation = Federation(6)
+    federation.begin()
+    return federation

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol.cost import estimate
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.sizing import Quorum
 
 ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
 

@@ -24,9 +24,8 @@ def test_a_deadline_moves_later_and_the_same_again_changes_nothing() -> None:
 def test_what_members_were_told_and_signed_stands(
     deadline_s: float | None, wanted_s: float, cause: Cause
 ) -> None:
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=f"^{cause.value}:"):
         extended("collecting", deadline_s, wanted_s, 1000)
-    assert caught.value.cause is cause
 
 
 @pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
@@ -38,6 +37,5 @@ def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) ->
     later = phase.extend(phase.deadline_s + 60)
     assert (type(later), later.deadline_s) == (stage, phase.deadline_s + 60)
     assert later.extend(phase.deadline_s + 60) == later
-    with pytest.raises(PeerFault) as caught:
+    with pytest.raises(PeerFault, match=r"^terms-refused:"):
         phase.extend(float(phase.attempt.opening.terms.latest_end_s))
-    assert caught.value.cause is Cause.TERMS_REFUSED

@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocol.transcripts import doctored, find, kinds, named, verdict
 from tests.support.forging import again, reupload
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
     Checking,
@@ -61,10 +61,8 @@ def proposed() -> Federation:
 
 def receipt_of(federation: Federation, member: str, **changes: Any) -> Receipt:
     """What a late decryptor answers to its boxes, changed and signed."""
-    deliveries = federation.phase.request_for(member)
-    assert isinstance(deliveries, Deliveries)
-    _, (answer,) = federation.ask(member, deliveries)
-    assert isinstance(answer, Receipt)
+    deliveries = of(Deliveries, federation.phase.request_for(member))
+    answer = federation.answered(member, deliveries, Receipt)
     return again(answer, federation.keys[member], **changes)
 
 
@@ -101,8 +99,7 @@ def test_a_late_decryptor_is_asked_for_its_receipt_then_for_its_vote() -> None:
     phase, late = federation.phase, LATE[0]
     assert phase.waiting_for() == federation.ids
     receipt = receipt_of(federation, late)
-    after = phase.receive(receipt, federation.now_s)
-    assert isinstance(after, Freezing)
+    after = of(Freezing, phase.receive(receipt, federation.now_s))
     assert after.deadline_s == phase.deadline_s
     assert isinstance(after.request_for(late), Freeze)
     assert after.receive(receipt, federation.now_s) is after
@@ -172,8 +169,7 @@ def test_no_vote_is_asked_for_while_a_certificate_cannot_be_had() -> None:
     short = federation.phase.receive(said, federation.now_s)
     assert short.waiting_for() == LATE
     assert short.request_for(waiting) is None
-    voiding = short.expire(federation.now_s)
-    assert isinstance(voiding, Voiding)
+    voiding = of(Voiding, short.expire(federation.now_s))
     assert (voiding.fault.cause, voiding.spent) == (Cause.POLICY_REFUSED, frozenset())
     again_enough = short.receive(receipt_of(federation, late), federation.now_s)
     assert again_enough.waiting_for() == federation.ids[1:]
@@ -207,8 +203,7 @@ def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_
         return honest(sender, message)
 
     federation.tamper, federation.drop = failing, {0: After.VOTE}
-    ended = federation.run_round().phase
-    assert isinstance(ended, Failed)
+    ended = of(Failed, federation.run_round().phase)
     assert ended.fault.detail == (
         "7 of the decryptors that revealed hold shares of member-00's secrets, the threshold is 8"
     )

@@ -1,16 +1,20 @@
 """Which survivors are proposed, and in which order anybody checks them."""
 
 import itertools
+import random
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.protocol.indicating import indicated
-from tests.support.forging import again
-from tests.support.simulator import After, Federation, Tamper
+from tests.support.forging import again, receipts_of
+from tests.support.simulator import After, Federation, Tamper, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing
+from veilsum.protocol.coordinator.base import GRACE_S
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
@@ -52,7 +56,7 @@ def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
 def test_an_edge_is_disputed_whichever_end_is_false() -> None:
     federation, phase = frozen()
     for mine, theirs in itertools.permutations(federation.ids, 2):
-        index = phase.attempt.secret_index(mine, theirs)
+        index = 1 + phase.attempt.neighbours(mine).index(theirs)
         uploads = {**phase.uploads, mine: changed(phase.uploads[mine], index)}
         assert disputes_among(phase.attempt, uploads, phase.receipts) == (
             Dispute(Cause.EDGE_DISAGREEMENT, min(mine, theirs), max(mine, theirs)),
@@ -144,10 +148,10 @@ def complained(
 ) -> dict[str, Receipt]:
     """The receipts, with these complaints in them."""
     receipts = dict(phase.receipts)
-    for member, of in complaints.items():
+    for member, named in complaints.items():
         receipt = receipts[member]
-        clean = tuple(dealer for dealer in receipt.dealers if dealer not in of)
-        receipts[member] = again(receipt, federation.keys[member], dealers=clean, complaints=of)
+        clean = tuple(dealer for dealer in receipt.dealers if dealer not in named)
+        receipts[member] = again(receipt, federation.keys[member], dealers=clean, complaints=named)
     return receipts
 
 
@@ -255,8 +259,11 @@ def test_survivors_are_checked_for_order_and_number() -> None:
 def test_windows_come_before_what_the_attempt_rests_on() -> None:
     """On a ring whose windows may lose nobody, one lost member is too many."""
     _, phase = frozen()
-    attempt, shown = phase.attempt, (SurvivorSet(phase.survivors),)
-    vars(attempt)["graph"] = Graph(attempt.members, 2, attempt.manifest.beacon)
+    attempt, shown = (
+        replace(phase.attempt, manifest=replace(phase.attempt.manifest)),
+        (SurvivorSet(phase.survivors),),
+    )
+    vars(attempt.manifest)["graph"] = Graph(attempt.members, 2, attempt.manifest.beacon)
     assert refusal(attempt, phase.survivors[1:], shown) is Cause.WINDOW_EXCEEDED
     assert refusal(attempt, phase.survivors, shown) is Cause.MALFORMED
 
@@ -312,3 +319,117 @@ def test_under_an_indicator_only_counted_members_are_summed_and_the_margin_may_m
     assert refusal(attempt, survivors[2:], earlier) is None
     with pytest.raises(PeerFault, match=r"^indicator-mismatch: survivors .*\[member-0\]$"):
         check_proposal(attempt, survivors, earlier)
+
+
+# One liar among few receipts: whom it costs their place while others are on their way (protocol §4.5).
+
+
+def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
+    """Three honest dealers had seven clean receipts of eight, where eight are asked: a set of the other eight could be proposed."""
+    federation = Federation(12)
+    phase: Any = federation.reach(Checking)
+    liar, *honest = federation.ids
+    receipts, threshold = receipts_of(federation, phase), phase.attempt.quorum.threshold
+    told, victims = receipts[liar], tuple(honest[:3])
+    clean = tuple(dealer for dealer in told.dealers if dealer not in victims)
+    false = again(told, federation.keys[liar], dealers=clean, complaints=victims)
+    phase = phase.receive(false, federation.now_s)
+    for member in honest[: threshold - 1]:
+        phase = phase.receive(receipts[member], federation.now_s)
+    assert phase.deadline_s == federation.now_s + min(GRACE_S, phase.setting.windows.answer)
+    waiting = of(Checking, phase.expire(phase.deadline_s))
+    assert waiting.deadline_s == phase.latest_s
+    # those who come 20 seconds later show that nothing was wrong with the boxes of these
+    late: Any = waiting
+    for member in honest[threshold - 1 :]:
+        late = late.receive(receipts[member], federation.now_s + 20)
+    assert isinstance(late, Freezing)
+    assert tuple(each.member for each in late.survivors) == federation.ids
+    # where they never come, nobody else holds shares of the three
+    assert waiting.deadline_s is not None
+    alone = of(Freezing, waiting.expire(waiting.deadline_s))
+    assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
+
+
+# Up to `a` liars of every kind against whom the sum holds: searched at random, while all honest members are there (protocol §4.5).
+
+
+ROUNDS = 150
+COMPLAINTS = ("each of another", "one of several", "some of few", "any of all")
+
+
+class Liars:
+    """`a` members: some upload nothing, some send no receipt, some spoil boxes, and all complain as they like."""
+
+    def __init__(self, rng: random.Random, attempt: Attempt, uploads: dict[str, Announced]) -> None:
+        quorum, members = attempt.quorum, attempt.members
+        self.liars = sorted(rng.sample(members, quorum.colluders))
+        self.honest = [member for member in members if member not in self.liars]
+        away, quiet = rng.random(), rng.random() / 2
+        self.uploads = {
+            member: each for member, each in uploads.items() if member in self.honest or rng.random() >= away
+        }
+        silent = {member for member in self.liars if rng.random() < quiet}
+        spoilt = {
+            liar: set(rng.sample(self.honest, rng.randint(0, quorum.decryptors - quorum.threshold)))
+            for liar in self.liars
+        }
+        victims, kind = rng.sample(self.honest, quorum.colluders), rng.choice(COMPLAINTS)
+        self.receipts: dict[str, Receipt] = {}
+        for member in members:
+            against = {liar for liar, of in spoilt.items() if member in of}
+            if member in self.liars:
+                against = self._accused(rng, kind, victims, member)
+            if member not in silent:
+                dealers = [each for each in self.uploads if each != member]
+                clean = tuple(each for each in dealers if each not in against)
+                complaints = tuple(each for each in dealers if each in against)
+                self.receipts[member] = Receipt(
+                    context=attempt.context,
+                    member=member,
+                    uploads=bytes(32),
+                    dealers=clean,
+                    complaints=complaints,
+                    signature=bytes(64),  # nobody looks at it here
+                )
+
+    def _accused(self, rng: random.Random, kind: str, victims: list[str], liar: str) -> set[str]:
+        if kind == "each of another":
+            return {victims[self.liars.index(liar)]}
+        if kind == "one of several":
+            return set(victims[: rng.randint(1, len(victims))])
+        if kind == "some of few":
+            return set(rng.sample(victims, rng.randint(0, min(2, len(victims)))))
+        return {member for member in self.honest if rng.random() < rng.random()}
+
+    def honest_holders(self, dealer: str) -> int:
+        """How many honest decryptors hold the dealer's shares."""
+        return sum(dealer == member or dealer in self.receipts[member].dealers for member in self.honest)
+
+
+@pytest.mark.parametrize("members", [5, 6, 7, 8, 9, 10, 12, 13, 16])
+def test_as_many_as_collude_leave_a_set_and_its_honest_dealers_their_holders(members: int) -> None:
+    federation = Federation(members)
+    phase = federation.reach(Freezing)
+    attempt, rng, seen = phase.attempt, random.Random(members), Counter[int]()
+    threshold, colluders = attempt.quorum.threshold, attempt.quorum.decryptor_colluders
+    for _ in range(ROUNDS):
+        played = Liars(rng, attempt, phase.uploads)
+        disputes = contested(
+            attempt, played.receipts, disputes_among(attempt, played.uploads, played.receipts)
+        )
+        survivors, heard = settle(attempt, played.uploads, played.receipts, disputes, ())
+        assert len(survivors) >= attempt.quorum.survivors_min
+        assert all({*each.parties} & {*played.liars} for each in disputes)
+        assert all(played.honest_holders(each) >= threshold for each in survivors if each in played.honest)
+        accused = {each.one for each in disputes}
+        vouched = [each for each in played.uploads if each not in accused]
+        assert all(
+            played.honest_holders(each) >= threshold
+            for each in vouched
+            if sum(each in receipt.dealers for receipt in played.receipts.values())
+            + (each in played.receipts)
+            >= threshold + colluders
+        )
+        seen[len(disputes) - len(heard)] += 1
+    assert members in {6, 7} or len(seen) > 1

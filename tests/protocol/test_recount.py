@@ -1,6 +1,7 @@
 """An indicator round is recounted by every member; the sum then withholds what few hold (protocol §8.2)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.protocol.indicating import (
     indicated,
     indicators,
 )
-from tests.support.forging import false_dealers, other_secrets
+from tests.support.forging import false_dealers, other_secrets, swallowing
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, Voided
@@ -66,8 +67,7 @@ def test_without_the_proof_nobody_may_be_left_out_of_the_count() -> None:
     federation = Federation(7, decryptors=(1, 2, 3, 4), margin=1, question=QUESTION)
     false_dealers(federation, {"member-0": other_secrets})
     federation.run_round(indicators(federation))
-    phase = federation.phase
-    assert isinstance(phase, Recovered)
+    assert isinstance(federation.phase, Recovered)
     before = closed(federation, "member-5")
     # who does not decrypt has seen no proof yet
     assert before.evicted == ()
@@ -95,9 +95,7 @@ def test_no_class_has_fewer_holders_than_none_or_more_than_all(wrong: int) -> No
 
 def test_only_a_sum_is_recounted() -> None:
     federation = Federation(5, margin=1)
-    federation.tamper = lambda who, m: (
-        None if who in {"member-3", "member-4"} and isinstance(m, Upload) else m
-    )
+    federation.tamper = swallowing(Upload, "member-3", "member-4")
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
     with pytest.raises(PeerFault, match=r"^wrong-phase: only a certified indicator is recounted"):
@@ -128,6 +126,20 @@ def test_an_honest_disclosure_passes(round_: tuple[Federation, Disclosure]) -> N
     federation, shown = round_
     phase = closed(federation)
     assert recount(phase.attempt, phase.staying, shown).tolist() == [6] * 12
+
+
+@pytest.mark.parametrize("chunks", [(b"",) * 3, (bytes(32), bytes(15)), (bytes(31), bytes(16))])
+def test_chunks_of_another_number_or_length_are_refused_before_they_are_hashed(
+    round_: tuple[Federation, Disclosure], chunks: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, shown = round_
+    phase = closed(federation)
+    monkeypatch.setattr("veilsum.protocol.recount.sha256", None)
+    first, *others = shown.entries
+    with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
+        recount(
+            phase.attempt, phase.staying, replace(shown, entries=(replace(first, chunks=chunks), *others))
+        )
 
 
 def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_lost(

@@ -1,23 +1,38 @@
 """What hostile reviews broke, each as it was done, and how it ends now."""
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.forging import receipts_of
-from tests.support.simulator import Federation, untampered
+from tests.protocol.transcripts import find, kinds, named, verdict
+from tests.support.forging import again, false_dealers, other_secrets, receipts_of, signed_otherwise
+from tests.support.simulator import After, Federation, untampered
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking, Freezing, Recovered, Voiding
+from veilsum.protocol.coordinator import (
+    Checking,
+    CoordinatorPhase,
+    Failed,
+    Freezing,
+    Recovered,
+    Revealing,
+    Voiding,
+)
+from veilsum.protocol.coordinator.base import GRACE_S
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
+    Evictions,
     KeyCard,
     Message,
     Receipt,
     Refusal,
+    Reveal,
     Vote,
 )
+from veilsum.protocol.replay import Standing, replay
+from veilsum.protocol.transcript import Accusation, Transcript
 
 
 def only(names: set[str]) -> Any:
@@ -58,7 +73,7 @@ def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s:
     waiting = waiting.receive(false, federation.now_s)
     for member in prompt:
         waiting = waiting.receive(receipts[member], federation.now_s + 1)
-    assert waiting.deadline_s == federation.now_s + 1 + waiting.setting.windows.grace_s
+    assert waiting.deadline_s == federation.now_s + 1 + min(GRACE_S, waiting.setting.windows.answer)
     waiting = waiting.expire(waiting.deadline_s)
     # nobody has t + a_D clean receipts yet: those who are late decide, as long as their time runs
     assert isinstance(waiting, Checking)
@@ -123,3 +138,162 @@ def test_a_refusal_names_nobody_but_its_sender(said: dict[str, Any], cause: Caus
     assert outcome.fault.cause is cause
     assert set(outcome.fault.parties) <= {*federation.ids[:3]}
     federation.tamper = untampered
+
+
+# What a hostile review of transcripts broke, each as it was done, and how it ends now.
+
+
+class Chatty(Federation):
+    """A federation in which one member says several things where others say one."""
+
+    liar = "member-1"
+
+    def lies(self, message: Message) -> tuple[Message, ...]:
+        """What the liar sends beside this."""
+        del message
+        return ()
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        before = self.lies(reply) if member == self.liar else ()
+        for each in before:
+            phase = super()._answer(phase, member, each)
+        return super()._answer(phase, member, reply)
+
+
+# A guilty party hid what proved it false behind something harmless that was refused for the same cause
+
+
+def test_a_reveal_of_the_wrong_shape_hides_no_reveal_for_another_outcome() -> None:
+    class Hiding(Chatty):
+        def lies(self, message: Message) -> tuple[Message, ...]:
+            if not isinstance(message, Reveal):
+                return ()
+            key = self.keys[self.liar]
+            return again(message, key, runs=()), again(message, key, outcome=bytes(32))
+
+    federation = Hiding(6)
+    federation.run_round()
+    assert isinstance(federation.phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
+    assert kinds(federation.transcript).count("RevealSummary") == 5  # t = 4, and the lie
+
+
+def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
+    class Hiding(Chatty):
+        def lies(self, message: Message) -> tuple[Message, ...]:
+            if not isinstance(message, Vote):
+                return ()
+            key = self.keys[self.liar]
+            return message, signed_otherwise(message, key), again(message, key, outcome=bytes(32))
+
+    federation = Hiding(6)
+    federation.run_round()
+    assert isinstance(federation.phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), "already-voted")}
+
+
+def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
+    values = {
+        "context": federation.phase.attempt.context,
+        "cause": "policy-refused",
+    }
+    return Refusal.make(federation.keys[member], **{**values, "member": member, **changes})
+
+
+def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
+    federation = Federation(6)
+    federation.begin()
+    phase = federation.run_until(Freezing).receive(refusal(federation, "member-1"), federation.now_s)
+    other = refusal(federation, "member-1", cause="chain-broken")
+    with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
+        phase.receive(other, federation.now_s)
+    assert Accusation.of(other, caught.value) is None
+    assert federation.transcript.refused(other, caught.value) is federation.transcript
+
+
+# A few members filled the file until nobody could fetch it: a reveal may name 10,000 members
+
+
+def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
+    federation = Federation(6)
+    phase = federation.reach(Revealing)
+    many = tuple(f"m-{number:04}" for number in range(2))
+    said = Reveal.make(
+        federation.keys["member-1"],
+        context=phase.attempt.context,
+        member="member-1",
+        outcome=bytes(32),
+        evicted=many,
+        runs=(),
+    )
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+        phase.receive(said, federation.now_s)
+    assert Accusation.of(said, caught.value) is None
+    less = again(said, federation.keys["member-1"], evicted=many[:1])
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+        phase.receive(less, federation.now_s)
+    assert Accusation.of(less, caught.value) is not None
+
+
+# `veilsum verify` said "counted" of what was not
+
+
+def test_who_was_certified_and_never_summed_is_not_counted() -> None:
+    federation = Federation(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE})
+    federation.begin()
+    federation.phase = federation.run_until().cancel(federation.now_s)
+    federation.finish()
+    assert isinstance(federation.phase, Failed)
+    found = verdict(federation)
+    assert (found.signed, found.kept, found.revealed) == (True, True, False)
+    assert {found.standing(member) for member in federation.ids} == {Standing.UNREVEALED}
+    assert not any(map(found.counted, federation.ids))
+
+
+def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round()
+    assert verdict(federation).revealed
+    entries = federation.transcript.entries
+    cut = Transcript(entries[: find(entries, Evictions) + 1])
+    found = replay(cut.signed(federation.coordinator, federation.phase.attempt.context))
+    assert (found.evicted, found.revealed) == (("member-7",), False)
+    assert found.standing("member-1") is Standing.UNREVEALED
+
+
+def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round()
+    whole = federation.transcript
+    place = find(whole.entries, Evictions)
+    cut = replace(whole, entries=whole.entries[:place])
+    found = replay(cut, federation.admin.public)
+    assert not found.signed
+    assert {found.standing(member) for member in ("member-1", "member-7", "stranger")} == {Standing.UNSIGNED}
+    assert not found.counted("member-7")
+    # What the proof shows needs nobody's word.
+    shown = replay(replace(whole, signature=b""), federation.admin.public)
+    assert (shown.standing("member-7"), shown.standing("member-1")) == (Standing.EVICTED, Standing.UNSIGNED)
+
+
+def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
+    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 3$") as caught:
+        Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
+    assert caught.value.cause is Cause.UNKNOWN_VERSION
+
+
+@pytest.mark.parametrize("many", ["{},", "[],", '"a":0,', "0,"], ids=["objects", "lists", "names", "numbers"])
+def test_a_small_file_takes_little_memory(many: str) -> None:
+    """Sixteen megabytes, where members fetch 64, became half a gigabyte before anything was looked at."""
+    text = (
+        '{"veilsum-transcript": 2, "signature": "", "entries": [' + many * ((16 << 20) // len(many)) + "0]}"
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerFault, match=r"^malformed: .*too many lists"):
+            Transcript.from_json(text)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

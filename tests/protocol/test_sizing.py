@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.quorum import Quorum
-from veilsum.protocol.sizing import Committee, Sizes, dropouts, size
+from veilsum.protocol.sizing import Committee, Quorum, Sizes, dropouts, size
 
 BEACON = bytes(range(32))
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import Misuse, PeerFault
 
@@ -12,8 +12,7 @@ def recovered() -> tuple[Federation, Recovered]:
         patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
         federation = Federation(6, drop={2: After.CARD, 5: After.OPENING})
         federation.begin()
-        phase = federation.run_until()
-        assert isinstance(phase, Recovered)
+        phase = of(Recovered, federation.run_until())
         assert phase.attempt.chunks == 2
         return federation, phase
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.forging import again, resign
-from tests.support.simulator import Federation, Tamper
+from tests.support.simulator import Federation, Tamper, of
 from veilsum.protocol.coordinator import CoordinatorPhase
-from veilsum.protocol.messages import BadRun, Message, Reveal, Upload, parse
+from veilsum.protocol.messages import BadRun, Freeze, Message, Reveal, Upload, parse
 from veilsum.protocol.messages.base import Signed
 from veilsum.protocol.replay import Verdict, replay
 from veilsum.protocol.shamir import PRIME
@@ -105,11 +105,21 @@ def equivocating(liar: str, form: type[Message], **changes: Any) -> Insistent:
 
 def evidence(federation: Federation) -> BadRun:
     """What the transcript holds against a decryptor."""
-    found = parse(federation.transcript.entries[find(federation.transcript.entries, BadRun)])
-    assert isinstance(found, BadRun)
-    return found
+    return of(BadRun, parse(federation.transcript.entries[find(federation.transcript.entries, BadRun)]))
 
 
 def rewritten(entries: Entries, index: int, **changes: Any) -> None:
     """Change fields of an entry, whatever that does to its signature."""
     entries[index] = replace(parse(entries[index]), **changes).to_bytes()
+
+
+def refused_by_two() -> Federation:
+    """Two decryptors are shown another proposal than the one that is noted."""
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        replace(message, headers=message.headers[2:])
+        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
+        else message
+    )
+    federation.run_round()
+    return federation

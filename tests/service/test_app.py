@@ -39,8 +39,7 @@ async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path)
 
         party.on_ack = on_ack
         round_ids: list[str] = []
-        await party.begin(server)
-        round_ids.append(await party.open_round(server))
+        round_ids.append(await party.begun(server))
         view = await party.play(server, round_ids[0], within_s=60)
         assert (view["state"], due) == ("done", [])
         record = await party.check_result(server, round_ids[0])

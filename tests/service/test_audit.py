@@ -11,8 +11,9 @@ from sqlalchemy.exc import OperationalError
 
 from service.audit import Audit, Deed
 from service.storage.tables import audit
+from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import OCTETS, TOKEN, Server, running
+from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
 from veilsum.commands.audit import check
 from veilsum.protocol.audit import AuditPage, follow
 from veilsum.protocol.errors import PeerFault
@@ -74,7 +75,7 @@ async def test_without_an_entry_there_is_no_answer(
     monkeypatch.setattr(Audit, "_append", broken)
     server.app.state.audit = Audit(server.coordinator.database, server.coordinator.key)
     answer = await party.try_cohort(server)
-    assert (answer.status_code, answer.json()["cause"]) == (503, "unavailable")
+    assert refusal(answer) == (503, "unavailable")
     assert "cohort" not in answer.json()["detail"]
     refused = await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
     assert refused.status_code == 503
@@ -111,19 +112,22 @@ async def test_whoever_writes_to_the_table_is_found(server: Server, formed: Part
     key, whole = server.coordinator.key.public, await log_of(server)
     assert whole.head.number > 6
     statement, named = TAMPERED[how]
-    async with server.coordinator.database.transaction() as connection:
-        await connection.execute(statement)
-        await connection.execute(text("UPDATE audit SET number = -number WHERE number < 0"))
+    await carry_out(
+        server.coordinator.database, statement, text("UPDATE audit SET number = -number WHERE number < 0")
+    )
     with pytest.raises(PeerFault, match=named):
         check(await log_of(server), key)
 
 
 async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, formed: Party) -> None:
     noted = (await log_of(server)).head.end
-    async with server.coordinator.database.transaction() as connection:
-        await connection.execute(delete(audit).where(audit.c.number > 5))
-        head = (await connection.execute(text("SELECT head FROM audit WHERE number = 5"))).scalar_one()
-        await connection.execute(text(f"UPDATE audit_head SET number = 5, head = '{head}'"))
+    database = server.coordinator.database
+    head = await database.value(text("SELECT head FROM audit WHERE number = 5"))
+    await carry_out(
+        database,
+        delete(audit).where(audit.c.number > 5),
+        text(f"UPDATE audit_head SET number = 5, head = '{head}'"),
+    )
     page, key = await log_of(server), server.coordinator.key.public
     check(page, key)
     with pytest.raises(PeerFault, match=f"ends at entry 5, and had {noted.number}"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
@@ -26,8 +27,7 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
     await party.found(server)
     await party.open_cohort(server)
     where = f"/v1/cohorts/{party.cohort}"
-    early = await server.client.get(f"{where}/manifest")
-    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await server.client.get(f"{where}/manifest")) == (409, "wrong-phase")
     early = await party.try_round(server)
     assert (early.status_code, early.json()["detail"]) == (409, "the cohort is not formed yet")
     waiting = asyncio.create_task(server.client.get(where, params={"after": 5, "wait_s": 20}))
@@ -51,6 +51,23 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
     assert manifest.members == party.ids
 
 
+async def test_a_card_is_answered_once_enrolment_has_ended(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    where, card = f"/v1/cohorts/{party.cohort}", party.card_of("m-0").to_bytes()
+    waits = {"after": 0, "wait_s": 20}
+    waiting = asyncio.create_task(
+        server.client.put(f"{where}/cards/m-0", content=card, headers=OCTETS, params=waits)
+    )
+    card_in = await server.client.get(where, params={"after": 0, "wait_s": 20})
+    assert card_in.json()["cards"] == ["m-0"]
+    await party.enrol(server, party.ids[1:5])
+    assert not waiting.done()
+    await party.enrol(server, party.ids[5:])
+    assert (await waiting).json() == (await server.client.get(where)).json()
+    assert (await waiting).json()["state"] == "formed"
+
+
 async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Server, party: Party) -> None:
     await party.found(server)
     await party.open_cohort(server)
@@ -65,10 +82,9 @@ async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Se
         ("m-1", card[:-1], 400, "truncated"),
         ("m-1", card + b"\0", 400, "left-over-bytes"),
     ]:
-        refused = await put_card(server, party, member, sent)
-        assert (refused.status_code, refused.json()["cause"]) == (status, cause)
-    forged = await put_card(server, party, "m-1", expiring(party, "m-1", SigningKey(b"x" * 32)))
-    assert (forged.status_code, forged.json()["cause"]) == (422, "bad-signature")
+        assert refusal(await put_card(server, party, member, sent)) == (status, cause)
+    answer = await put_card(server, party, "m-1", expiring(party, "m-1", SigningKey(b"x" * 32)))
+    assert refusal(answer) == (422, "bad-signature")
     assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 1
 
 
@@ -81,13 +97,12 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
     closed = await server.client.post(f"/v1/cohorts/{party.cohort}/close")
     assert (closed.json()["state"], closed.json()["version"]) == ("formed", 6)
     assert (await server.client.post(f"/v1/cohorts/{party.cohort}/close")).json() == closed.json()
-    late = await put_card(server, party, "m-5", party.card_of("m-5").to_bytes())
-    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    answer = await put_card(server, party, "m-5", party.card_of("m-5").to_bytes())
+    assert refusal(answer) == (409, "wrong-phase")
     again = await put_card(server, party, "m-0", party.phases["m-0"].outbox()[0].to_bytes())
     assert again.status_code == 200
     await party.take_manifest(server)
-    round_id = await party.open_round(server)
-    assert (await party.play(server, round_id))["state"] == "done"
+    await party.done(server)
 
 
 async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server) -> None:
@@ -114,22 +129,19 @@ async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(server: 
     for number, count, cause in ((2, 7, "weak-parameters"), (3, 3, "cohort-too-small")):
         entries = tuple(Entry(f"m-{index}", bytes([index + 1]) * 32) for index in range(count))
         await party.publish_roster(server, party.make_roster(key, number, members=entries))
-        refused = await party.try_cohort(server)
-        assert (refused.status_code, refused.json()["cause"]) == (422, cause)
+        assert refusal(await party.try_cohort(server)) == (422, cause)
     assert (await server.client.get(party.where)).json()["cohorts"] == []
 
 
 async def test_nominees_of_whom_none_may_collude_open_no_cohort(server: Server) -> None:
     party = Party(SIX, decryptors=SIX[:3])
     await party.found(server)
-    refused = await party.try_cohort(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
+    assert refusal(await party.try_cohort(server)) == (422, "cohort-too-small")
 
 
 async def test_a_cohort_whose_study_has_expired_opens_no_round(server: Server, formed: Party) -> None:
     server.clock.ahead_s += 81 * 86_400
-    refused = await formed.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "study-refused")
+    assert refusal(await formed.try_round(server)) == (422, "study-refused")
 
 
 async def test_a_cohort_of_a_superseded_roster_opens_no_round_and_its_run_goes_on_in_another(
@@ -137,8 +149,7 @@ async def test_a_cohort_of_a_superseded_roster_opens_no_round_and_its_run_goes_o
 ) -> None:
     formed.roster = formed.make_roster(formed.roster.coordinator, 2, name="renamed")
     await formed.publish_roster(server, formed.roster)
-    refused = await formed.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (409, "roster-rollback")
+    assert refusal(await formed.try_round(server)) == (409, "roster-rollback")
     await formed.open_cohort(server)
     await formed.enrol(server)
     assert (await formed.play(server, await formed.open_round(server)))["state"] == "done"

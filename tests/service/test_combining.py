@@ -10,6 +10,7 @@ from safetensors.numpy import load
 
 from service import combining
 from tests.service.conftest import done
+from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import Server
 from tests.support.simulator import After
@@ -27,8 +28,7 @@ async def test_two_periods_make_one_head(server: Server, formed: Party, finished
     await formed.publish_study(server, version=2, purpose="renewed")  # the question is the same
     formed.drop = {"m-5": After.OPENING}  # who misses a period is in the others all the same
     second = await done(server, formed)
-    alone = await combine(server, formed, first, first)
-    assert (alone.status_code, alone.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await combine(server, formed, first, first)) == (422, "terms-refused")
     made = await combine(server, formed, second, first)
     assert made.status_code == 201, made.text
     record = CombinedRecord.model_validate(made.json())
@@ -88,7 +88,7 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
     sums[-1] ^= 1
     path.write_bytes(sums)
     refused = await combine(server, formed, *rounds)
-    assert (refused.status_code, refused.json()["cause"]) == (500, "storage-damaged")
+    assert refusal(refused) == (500, "storage-damaged")
     assert finished in refused.json()["detail"]
 
 
@@ -101,7 +101,7 @@ async def test_what_does_not_add_up_is_refused(
     await formed.enrol(server)
     again = await done(server, formed)  # the same records once more
     twice = await combine(server, formed, first, again)
-    assert (twice.status_code, twice.json()["cause"]) == (422, "terms-refused")
+    assert refusal(twice) == (422, "terms-refused")
     assert "period-0" in twice.json()["detail"]
     formed.question = {"statistics": [{"kind": "ffc", "bias": True}]}
     await formed.publish_study(server, name="other")
@@ -109,22 +109,18 @@ async def test_what_does_not_add_up_is_refused(
     unlike = await combine(server, formed, first, other)
     assert "different questions" in unlike.json()["detail"]
     running = await formed.open_round(server)
-    unfinished = await combine(server, formed, other, running)
-    assert (unfinished.status_code, unfinished.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await combine(server, formed, other, running)) == (409, "wrong-phase")
     stranger = Party(formed.ids, admin_seed=b"o" * 32)
     await stranger.found(server)
     for party, rounds in ((stranger, (first, other)), (formed, (first, "0" * 16))):
-        missing = await combine(server, party, *rounds)
-        assert (missing.status_code, missing.json()["cause"]) == (404, "not-found")
+        assert refusal(await combine(server, party, *rounds)) == (404, "not-found")
     assert (await formed.play(server, running))["state"] == "done"
     elements = formed.content.question.elements
     with monkeypatch.context() as patched:
         patched.setattr(combining, "load", lambda _: {"sum": np.full(elements, -(1 << 40), np.int64)})
-        broken = await combine(server, formed, other, running)
-        assert (broken.status_code, broken.json()["cause"]) == (422, "sum-check-failed")
+        assert refusal(await combine(server, formed, other, running)) == (422, "sum-check-failed")
     for path in ("", "/weights"):
-        nothing = await server.client.get(f"/v1/combinations/{'0' * 16}{path}")
-        assert (nothing.status_code, nothing.json()["cause"]) == (404, "not-found")
+        assert refusal(await server.client.get(f"/v1/combinations/{'0' * 16}{path}")) == (404, "not-found")
 
 
 @pytest.mark.slow
@@ -143,13 +139,12 @@ async def test_periods_that_withhold_other_classes_do_not_add_up(
     assert (await combine(server, party, *rounds)).json()["withheld"] == [2, 3, 4]
     party.hold = ((0, 1, 2),) * 6
     rounds.append(await again())
-    refused = await combine(server, party, *rounds[1:])
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await combine(server, party, *rounds[1:])) == (422, "terms-refused")
 
 
 async def test_noisy_sums_are_not_combined(server: Server) -> None:
     noise = {"epsilon": 2.0, "delta": 1e-5, "unit": "record", "recipe": "sum"}
     party = Party(SIX, question={"noise": noise, "thin_classes": False})
     await party.begin(server)
-    refused = await combine(server, party, await done(server, party), await done(server, party))
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    answer = await combine(server, party, await done(server, party), await done(server, party))
+    assert refusal(answer) == (422, "terms-refused")

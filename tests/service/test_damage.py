@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from service import summing
 from service.jobs import Jobs
@@ -19,7 +20,7 @@ from service.telemetry.metrics import DAMAGED
 from tests.service.conftest import withholding
 from tests.service.test_ends import complaining
 from tests.support.party import SIX, Party
-from tests.support.serving import Server, running
+from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.coordinator import Collecting
 
 
@@ -137,8 +138,7 @@ async def test_an_attempt_that_nobody_has_certified_is_void(
     assert view["state"] == "voided"
     says_whose(view, "m-3", 0)
     monkeypatch.setattr(Round, "to_add", true)
-    again = await formed.open_round(server)
-    assert (await formed.play(server, again))["state"] == "done"
+    again = await formed.done(server)
     await formed.check_result(server, again)
 
 
@@ -157,8 +157,7 @@ async def test_a_damaged_range_is_made_again(
     found = count("range")
     for method in ("_unmask", "_solve"):  # masked, and then not
         before(monkeypatch, method, damage)
-    round_id = await formed.open_round(server)
-    assert (await formed.play(server, round_id))["state"] == "done"
+    round_id = await formed.done(server)
     await formed.check_result(server, round_id)
     assert count("range") == found + 2
 
@@ -181,8 +180,7 @@ async def test_an_indicator_discloses_no_damaged_chunk(
 ) -> None:
     party = withholding()
     async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         before(monkeypatch, "_solve", lambda _: flip(chunk(server, round_id, "m-2", 0)))
         view = await party.play(server, round_id)
         assert view["state"] == "failed"
@@ -243,14 +241,12 @@ async def test_a_damaged_row_stops_its_own_federation_alone(tmp_path: Path) -> N
     found = count("row")
     async with running(tmp_path) as server:
         assert count("row") > found
-        round_id = await other.open_round(server)
-        assert (await other.play(server, round_id))["state"] == "done"
+        round_id = await other.done(server)
         await other.check_result(server, round_id)
 
 
 async def test_a_coordinator_whose_audit_log_takes_nothing_is_not_ready(server: Server) -> None:
-    async with server.coordinator.database.transaction() as connection:
-        await connection.exec_driver_sql("DROP TABLE audit")
+    await carry_out(server.coordinator.database, text("DROP TABLE audit"))
     answer = await server.anonymous().get("/readyz")
     assert answer.status_code == 503
     assert re.fullmatch(r"database: \w+Error: the log says where", answer.json()["detail"])

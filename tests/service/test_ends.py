@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Clock, Server, running, snapshot
@@ -66,12 +67,11 @@ async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     assert (view["reported"], view["waiting_for"]) == (["m-0", "m-1", "m-2"], ["m-3", "m-4", "m-5"])
     assert view["reports_min"] == 4
     refused = await formed.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (409, "conflict")
+    assert refusal(refused) == (409, "conflict")
     assert "3 of 4 decryptors have reported" in refused.json()["detail"]
-    late = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
-    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
-    waiting = await server.client.get(f"/v1/contexts/{view['context']}/closing")
-    assert (waiting.status_code, waiting.json()["cause"]) == (409, "wrong-phase")
+    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
+    assert refusal(answer) == (409, "wrong-phase")
+    assert refusal(await server.client.get(f"/v1/contexts/{view['context']}/closing")) == (409, "wrong-phase")
     formed.drop = {}
     ended = await formed.play(server, round_id)
     assert (ended["state"], ended["ended"]) == ("erased", True)
@@ -123,21 +123,18 @@ async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, 
         assert isinstance(parse(asked.content), ErasureRequest)
         then.drop = {}
         assert (await then.play(server, round_id))["state"] == "erased"
-        following = await then.open_round(server)
-        assert (await then.play(server, following))["state"] == "done"
+        await then.done(server)
     async with running(lost, clock) as server:
         assert (await server.view(round_id))["state"] == "lost"
         [link] = await server.coordinator.federations.links(party.federation)
         assert link.reason == "lost"
-        over = await party.try_round(server)
-        assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
+        assert refusal(await party.try_round(server)) == (409, "already-summed")
 
 
 async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:
     party.false_dealer("m-3")
     async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         while not (await server.view(round_id))["evicted"]:
             for member in party.ids:
                 if not (await server.view(round_id))["evicted"]:
@@ -164,12 +161,11 @@ async def test_a_void_step_is_opened_again_in_the_same_cohort_or_in_another(
     await formed.enrol(server)
     view = await formed.play(server, await formed.open_round(server))
     assert (view["state"], view["spec"]["period"]) == ("done", "period-0")
-    again = await formed.try_cohort(server)
-    assert (again.status_code, again.json()["cause"]) == (409, "already-summed")
+    assert refusal(await formed.try_cohort(server)) == (409, "already-summed")
 
 
 async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
     assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
-    other = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
-    assert (other.status_code, other.json()["cause"]) == (404, "not-found")
+    answer = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
+    assert refusal(answer) == (404, "not-found")

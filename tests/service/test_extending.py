@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import Clock, Server, running
 
@@ -14,8 +15,7 @@ async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
 ) -> None:
     clock = Clock()
     async with running(tmp_path / "data", clock) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server, lifetime_s=86_400)
+        round_id = await party.begun(server, lifetime_s=86_400)
         for member in party.ids[:5]:
             await party.serve(server, round_id, member)
         before = await server.view(round_id)
@@ -29,17 +29,14 @@ async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
         assert answer["state"] == "collecting"
         view = await party.play(server, round_id)  # the last member comes in the time that it was given
         assert (view["state"], len(view["survivors"])) == ("done", 6)
-        refused = await post(server, round_id, 4e9)
-        assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+        assert refusal(await post(server, round_id, 4e9)) == (409, "wrong-phase")
 
 
 async def test_a_deadline_never_comes_nearer_nor_passes_the_terms_end(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server, lifetime_s=7200.0)
     view = await server.view(round_id)
-    nearer = await post(server, round_id, view["deadline_s"] - 1)
-    assert (nearer.status_code, nearer.json()["cause"]) == (409, "conflict")
-    beyond = await post(server, round_id, view["spec"]["latest_end_s"])
-    assert (beyond.status_code, beyond.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await post(server, round_id, view["deadline_s"] - 1)) == (409, "conflict")
+    assert refusal(await post(server, round_id, view["spec"]["latest_end_s"])) == (422, "terms-refused")
     for wrong in (0, -1, 1e300):
         assert (await post(server, round_id, wrong)).status_code == 400
     anonymous = await server.anonymous().post(f"/v1/rounds/{round_id}/extend", json={"deadline_s": 4e9})

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from service.journal import Event, Transition
 from service.storage.tables import events
 from service.telemetry import logs
+from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server, running
 from tests.support.simulator import After
@@ -67,8 +68,7 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     await server.tidy(round_id)
     round_ = server.coordinator.rounds[round_id]
     assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
-    async with server.coordinator.database.reading() as connection:
-        assert (await connection.execute(select(func.count()).select_from(events))).scalar_one() == 0
+    assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
         assert anywhere(server.folder, secret) == [], name
 
@@ -99,8 +99,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
         formed.seal(member, opening)
     assert (await formed.play(server, round_id))["state"] == "voided"
     release.set()
-    refused = await sending
-    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await sending) == (409, "wrong-phase")
     await server.tidy(round_id)
     assert blobs.names("uploads") == ()
 

@@ -29,8 +29,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(tmp_path / "data") as (one, other, both):
-        await party.begin(both)
-        round_id = await party.open_round(both)
+        round_id = await party.begun(both)
         here, there = one.coordinator, other.coordinator
         begun, go_on, come = (threading.Event() for _ in range(3))
         outcome_of, put = here.jobs._outcome, here.blobs.put

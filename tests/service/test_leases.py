@@ -12,6 +12,7 @@ from service.scheduler import Leases
 from service.storage.dialects import Postgres
 from service.storage.tables import leases
 from tests.support.servers import Servers
+from tests.support.serving import carry_out
 
 
 @asynccontextmanager
@@ -33,8 +34,7 @@ async def process(url: str, *, listening: bool = True) -> AsyncIterator[Postgres
 
 async def is_gone(database: Postgres, other: Postgres) -> bool:
     """What one process is told of another."""
-    async with database.reading() as connection:
-        return bool((await connection.execute(select(database.gone(literal(other.process))))).scalar_one())
+    return bool(await database.value(select(database.gone(literal(other.process)))))
 
 
 @pytest.fixture
@@ -90,8 +90,7 @@ async def test_who_comes_back_late_lets_go_of_nothing_that_was_taken_since(url: 
     async with process(url) as one, process(url) as other:
         async with Leases(one).held("work") as mine:
             assert mine
-            async with one.transaction() as connection:
-                await connection.execute(update(leases).values(until_s=0.0))  # it stood still
+            await carry_out(one, update(leases).values(until_s=0.0))  # it stood still
             assert await Leases(one)._take("work") == 2
         async with Leases(other).held("work") as theirs:
             assert not theirs
@@ -102,8 +101,7 @@ async def test_who_comes_back_late_lets_go_of_no_lease_that_was_begun_anew(url: 
     async with process(url) as one, process(url) as other:
         async with Leases(one).held("work") as mine:
             assert mine
-            async with one.transaction() as connection:
-                await connection.execute(delete(leases))
+            await carry_out(one, delete(leases))
             assert await Leases(other)._take("work") == 1
         async with Leases(one).held("work") as again:
             assert not again

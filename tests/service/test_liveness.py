@@ -10,9 +10,9 @@ from sqlalchemy.exc import OperationalError
 from service import liveness
 from service.access.nonces import FORGET_EVERY_S, signer_of
 from service.storage.tables import nonces
-from tests.support.clients import KEYS
+from tests.support.clients import KEYS, refusal
 from tests.support.party import HOLD, SIX, WITHHOLDING, Party
-from tests.support.serving import Server
+from tests.support.serving import Server, carry_out
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.request_signature import Target, sign_request
@@ -71,13 +71,12 @@ async def test_what_is_kept_of_a_signer_whose_nonces_are_forgotten_counts(
     server: Server, silent: Party
 ) -> None:
     database, forgets = server.coordinator.database, server.app.state.gate._nonces
-    async with database.transaction() as connection:  # the database's clock is right, and the test's is ahead
-        await connection.execute(update(nonces).values(expires_s=nonces.c.expires_s - LONG_S))
+    # The database's clock is right, and the test's is ahead.
+    await carry_out(database, update(nonces).values(expires_s=nonces.c.expires_s - LONG_S))
     forgets._looked_s -= FORGET_EVERY_S
     await waits(server, silent, "m-4")
-    async with database.reading() as connection:
-        rows = select(nonces.c.signer, func.count(), func.max(nonces.c.nonce)).group_by(nonces.c.signer)
-        left = {signer: (count, newest) for signer, count, newest in await connection.execute(rows)}
+    rows = select(nonces.c.signer, func.count(), func.max(nonces.c.nonce)).group_by(nonces.c.signer)
+    left = {signer: (count, newest) for signer, count, newest in await database.rows(rows)}
     assert left[signer_of(silent.federation, "m-0")] == (1, "")
     assert (await shown(server, silent)).silent == tuple(each for each in SIX if each != "m-4")
     later = await shown(server, silent, heard_within_s=2 * LONG_S + 60)
@@ -115,8 +114,7 @@ async def test_what_proves_no_member_is_answered_as_anybody_and_heard_from_nobod
             broken.setattr(server.coordinator.database, "write", _full)
             assert (await client.get(path, headers=own)).status_code == 200
         assert (await shown(server, silent)).silent == SIX
-        missing = await client.get(f"/v1/cohorts/{'0' * 64}", headers=own)
-        assert (missing.status_code, missing.json()["cause"]) == (404, "not-found")
+        assert refusal(await client.get(f"/v1/cohorts/{'0' * 64}", headers=own)) == (404, "not-found")
         assert (await client.get("/v1/cohorts/none", headers=own)).status_code == 400
         # What holds, counts once.
         assert (await client.get(path, headers=own)).status_code == 200
@@ -152,7 +150,7 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     path = f"/v1/cohorts/{silent.cohort}/rounds"
     request = {"heard_within_s": 120}
     refused = await server.client.post(path, json=request)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    assert refusal(refused) == (422, "terms-refused")
     absent = ", ".join(("m-0", *SIX[needed:]))
     assert refused.json()["detail"] == (
         f"{needed - 1} of 6 decryptors heard from within 120 s, {needed} needed; not: {absent}. "
@@ -189,8 +187,7 @@ async def test_a_first_step_needs_as_many_members_as_may_be_missing_later(server
     server.clock.ahead_s += LONG_S
     for member in SIX[:4]:  # n_min, and as many decryptors as a round needs
         await waits(server, party, member)
-    refused = await party.try_round(server, heard_within_s=120)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await party.try_round(server, heard_within_s=120)) == (422, "terms-refused")
     await waits(server, party, "m-4")
     assert (await party.try_round(server, heard_within_s=120)).status_code == 201
 
@@ -198,8 +195,7 @@ async def test_a_first_step_needs_as_many_members_as_may_be_missing_later(server
 async def test_a_sum_needs_members_that_its_indicator_counted(server: Server) -> None:
     party = Party(SIX, classes=5, hold=HOLD, question={**WITHHOLDING, "members_min": 5})
     party.drop = {"m-5": After.OPENING}
-    await party.begin(server)
-    assert (await party.play(server, await party.open_round(server)))["state"] == "done"
+    assert (await party.play(server, await party.begun(server)))["state"] == "done"
     server.clock.ahead_s += LONG_S
     for member in (*SIX[:3], "m-5"):  # n_min members, of whom three may be in the sum
         await waits(server, party, member)

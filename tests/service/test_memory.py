@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,7 @@ async def test_no_statement_keeps_what_it_stored(tmp_path: Path) -> None:
             }
             for each in range(count)
         ]
-        async with database.transaction() as connection:
-            assert len(await connection.run_sync(database.add_all, events, rows)) == count
+        assert len(await database.write(partial(database.add_all, table=events, rows=rows))) == count
     del rows
     assert used() < before + 4_000_000
     await database.stop()
@@ -90,8 +90,7 @@ async def test_announcements_lie_beside_the_database(server: Server, formed: Par
     round_, blobs = server.coordinator.rounds[round_id], server.coordinator.blobs
     announced = {sha256(formed.upload_of(member)).hexdigest() for member in formed.ids}
     assert set(blobs.names(f"events/{round_id}")) == announced
-    async with server.coordinator.database.reading() as connection:
-        bodies = (await connection.execute(select(events.c.body))).scalars().all()
+    bodies = await server.coordinator.database.values(select(events.c.body))
     assert max(map(len, bodies)) == 32 < min(len(formed.upload_of(member)) for member in formed.ids)
     assert isinstance(round_.live.setting.shelf, FileShelf)
     assert (await formed.play(server, round_id))["state"] == "done"
@@ -129,8 +128,7 @@ async def test_deliveries_are_read_as_they_are_taken(
 
 async def test_a_lost_announcement_stops_its_round_alone(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         await party.play_until(server, round_id, "checking")
         blobs = server.coordinator.blobs
         blobs.delete(f"events/{round_id}/{blobs.names(f'events/{round_id}')[0]}")

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
+from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import Server
 from veilsum.calibration.privacy import Mechanism
@@ -53,8 +54,7 @@ async def test_a_chain_runs_step_by_step(server: Server) -> None:
         if step != "mean":
             await party.check_result(server, record["round"])
     assert spent == pytest.approx(2.0)
-    over = await party.try_round(server)
-    assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
+    assert refusal(await party.try_round(server)) == (409, "already-summed")
 
 
 async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
@@ -106,12 +106,10 @@ async def test_the_sum_carries_the_noise_that_is_promised(
 
 async def test_a_step_whose_result_failed_ends_the_chain(server: Server) -> None:
     party = noisy("mean+sum")
-    await party.begin(server)
-    round_id = await party.open_round(server)
+    round_id = await party.begun(server)
     await party.play_until(server, round_id, "revealing")
     await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no more"})
     assert (await party.play(server, round_id))["state"] == "failed"
-    refused = await party.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-    repeated = await party.try_cohort(server, repeats=(await server.view(round_id))["context"])
-    assert (repeated.status_code, repeated.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await party.try_round(server)) == (422, "terms-refused")
+    answer = await party.try_cohort(server, repeats=(await server.view(round_id))["context"])
+    assert refusal(answer) == (422, "terms-refused")

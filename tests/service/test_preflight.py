@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 
 from service.storage import tables
-from tests.support.clients import client_of
+from tests.support.clients import client_of, refusal
 from tests.support.party import Party
 from tests.support.serving import Server
 from veilsum.protocol.rest import PreflightView, Scope
@@ -13,11 +13,10 @@ from veilsum.protocol.rest import PreflightView, Scope
 async def kept(server: Server) -> dict[str, int]:
     """Rows of every table but the audit log, which has each request that an operator sends."""
     names = [table for table in tables.metadata.sorted_tables if table.name not in {"audit", "audit_head"}]
-    async with server.coordinator.database.reading() as connection:
-        return {
-            table.name: (await connection.execute(select(func.count()).select_from(table))).scalar_one()
-            for table in names
-        }
+    return {
+        table.name: await server.coordinator.database.value(select(func.count()).select_from(table))
+        for table in names
+    }
 
 
 async def test_what_is_said_beforehand_is_what_is_opened(server: Server, formed: Party) -> None:
@@ -37,8 +36,7 @@ async def test_what_is_said_beforehand_is_what_is_opened(server: Server, formed:
     assert (said.cost, said.survivors_min) == (opened["cost"], opened["survivors_min"])
     assert (said.sequence, said.attempt, said.members) == (0, 0, len(opened["members"]))
     assert (said.cohort, said.federation) == (formed.cohort, formed.federation)
-    beside = await server.client.post(f"{path}/preflight", json={})
-    assert (beside.status_code, beside.json()["cause"]) == (409, "conflict")
+    assert refusal(await server.client.post(f"{path}/preflight", json={})) == (409, "conflict")
 
 
 async def test_what_would_be_refused_is_refused_as_it_would_be(server: Server, formed: Party) -> None:
@@ -53,4 +51,4 @@ async def test_it_takes_the_scope_that_opens_rounds(server: Server, formed: Part
     path = f"/v1/cohorts/{formed.cohort}/rounds/preflight"
     async with client_of(server.app, {"authorization": f"Bearer {made.json()['secret']}"}) as reader:
         answer = await reader.post(path, json={})
-    assert (answer.status_code, answer.json()["cause"]) == (403, "forbidden")
+    assert refusal(answer) == (403, "forbidden")

@@ -21,16 +21,14 @@ WRITERS, DEEDS = 2, 50
 
 async def ended(party: Party, both: Server) -> str:
     """One round given up, and one played to its end."""
-    await party.begin(both)
-    given_up = await party.open_round(both)
+    given_up = await party.begun(both)
     for member in party.ids[:2]:
         await party.serve(both, given_up, member)
     for member in party.ids[2:]:
         party.seal(member, await both.opening(given_up, member))
     await both.client.post(f"/v1/rounds/{given_up}/cancel", json={"reason": "a test"})
     assert (await party.play(both, given_up))["state"] == "voided"
-    round_id = await party.open_round(both)
-    assert (await party.play(both, round_id))["state"] == "done"
+    round_id = await party.done(both)
     await party.check_result(both, round_id)
     return round_id
 
@@ -58,9 +56,8 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
         for round_id in await playing:
             await one.coordinator.catalogue.round(round_id)
             await one.tidy(round_id)
-        async with one.coordinator.database.reading() as connection:
-            query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-            assert (await connection.execute(query)).scalar_one() == 0
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        assert await one.coordinator.database.value(query) == 0
         page = await one.app.state.audit.page(0, 1000)
         assert follow(page.entries) == page.head.end
         assert [entry.action for entry in page.entries].count("test") == 2 * DEEDS

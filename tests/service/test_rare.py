@@ -13,6 +13,7 @@ from service import coordinator
 from service.documents import DISCLOSURE
 from service.jobs import SWEEP_S
 from tests.service.conftest import withholding
+from tests.support.clients import refusal
 from tests.support.party import COUNTS, Party
 from tests.support.serving import Clock, Server, running, snapshot
 from veilsum.protocol import rest
@@ -85,28 +86,24 @@ async def test_the_counts_come_first_then_the_sum_without_what_few_hold(
 async def test_only_members_are_shown_who_holds_what(server: Server, counting: Party) -> None:
     indicator = await counting.open_round(server)
     assert await step(server, counting) == "indicator"
-    early = await counting.shown(server, indicator, "m-0")
-    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
     await counting.play(server, indicator)
     shown = Disclosure.from_bytes((await counting.shown(server, indicator, "m-0")).content)
     assert [entry.header.member for entry in shown.entries] == list(counting.ids)
-    forged = await counting.shown(server, indicator, "m-0", by="m-1")
-    assert (forged.status_code, forged.json()["cause"]) == (403, "forbidden")
+    assert refusal(await counting.shown(server, indicator, "m-0", by="m-1")) == (403, "forbidden")
     counting.keys["m-9"] = counting.keys["m-0"]
-    stranger = await counting.shown(server, indicator, "m-9")
-    assert (stranger.status_code, stranger.json()["cause"]) == (403, "forbidden")
-    unsigned = await server.anonymous().get(f"/v1/rounds/{indicator}/disclosure/m-0")
-    assert (unsigned.status_code, unsigned.json()["cause"]) == (401, "request-unsigned")
+    assert refusal(await counting.shown(server, indicator, "m-9")) == (403, "forbidden")
+    answer = await server.anonymous().get(f"/v1/rounds/{indicator}/disclosure/m-0")
+    assert refusal(answer) == (401, "request-unsigned")
 
 
 async def test_an_indicator_has_no_head_and_no_sums_to_hand_out(server: Server, counted: Counted) -> None:
     counting, indicator = counted
     for what in ("", "/weights", "/sums"):
-        refused = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
-        assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+        answer = await server.client.get(f"/v1/rounds/{indicator}/result{what}")
+        assert refusal(answer) == (409, "wrong-phase")
     main = await counting.open_round(server)
-    refused = await counting.shown(server, main, "m-0")
-    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await counting.shown(server, main, "m-0")) == (409, "wrong-phase")
 
 
 async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
@@ -115,12 +112,10 @@ async def test_what_was_disclosed_is_kept_until_the_sum_is_certified(
     counting, indicator = counted
     await give_up(server, counting, await counting.open_round(server))
     assert (await counting.shown(server, indicator, "m-0")).status_code == 200
-    main = await counting.open_round(server)
-    assert (await counting.play(server, main))["state"] == "done"
+    main = await counting.done(server)
     await counting.check_result(server, main)
     await forgotten(server, indicator)
-    gone = await counting.shown(server, indicator, "m-0")
-    assert (gone.status_code, gone.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await counting.shown(server, indicator, "m-0")) == (409, "wrong-phase")
     # By a process that stood still while another went on.
     server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", b"late")
     server.clock.ahead_s += SWEEP_S + 1
@@ -151,7 +146,7 @@ async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repea
     await server.tidy(indicator)
     assert server.coordinator.blobs.names(f"results/{indicator}") == ()
     refused = await counting.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
+    assert refusal(refused) == (422, "indicator-mismatch")
     assert view["context"] in refused.json()["detail"]
     counting.spoil = {}
     await counting.open_cohort(server, repeats=view["context"])
@@ -159,15 +154,13 @@ async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repea
     assert (await server.view(await counting.count(server)))["holders"] == COUNTS
     await counting.open_cohort(server, repeats=None)
     await counting.enrol(server)
-    main = await counting.open_round(server)
-    assert (await counting.play(server, main))["state"] == "done"
+    main = await counting.done(server)
     assert (await counting.check_result(server, main))["holders"] == COUNTS
 
 
 async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        indicator = await party.open_round(server)
+        indicator = await party.begun(server)
         await party.play_until(server, indicator, "revealing")
         snapshot(server.folder, tmp_path / "revealing")
         then = party.copy()
@@ -209,7 +202,7 @@ async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Serv
     await counting.enrol(server, counting.ids[:5])
     await server.client.post(f"/v1/cohorts/{counting.cohort}/close")
     refused = await counting.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "indicator-mismatch")
+    assert refusal(refused) == (422, "indicator-mismatch")
     assert refused.json()["parties"] == ["m-5"]
 
 
@@ -217,7 +210,6 @@ async def test_a_disclosure_longer_than_members_read_is_not_begun(
     server: Server, counting: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 10_000)
-    refused = await counting.try_round(server)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
+    assert refusal(await counting.try_round(server)) == (422, "terms-refused")
     monkeypatch.setattr(coordinator, "MAX_DISCLOSURE_BYTES", 20_000)
     assert (await counting.try_round(server)).status_code == 201

@@ -53,8 +53,7 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
 
         party.on_ack = on_ack
         round_id = ""
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         view = await party.play(server, round_id)
         assert view["state"] == "done"
         await server.tidy(round_id)
@@ -102,8 +101,7 @@ async def test_a_recovered_round_is_solved_after_the_restart(
 
         patched.setattr(solving, "solve", crash)
         async with running(tmp_path / "data") as server:
-            await party.begin(server)
-            round_id = await party.open_round(server)
+            round_id = await party.begun(server)
             await party.play_until(server, round_id, "recovered")
             view = await server.view(round_id)
             assert isinstance(server.coordinator.rounds[round_id].phase, Recovered)
@@ -119,8 +117,7 @@ async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
 ) -> None:
     """The event that ends a round is stored, its outcome is not."""
     async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         party.drop = {"m-5": After.ANNOUNCEMENT} if state == "voiding" else {}
         for member in party.ids:
             party.seal(member, await server.opening(round_id, member))
@@ -219,8 +216,7 @@ async def test_an_end_that_was_reported_as_failed_stands_once(
     assert view["state"] == "done"
     assert next(failures) >= 2
     assert len(await server.coordinator.federations.links(formed.federation)) == 1
-    following = await formed.open_round(server)
-    assert (await formed.play(server, following))["state"] == "done"
+    await formed.done(server)
 
 
 async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speaks_any_more(

@@ -12,7 +12,7 @@ from service.federations import Federations, Former, Gone
 from service.storage.tables import rosters as table
 from tests.service.pages.gallery import browser
 from tests.support.party import Party
-from tests.support.serving import Server
+from tests.support.serving import Server, carry_out
 from tests.support.simulator import simulated_roster
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -56,8 +56,7 @@ async def stored(server: Server, key: SigningKey, *versions: list[str]) -> str:
     federation = key.public.hex()
     for number, members in enumerate(versions, 1):
         values = {"federation": federation, "number": number, "body": made(key, number, members).to_bytes()}
-        async with server.coordinator.database.transaction() as connection:
-            await connection.execute(insert(table).values(**values))
+        await carry_out(server.coordinator.database, insert(table).values(**values))
     return federation
 
 

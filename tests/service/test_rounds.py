@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server
 from tests.support.simulator import After
@@ -32,8 +33,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 async def test_a_whole_round_publishes_the_plain_sum(server: Server, name: str) -> None:
     question, after = STUDIES[name]
     party = Party(SIX, question=question, after=after)
-    await party.begin(server)
-    round_id = await party.open_round(server)
+    round_id = await party.begun(server)
     view = await party.play(server, round_id)
     assert (view["state"], view["survivors"]) == ("done", list(party.ids))
     assert list(view["phase_seconds"]) == ["collecting", "checking", "freezing", "revealing", "recovered"]
@@ -90,8 +90,7 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
     assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == [1, 0]
     assert (await formed.play(server, following))["state"] == "done"
     await formed.check_result(server, following)
-    over = await formed.try_round(server)
-    assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
+    assert refusal(await formed.try_round(server)) == (409, "already-summed")
     third = await formed.open_round(server)  # of the next period
     assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == [0, 0]
 
@@ -111,8 +110,8 @@ async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: P
     # Once the survivors are certified VOID can't be signed any more.
     assert view["state"] == {"revealing": "failed", "collecting": "erased"}.get(state, "voided")
     assert view["fault"]["cause"] == "cancelled"
-    ended = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
-    assert (ended.status_code, ended.json()["cause"]) == (409, "wrong-phase")
+    answer = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
+    assert refusal(answer) == (409, "wrong-phase")
     following = await formed.try_round(server)
     assert following.status_code == (409 if state == "revealing" else 201)
 
@@ -137,7 +136,7 @@ async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: S
     assert view["fault"]["detail"].startswith("identity broken: ")
     for path in ("result", "result/weights", "result/sums"):
         refused = await server.client.get(f"/v1/rounds/{round_id}/{path}")
-        assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+        assert refusal(refused) == (409, "wrong-phase")
         assert "failed" in refused.json()["detail"]
     await server.tidy(round_id)
     assert server.coordinator.blobs.names("results") == ()

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import Server, running, snapshot
 from tests.support.simulator import After
@@ -34,12 +35,12 @@ async def test_a_study_is_published_and_read_back(server: Server, party: Party) 
     assert (view["study"], view["name"], view["version"]) == (party.study.hash.hex(), "study", 1)
     assert view["question"] == party.content.question.digest.hex()
     assert (view["approval"], view["revoked"]) == (party.content.approval.hex(), False)
-    other = await server.client.put(
+    answer = await server.client.put(
         f"{party.where}/studies/{'0' * 64}",
         content=party.study.to_bytes(),
         headers={"content-type": "application/octet-stream"},
     )
-    assert (other.status_code, other.json()["cause"]) == (400, "malformed-request")
+    assert refusal(answer) == (400, "malformed-request")
 
 
 async def test_a_study_that_members_would_refuse_is_not_published(server: Server, party: Party) -> None:
@@ -70,7 +71,7 @@ async def test_a_name_is_never_rolled_back(server: Server, party: Party) -> None
         assert await refused(server, party, study) == (422, "study-refused")
     assert (await party.try_study(server, first)).status_code == 200  # it stands there
     old = await party.try_cohort(server, study=first.hash.hex())
-    assert (old.status_code, old.json()["cause"]) == (422, "study-refused")
+    assert refusal(old) == (422, "study-refused")
     assert party.study.hash.hex() in old.json()["detail"]
     assert (await party.try_cohort(server)).status_code == 201
 
@@ -79,7 +80,7 @@ async def test_a_revoked_study_opens_neither_cohorts_nor_rounds(server: Server, 
     newer = formed.make_roster(formed.roster.coordinator, 2, revoked=(formed.study.hash,))
     await formed.publish_roster(server, newer)
     for answer in (await formed.try_cohort(server), await formed.try_round(server)):
-        assert (answer.status_code, answer.json()["cause"]) == (422, "study-refused")
+        assert refusal(answer) == (422, "study-refused")
     assert (await server.client.get(f"{formed.where}/studies")).json()[0]["revoked"] is True
     assert await refused(server, formed, formed.study) == (422, "study-refused")
 
@@ -146,10 +147,9 @@ async def test_a_certified_attempt_without_a_sum_is_repeated_over_exactly_its_su
     failed = await formed.open_round(server)
     view = await formed.play(server, failed)
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
-    over = await formed.try_round(server)
-    assert (over.status_code, over.json()["cause"]) == (409, "already-summed")
-    wrong = await formed.try_cohort(server, period="another", repeats=view["context"])
-    assert (wrong.status_code, wrong.json()["cause"]) == (422, "repeat-mismatch")
+    assert refusal(await formed.try_round(server)) == (409, "already-summed")
+    answer = await formed.try_cohort(server, period="another", repeats=view["context"])
+    assert refusal(answer) == (422, "repeat-mismatch")
     nothing = await formed.try_cohort(server, repeats="0" * 63 + "1")
     assert nothing.json()["cause"] == "repeat-mismatch"
     formed.spoil, formed.drop = {}, {}
@@ -169,8 +169,7 @@ async def test_another_extractor_sums_the_same_records_again(
     server: Server, counted: tuple[Party, str]
 ) -> None:
     party, _ = counted
-    first = await party.open_round(server)
-    assert (await party.play(server, first))["state"] == "done"
+    first = await party.done(server)
     context = (await server.view(first))["context"]
     party.question = {**party.question, "extractor": "ab" * 32, "statistics": [{"kind": "ffc", "bias": True}]}
     await party.publish_study(server, name="other")
@@ -186,8 +185,7 @@ async def test_another_extractor_sums_the_same_records_again(
         "records": {"least": 50, "most": 400, "least_per_class": 5, "rows_per_id": 1},
     }
     await party.publish_study(server, name="third")
-    unlike = await party.try_cohort(server, repeats=context)
-    assert (unlike.status_code, unlike.json()["cause"]) == (422, "repeat-mismatch")
+    assert refusal(await party.try_cohort(server, repeats=context)) == (422, "repeat-mismatch")
 
 
 async def test_studies_cohorts_and_repeats_survive_a_restart(

@@ -37,8 +37,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def kept(server: Server) -> dict[int, tuple[str, bool]]:
-    async with server.coordinator.database.reading() as connection:
-        rows = (await connection.execute(select(sums))).all()
+    rows = await server.coordinator.database.rows(select(sums))
     return {row.part: (row.members, row.done) for row in rows}
 
 
@@ -249,8 +248,7 @@ async def test_two_processes_share_the_ranges(
 
     monkeypatch.setattr(Summing, "_unmasked", counting)
     async with two(tmp_path / "data") as (one, _, both):
-        await party.begin(both)
-        round_id = await party.open_round(both)
+        round_id = await party.begun(both)
         parts = (await one.coordinator.catalogue.round(round_id)).summing.parts
         assert (await party.play(both, round_id))["state"] == "done"
         await party.check_result(both, round_id)
@@ -262,8 +260,7 @@ async def test_a_sum_goes_on_after_a_restart(
 ) -> None:
     """Running sums are gone then, and only chunks from before are read."""
     async with running(tmp_path) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         for member in party.ids[:3]:
             await party.serve(server, round_id, member)
     read = reads(monkeypatch)

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from service.storage.tables import events
+from tests.support.clients import refusal
 from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server, running, snapshot
@@ -60,8 +61,7 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
     server: Server, formed: Party, drop: dict[str, After], end: str
 ) -> None:
     first = await formed.open_round(server)
-    early = await server.client.get(rest.TRANSCRIPT.format(round_id=first))
-    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await server.client.get(rest.TRANSCRIPT.format(round_id=first))) == (409, "wrong-phase")
     for member in formed.ids:
         formed.seal(member, await server.opening(first, member))
     await server.client.post(rest.CANCEL.format(round_id=first), json={"reason": "another one"})
@@ -100,17 +100,15 @@ def another(party: Party, member: str, number: int) -> Upload:
 
 
 async def kept(server: Server) -> list[tuple[str, int]]:
-    async with server.coordinator.database.reading() as connection:
-        found = await connection.execute(select(events.c.kind, events.c.body).order_by(events.c.number))
-        return [(kind, len(body)) for kind, body in found]
+    query = select(events.c.kind, events.c.body).order_by(events.c.number)
+    return [(kind, len(body)) for kind, body in await server.coordinator.database.rows(query)]
 
 
 async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
     tmp_path: Path, party: Party
 ) -> None:
     async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         await party.serve(server, round_id, "m-1")
         before = await server.view(round_id)
         for number in range(1, 4):
@@ -135,8 +133,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path / "data") as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         put = server.coordinator.blobs.put
 
         def crashing(name: str, data: bytes) -> None:

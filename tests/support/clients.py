@@ -22,6 +22,11 @@ KEYS: dict[str, SigningKey] = {}
 _SENDER = re.compile(r"/(?:cards|requests|uploads|disclosure|manifest)/([a-z0-9-]{1,64})(?![a-z0-9-])")
 
 
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the cause of an answer that is a problem."""
+    return answer.status_code, answer.json()["cause"]
+
+
 class Signing(httpx.Auth):
     """Signs each request as whoever it is from, or as one and the same."""
 

@@ -83,11 +83,11 @@ class Coordinator:
 
 
 @contextmanager
-def coordinator(folder: Path) -> Iterator[Coordinator]:
+def coordinator(folder: Path, max_wait_s: float = 2.0) -> Iterator[Coordinator]:
     logs.configure(quiet=True)
     with (
         start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
-        portal.wrap_async_context_manager(running(folder, max_wait_s=2.0)) as server,
+        portal.wrap_async_context_manager(running(folder, max_wait_s=max_wait_s)) as server,
         portal.wrap_async_context_manager(served(server)) as url,
     ):
         yield Coordinator(server, portal, url)

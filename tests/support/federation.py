@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,13 @@ class Clock:
 
 
 class Federation:
-    """Three members and a study of the sums of their features; `question` and `after` change the study's fields."""
+    """Three members and a study of the sums of their features; `question` and `after` change the study's fields.
+
+    Attributes:
+        made: all that are open; the fixture `closed` closes those of a test.
+    """
+
+    made: ClassVar[list["Federation"]] = []
 
     def __init__(
         self,
@@ -70,6 +76,7 @@ class Federation:
         after: Mapping[str, Any] | None = None,
         admin: bytes = b"A" * 32,
     ) -> None:
+        self.made.append(self)
         self.folder, self.clock = folder, Clock()
         self.admin, self.coordinator_key = SigningKey(admin), SigningKey(b"C" * 32)
         self.ids = tuple(f"member-{index}" for index in range(members))

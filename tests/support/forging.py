@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import sha512
 from typing import Any, Protocol, TypeVar
 
-from tests.support.simulator import Federation, SeededRandom
+from tests.support.simulator import Federation, SeededRandom, Tamper
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.codec import SecretBytes, Struct
 from veilsum.protocol.coordinator import Checking
@@ -48,6 +48,20 @@ Edit = Callable[[str, bytes], bytes]
 ED25519_ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
+def swallowing(form: type[Message], *senders: str) -> Tamper:
+    """What these senders say of a form never arrives."""
+    return lambda sender, message: None if sender in senders and isinstance(message, form) else message
+
+
+def answering(federation: Federation, member: str, form: type[Any], **changes: Any) -> Tamper:
+    """A member's answers of a form have these fields instead, and its signature."""
+    return lambda sender, message: (
+        again(message, federation.keys[member], **changes)
+        if sender == member and isinstance(message, form)
+        else message
+    )
+
+
 def unsigned(message: Struct) -> dict[str, Any]:
     """The fields without the signature."""
     return {name: getattr(message, name) for name, _ in message.codecs() if name != "signature"}
@@ -78,9 +92,9 @@ def resign(federation: Dealers, upload: Upload, **changes: Any) -> Upload:
     """A cheating member's upload: with some fields changed, its roots computed anew, and signed by it again."""
     upload = replace(upload, **{name: value for name, value in changes.items() if name in vars(upload)})
     values = unsigned(upload.header) | {
-        "chunk_root": Tree.of(upload.chunk_digests).root,
+        "chunk_root": Tree(upload.chunk_digests).root,
         "commitment_root": commitment_tree(upload.secret_commitments, upload.share_rows).root,
-        "box_root": Tree.of(upload.boxes).root,
+        "box_root": Tree(upload.boxes).root,
     }
     values |= {name: value for name, value in changes.items() if name in values}
     return replace(upload, header=UploadHeader.make(federation.keys[upload.header.member], **values))
@@ -121,7 +135,7 @@ def redeal(federation: Dealers, upload: Upload, edit: Edit, *, commit: bool = Tr
 
 def other_secrets(attempt: Attempt, *indices: int) -> Edit:
     """Deal some secrets, or all, as shares of others: consistent, canonical, and not what is committed to."""
-    secrets = 1 + attempt.neighbour_count
+    secrets = 1 + attempt.manifest.degree
     dealt = share_secrets(
         [b"\x01" * 32] * secrets, attempt.quorum.threshold, len(attempt.decryptors), SeededRandom(7)
     )

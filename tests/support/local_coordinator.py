@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from client_sdk.effects import Request, Response
+from tests.support.simulator import total_of
 from veilsum.calibration.answer import Answer
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Attempt
@@ -438,7 +439,11 @@ class LocalCoordinator:
         return Response(200, {}, self.rounds[round_id].phase.attempt.opening.to_bytes())
 
     def _request(self, _request: Request, round_id: str, member: str) -> Response:
+        if round_id not in self.rounds:
+            raise PeerFault(Cause.NOT_FOUND, f"no round {round_id}")
         entry = self.rounds[round_id]
+        if member not in entry.phase.attempt.members:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
         message = entry.phase.request_for(member)
         headers = {
             rest.VERSION_HEADER: str(entry.version),
@@ -459,7 +464,9 @@ class LocalCoordinator:
         assert isinstance(upload, Upload)
         assert upload.header.member == member
         self._take(entry, upload)
-        return self._upload_view(entry, member)
+        phase = entry.phase
+        missing = phase.missing_chunks(member) if isinstance(phase, Collecting) else ()
+        return model(rest.UploadView(member=member, chunks=phase.attempt.chunks, missing=missing))
 
     def _chunk(self, request: Request, round_id: str, member: str, index: str) -> Response:
         entry, digest = self.rounds[round_id], hashlib.sha256(request.body).digest()
@@ -468,12 +475,7 @@ class LocalCoordinator:
         entry.phase.check_chunk(member, int(index), digest, request.body)
         entry.spool[member, int(index)] = request.body
         self._move(entry, entry.phase.chunk_stored(member, int(index), self.now_s()))
-        return self._upload_view(entry, member)
-
-    def _upload_view(self, entry: Round, member: str) -> Response:
-        phase = entry.phase
-        missing = phase.missing_chunks(member) if isinstance(phase, Collecting) else ()
-        return model(rest.UploadView(member=member, chunks=phase.attempt.chunks, missing=missing))
+        return self._request(request, round_id, member)
 
     def _result(self, _request: Request, round_id: str) -> Response:
         record = self.rounds[round_id].record
@@ -517,15 +519,9 @@ class LocalCoordinator:
             self._solve(entry, phase)
 
     def _solve(self, entry: Round, phase: Recovered) -> None:
-        unmasking, attempt = phase.unmasking(), phase.attempt
-        names, spec = unmasking.survivors, attempt.spec
-        total = np.concatenate(
-            [
-                unmasking.chunk(index, ((m, entry.spool[m, index]) for m in names))
-                for index in range(attempt.chunks)
-            ]
-        )
-        entry.total, entry.sums = total, save({"sum": total})
+        spec = phase.attempt.spec
+        entry.total = total = total_of(phase, entry.spool)
+        entry.sums = save({"sum": total})
         if spec.indicator:
             entry.holders = tuple(int(count) for count in total)
             shown = disclose(phase, lambda member, index: entry.spool[member, index])
@@ -533,7 +529,7 @@ class LocalCoordinator:
             return
         try:
             material = read_material(spec, entry.material)
-            found = answer(spec, pooled(spec, total, len(names)), len(names), material)
+            found = answer(spec, pooled(spec, total, len(phase.summed)), len(phase.summed), material)
         except PeerFault as fault:
             entry.fault = fault
             return

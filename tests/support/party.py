@@ -283,6 +283,17 @@ class Party:
         await self.open_cohort(server, **cohort)
         await self.enrol(server)
 
+    async def begun(self, server: Server, **request: Any) -> str:
+        """Federation, cohort and cards, and the first round's id."""
+        await self.begin(server)
+        return await self.open_round(server, **request)
+
+    async def done(self, server: Server, **request: Any) -> str:
+        """The id of a round that was opened and played to its result."""
+        round_id = await self.open_round(server, **request)
+        assert (await self.play(server, round_id))["state"] == "done"
+        return round_id
+
     def records(self, member: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """The same 40 rows in every period."""
         place = self.ids.index(member)
@@ -446,7 +457,7 @@ class Party:
         for index in known.json()["missing"]:
             data = self.chunks[member][index]
             sent = await server.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
-            assert sent.status_code == 200, sent.text
+            assert sent.is_success, sent.text
             await self.on_ack(f"chunk {index} of {member}")
         return True
 

@@ -17,12 +17,14 @@ from typing import Any
 
 import httpx
 import uvicorn
+from sqlalchemy import Connection, Executable
 
 from service import clock as service_clock
 from service.access.callers import Limits
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
+from service.storage.database import Database
 from tests.support.clients import Everybody, Signing, client_of
 from tests.support.servers import Servers
 from veilsum.protocol import rest
@@ -121,6 +123,16 @@ async def running(
     ):
         app.state.limits = limits or app.state.limits
         yield Server(folder, app, client, clock)
+
+
+async def carry_out(database: Database, *statements: Executable) -> None:
+    """Change the database behind the coordinator's back."""
+
+    def work(connection: Connection) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    await database.write(work)
 
 
 @asynccontextmanager

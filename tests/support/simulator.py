@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,7 @@ from veilsum.protocol.transcript import Transcript
 
 Vector = npt.NDArray[np.int64]
 P = TypeVar("P", bound=CoordinatorPhase)
+T = TypeVar("T")
 Vectors = Mapping[str, Vector] | Callable[[str], Vector]
 """By member; a callable makes each when it is masked, and none is kept."""
 Tamper = Callable[[str, Message], Message | None]
@@ -104,6 +105,12 @@ _ANSWERS: dict[type[Message], After] = {
     Lost: After.REVEAL,
 }
 """What a member does with each question; one that has vanished does not hear it."""
+
+
+def of(form: type[T], value: object) -> T:
+    """The value, which must be of this form."""
+    assert isinstance(value, form), value
+    return value
 
 
 class SeededRandom:
@@ -138,6 +145,12 @@ class Outcome:
     def fault(self) -> PeerFault | None:
         """Why there is no sum, or None."""
         return getattr(self.phase, "fault", None)
+
+
+def total_of(phase: Recovered, spool: Mapping[tuple[str, int], bytes]) -> Vector:
+    """The sum, out of packed chunks by member and index."""
+    unmasking, chunks = phase.unmasking(), range(phase.attempt.chunks)
+    return np.concatenate([unmasking.chunk(i, ((m, spool[m, i]) for m in phase.summed)) for i in chunks])
 
 
 def simulated_question(
@@ -328,9 +341,21 @@ class Federation:
             if shown is not None:
                 self._tell(member, shown)
 
-    def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]:
-        """What a member makes of a message; the federation stays as it was."""
-        return self.phases[member].receive(message, self.keys[member], self.now_s)
+    @overload
+    def ask(self, member: str, message: Message) -> tuple[MemberPhase, tuple[Message, ...]]: ...
+
+    @overload
+    def ask(self, member: str, message: Message, form: type[T]) -> tuple[T, tuple[Message, ...]]: ...
+
+    def ask(self, member: str, message: Message, form: type[Any] = MemberPhase) -> Any:
+        """What a member makes of a message, and in which phase it then is; the federation stays as it was."""
+        phase, replies = self.phases[member].receive(message, self.keys[member], self.now_s)
+        return of(form, phase), replies
+
+    def answered(self, member: str, message: Message, form: type[T]) -> T:
+        """The one answer of a member to a message; the federation stays as it was."""
+        _, (reply,) = self.ask(member, message)
+        return of(form, reply)
 
     def next_step(self) -> str | None:
         """The step of the cohort's run that is opened next; None once the run is over."""
@@ -486,13 +511,7 @@ class Federation:
             self.place = (sequence, number + 1)
         if not isinstance(phase, Recovered):
             return Outcome(phase, (), None, tuple(self.faults))
-        unmasking = phase.unmasking()
-        total = np.concatenate(
-            [
-                unmasking.chunk(index, ((member, self.spool[member, index]) for member in phase.summed))
-                for index in range(phase.attempt.chunks)
-            ]
-        )
+        total = total_of(phase, self.spool)
         survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
         if phase.attempt.spec.indicator:
             staying = tuple(each for each in phase.certificate.survivors if each.member in phase.summed)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     values = {"a_name": 1.23456789, "list": [1, None], "empty": (), "inner": {"x": 0.5}, "long": "z" * 200}
-    say(values, as_json=False, title="Title")
+    say(values, "Title")
     assert capsys.readouterr().out.splitlines() == [
         "Title",
         "a name  1.23457",
@@ -30,13 +30,14 @@ def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "inner   x 0.5",
         f"long    {'z' * 200}",
     ]
-    say({}, as_json=False)
+    say({})
     assert capsys.readouterr().out == ""
 
 
 def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     note("beside it")
-    say({"a_name": [1]}, as_json=True, title="Title")
+    with reported(as_json=True):
+        say({"a_name": [1]}, "Title")
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"a_name": [1]}
     assert captured.err == "beside it\n"
@@ -58,8 +59,8 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     note(HOSTILE)
     _teller()(Progress(Step.WAITING, waiting_for=(HOSTILE,), detail=HOSTILE))
     with pytest.raises(typer.Exit):
-        fail(HOSTILE, as_json=False)
-    say({HOSTILE: [HOSTILE, {HOSTILE: 1}]}, as_json=False)
+        fail(HOSTILE)
+    say({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
     table("Title", [{"name": HOSTILE}])
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [

@@ -122,7 +122,7 @@ def test_traces_without_their_libraries_stop_the_start_in_words(
 def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for missing, command, extra in (
         ("uvicorn", ("serve",), "service"),
-        ("service.app", ("serve",), "service"),
+        ("obstore", ("serve",), "service"),
         ("torch", ("train",), "training"),
         ("sklearn", ("train",), "training"),
         ("pyarrow", ("calibrate", "x.parquet"), "parquet"),

@@ -85,7 +85,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     assert (other.code, other.error.partition(":")[0]) == (1, "wrong-federation")
 
     assert remote.json("verify", "t.json", "--member", "m9")["counted"] is False  # it never sent anything
-    kept = c.folder / "m0" / "state" / "results" / round_id / "member.json"
+    kept = c.folder / "m0" / "state" / "results" / round_id / "evidence.bin"
     kept.unlink()  # it knows of no upload: it asks by its name
     assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
 

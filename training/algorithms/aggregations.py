@@ -27,7 +27,6 @@ class FedAvg(Aggregation):
     def combine(
         self, weights: State, updates: Sequence[Update], state: State, round_: TrainingRound
     ) -> tuple[State, State]:
-        del weights, round_
         shares = [1.0 if self.uniform else float(update.records) for update in updates]
         return weighted_mean([update.weights for update in updates], shares), state
 

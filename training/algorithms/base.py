@@ -122,7 +122,6 @@ class Term:
 
     def start(self, model: Classifier) -> State:
         """Return the server half's first broadcast, from the initial model."""
-        del model
         return {}
 
     def begin(self, site: Site) -> None:
@@ -130,22 +129,18 @@ class Term:
 
     def trains(self, name: str, epoch: int) -> bool:
         """Return whether the weights of this name are trained in a local epoch, from 0."""
-        del name, epoch
         return True
 
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
         """Return the features, of shape (n, l), that the head sees in training."""
-        del y, site
         return z
 
     def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
         """Return the logits, of shape (n, C), that the loss sees."""
-        del y, site
         return logits
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """Return a scalar to add to the batch's loss."""
-        del batch, site
         return 0.0
 
     def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
@@ -153,17 +148,14 @@ class Term:
 
         Its gradient κ(θ − θ^t) + s needs no autograd. θ^t is `site.origin`.
         """
-        del name, site
         return 0.0, 0.0
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return the message to the server half and the member's new memory, after `steps` local steps."""
-        del steps
         return {}, site.memory
 
     def reduce(self, broadcast: State, messages: Sequence[State], round_: TrainingRound) -> State:
         """Return the server half's next broadcast, from its last one and the participants' messages."""
-        del messages, round_
         return broadcast
 
 
@@ -198,7 +190,6 @@ class Aggregation:
 
     def start(self, model: Classifier) -> State:
         """Return what the server keeps between rounds, from the initial model."""
-        del model
         return {}
 
     def combine(

@@ -22,11 +22,7 @@ class ModelContrastive(Term):
     """μ times MOON's contrast (Li et al. 2021, eq. 3 and 4).
 
     −log e^{cos(z, z_g)/τ} / (e^{cos(z, z_g)/τ} + e^{cos(z, z_p)/τ}), with z_g from the received model and z_p from the
-    member's model when it last took part. A member's first round has no z_p and no penalty.
-
-    Attributes:
-        mu: μ ≥ 0.
-        temperature: τ > 0.
+    member's model when it last took part. A member's first round has no z_p and no penalty. τ is `temperature`.
     """
 
     mu: float = 1.0
@@ -45,18 +41,13 @@ class ModelContrastive(Term):
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return no message, and the trained extractor as memory."""
-        del steps
         shared = site.model.shared_weights().items()
         return {}, {name: tensor.clone() for name, tensor in shared if name.startswith("extractor.")}
 
 
 @dataclass(frozen=True)
 class FeatureDiscrepancy(Term):
-    """FedMMD: λ·MMD² between the batch's features under the model in training and the received one (Yao et al. 2018, eq. 5).
-
-    Attributes:
-        weight: λ ≥ 0.
-    """
+    """FedMMD: λ·MMD² between the batch's features under the model in training and the received one, λ = `weight` (Yao et al. 2018, eq. 5)."""
 
     weight: float = 0.1
 
@@ -93,11 +84,7 @@ def squared_mmd(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ClassVariance(Term):
-    """FedUV's λ·L_V on the logits (Son et al. 2024).
-
-    Attributes:
-        weight: λ ≥ 0; None for the paper's C/4.
-    """
+    """FedUV's λ·L_V on the logits, λ = `weight`, or the paper's C/4 if that is None (Son et al. 2024)."""
 
     weight: float | None = None
 
@@ -105,7 +92,6 @@ class ClassVariance(Term):
         not_negative(weight=self.weight or 0.0)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        del site
         weight = batch.logits.shape[1] / 4 if self.weight is None else self.weight
         return weight * variance_loss(batch.logits)
 
@@ -127,11 +113,7 @@ def variance_loss(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Uniformity(Term):
-    """FedUV's μ·L_U on the features (Son et al. 2024).
-
-    Attributes:
-        weight: μ ≥ 0.
-    """
+    """FedUV's μ·L_U on the features, μ = `weight` (Son et al. 2024)."""
 
     weight: float = 0.5
 
@@ -139,7 +121,6 @@ class Uniformity(Term):
         not_negative(weight=self.weight)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
-        del site
         return self.weight * uniformity_loss(batch.z)
 
 
@@ -159,10 +140,7 @@ def uniformity_loss(z: Tensor) -> Tensor:
 class RestrictedSoftmax(Term):
     """FedRS: scale the logits of classes that the member does not hold by α (Li and Zhan 2021, eq. 6 and 7).
 
-    Otherwise the member's records would only push these classes' vectors away.
-
-    Attributes:
-        alpha: α in 0..1; 1 is no restriction.
+    Otherwise the member's records would only push these classes' vectors away. α = 1 is no restriction.
     """
 
     alpha: float = 0.5
@@ -171,7 +149,6 @@ class RestrictedSoftmax(Term):
         fraction(alpha=self.alpha)
 
     def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
-        del y
         return logits * torch.where(site.label_counts > 0, 1.0, self.alpha)
 
 
@@ -206,7 +183,6 @@ class GlobalMemory(Term):
     @torch.no_grad()
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return the member's means, (C, l), and its classes, (C,)."""
-        del steps
         if self._is_early(site.round):
             return {}, {}
         training = site.model.training

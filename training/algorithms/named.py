@@ -130,25 +130,9 @@ def fedrep(*, head_epochs: int) -> Algorithm:
     return fedper().plus(HeadFirst(head_epochs))
 
 
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "clsprox": clsprox,
-    "fedavgm": fedavgm,
-    "fednova": fednova,
-    "fedopt": fedopt,
-    "scaffold": scaffold,
-    "feddyn": feddyn,
-    "moon": moon,
-    "fedmmd": fedmmd,
-    "fedrs": fedrs,
-    "fedaws": fedaws,
-    "feduv": feduv,
-    "gmv": gmv,
-    "lg-fedavg": lg_fedavg,
-    "fedper": fedper,
-    "fedrep": fedrep,
-}
-
-LOCAL = frozenset(ALGORITHMS) - {"fedavg", "fedavgm", "fednova", "fedopt", "feddyn", "fedaws"}
+Maker = Callable[..., Algorithm]
+_SERVER: list[Maker] = [fedavg, fedavgm, fednova, fedopt, feddyn, fedaws]
+_LOCAL: list[Maker] = [fedprox, clsprox, scaffold, moon, fedmmd, fedrs, feduv, gmv, lg_fedavg, fedper, fedrep]
+ALGORITHMS = {make.__name__.replace("_", "-"): make for make in _SERVER + _LOCAL}
+LOCAL = frozenset(ALGORITHMS).difference(make.__name__ for make in _SERVER)
 """Algorithms made of terms beside FedAvg's mean: their terms can be added to another algorithm."""

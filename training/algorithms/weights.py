@@ -40,7 +40,6 @@ class Proximal(Term):
         not_negative(mu=self.mu)
 
     def quadratic(self, name: str, site: Site) -> tuple[float, Tensor | float]:
-        del site
         return self.mu if self.over == "all" or name.startswith("head.") else 0.0, 0.0
 
 
@@ -107,10 +106,7 @@ class DynamicPenalty(Term):
 
     Afterwards h_k ← h_k − α(θ_k − θ^t). At a stationary point of the local objective h_k is the gradient of the member's
     own loss, so a point where all members agree is one where the federation's loss is stationary. θ^t of layers that the member
-    keeps is where they start.
-
-    Attributes:
-        alpha: α > 0, the same as the server's.
+    keeps is where they start. α > 0 is the same as the server's.
     """
 
     alpha: float
@@ -122,8 +118,7 @@ class DynamicPenalty(Term):
         return self.alpha, -site.memory[name] if site.memory else 0.0
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
-        """Return no message, and the memory h_k."""
-        del steps
+        """Return no message, and h_k as memory."""
         own = site.memory or zeros(site.model)
         weights = trained(site.model)
         return {}, {
@@ -136,9 +131,7 @@ class DynamicCorrection(Aggregation):
     """FedDyn's server: h ← h − α/K · Σ (θ_k − θ^t) over the participants, θ ← mean θ_k − h/α (Acar et al. 2021, Algorithm 1).
 
     K counts all members, because absent ones keep their h_k. Mean and h weigh members equally. Buffers are averaged.
-
-    Attributes:
-        alpha: α > 0, the same as the members'.
+    α > 0 is the same as the members'.
     """
 
     alpha: float
@@ -183,18 +176,13 @@ class PersonalLayers(Term):
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """Return no message, and the trained layers as memory."""
-        del steps
         own = site.model.shared_weights().items()
         return {}, {name: tensor.clone() for name, tensor in own if name.startswith(f"{self.layers}.")}
 
 
 @dataclass(frozen=True)
 class HeadFirst(Term):
-    """The first local epochs train the head only, the others the extractor only (Collins et al. 2021, Algorithm 1).
-
-    Attributes:
-        head_epochs: local epochs for the head.
-    """
+    """The first `head_epochs` local epochs train the head only, the others the extractor only (Collins et al. 2021, Algorithm 1)."""
 
     head_epochs: int
 

@@ -39,10 +39,8 @@ class Source:
 
     Attributes:
         title: its name in reports.
-        classes: C.
         read: reads training and test records.
         moments: each channel's mean and standard deviation, in 0..1.
-        url: where its publisher offers it.
         checksums: by file name, the publisher's MD5, or SHA-256 of a pack.
         pack: a pack of the same records, bit for bit, used if the publisher's files are missing.
         side: pixels to which images of differing sizes are resized by default.
@@ -212,16 +210,22 @@ def load_dataset(
         DataError: if the name is unknown, or the files are missing or not as published.
     """
     if name == DIGITS:
-        split = load_digits_dataset(seed)
-        return split if side is None else Split(split.train.resized(side), split.test.resized(side))
-    if is_import_path(name):
+        train, test = load_digits_dataset(seed)
+    elif is_import_path(name):
         try:
-            split = Split(*imported(name)(folder))
+            train, test = imported(name)(folder)
         except (TypeError, ValueError) as error:
             raise DataError(f"{name}: {error}") from error
-        return split if side is None else Split(split.train.resized(side), split.test.resized(side))
-    if name not in SOURCES:
+    elif name in SOURCES:
+        train, test = _published(name, folder, side, checksums)
+    else:
         raise DataError(f"no data set is called {name!r}; there are {', '.join(NAMES)}")
+    return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
+
+
+def _published(
+    name: str, folder: Path | None, side: int | None, checksums: Mapping[str, str] | None
+) -> tuple[Dataset, Dataset]:
     source = SOURCES[name]
     found = DataFolder(
         data_folder(folder),
@@ -234,7 +238,7 @@ def load_dataset(
     packed = source.pack is not None and not found.path.is_dir() and (found.root / source.pack).is_file()
     parts = read_pack(found, source.pack) if packed and source.pack else source.read(found)
     train, test = (_dataset(source, part) for part in parts)
-    return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
+    return train, test
 
 
 def load_digits_dataset(seed: int = 0) -> Split:

@@ -19,7 +19,7 @@ class Dataset:
         x: images of shape (n, channels, height, width), uint8 in 0..255 as published, which the extractor scales, or float32 in
             0..1; or float32 vectors of shape (n, length).
         y: labels, int64 of shape (n,), each in 0..classes-1.
-        classes: the number of classes C.
+        classes: C.
         name: for reports.
         groups: the natural member of each record (a writer, a speaker, a domain), int64 of shape (n,); or None.
         class_names: C names, or none.

@@ -56,8 +56,7 @@ class DataFolder:
     """One data set's place in the data folder.
 
     Attributes:
-        root: the data folder.
-        name: the data set's own folder in it.
+        name: the data set's own folder in the data folder, `root`.
         url: where the publisher offers it.
         side: pixels to which images of differing sizes are resized.
         checksums: by file name, MD5 as published or SHA-256 of a pack.

@@ -9,13 +9,12 @@ from training.experiments.config import (
     shipped,
     variants,
 )
-from training.experiments.running import FinishedRun, PreparedData, diverged, prepare, run
+from training.experiments.running import FinishedRun, diverged, prepare, run
 
 __all__ = [
     "ConfigError",
     "Experiment",
     "FinishedRun",
-    "PreparedData",
     "diverged",
     "load_experiment",
     "merged",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -92,12 +93,7 @@ class TrainingChoice(_Table):
 
     Algorithm, head, loss and schedule may also be import paths.
 
-    Attributes:
-        algorithm: one of `ALGORITHMS`.
-        also: algorithms of `LOCAL` that add their terms.
-        head: one of `HEADS`.
-        loss: one of `LOSSES`.
-        schedule: one of `SCHEDULES`.
+    `also` are algorithms of `LOCAL` that add their terms.
     """
 
     algorithm: Choice = "fedavg"
@@ -158,10 +154,7 @@ class Experiment(_Table):
         method: its name in tables.
         paper_row: the papers' row to compare with (`research/tables`).
         scale: how it is smaller than the paper's run.
-        data: the records.
         deal: the partition, one of `DEALS`.
-        model: the extractor.
-        training: everything else about the training.
         calibrate: heads fitted afterwards, of `training.calibrating.CALIBRATIONS`, with their options; false removes one.
         personal: evaluation of members on their own records.
     """
@@ -277,10 +270,7 @@ def parse_change(text: str) -> dict[str, Any]:
 
 def merged(*changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge tables; later ones override earlier ones."""
-    result: dict[str, Any] = {}
-    for change in changes:
-        result = _over(result, change)
-    return result
+    return reduce(_over, changes, {})
 
 
 def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from training.federated import DivergedError, Trained, train
 from training.hardware import CPU, Hardware
 from training.partition import Partition
 from training.personal import OwnRecords, keep_back, personal_accuracies
+from training.recipe import Recipe
 from training.results import (
     Calibration,
     Data,
@@ -43,9 +45,8 @@ class PreparedData:
     """An experiment's data under a seed.
 
     Attributes:
-        data: training and test records.
         partition: which records each member trains on.
-        kept_back: records that members keep back for personalised evaluation.
+        kept_back: for personalised evaluation.
         validation: training records held out before the deal.
     """
 
@@ -60,9 +61,6 @@ class FinishedRun:
     """A run and its result.
 
     Attributes:
-        trained: the model and its history.
-        prepared: the records and their partition.
-        result: the content of the result file.
         predicted: predicted classes of the test records, (n,), by head: "none" is the trained head.
     """
 
@@ -113,38 +111,33 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
     return PreparedData(data, kept_back.train, kept_back, validation)
 
 
-def run(
-    experiment: Experiment,
-    seed: int,
-    *,
-    folder: Path | None = None,
-    snapshot: Path | None = None,
-    snapshot_every: int = 1,
-    evaluate_every: int = 1,
-    workers: int = 1,
-    hardware: Hardware = CPU,
-    progress: Callable[[RoundRecord], None] | None = None,
-    within: Callable[[int, int, int], None] | None = None,
-) -> FinishedRun:
-    """Train, calibrate and evaluate.
+class How(TypedDict, total=False):
+    """Keywords of `train`."""
+
+    progress: Callable[[RoundRecord], None] | None
+    within: Callable[[int, int, int], None] | None
+    workers: int
+    hardware: Hardware
+    snapshot: Path | None
+    snapshot_every: int
+    evaluate_every: int
+
+
+def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]) -> FinishedRun:
+    """Train as `train` does, then calibrate and evaluate.
 
     Args:
         experiment: the choices.
         seed: of all random draws.
         folder: the data folder.
-        snapshot: the folder that keeps the run between rounds, and from which it resumes.
-        snapshot_every: rounds between snapshots.
-        evaluate_every: rounds between evaluations on the test records.
-        workers: processes that train members.
-        hardware: where members train.
-        progress: called with each round's record.
-        within: called within a round, as in `train`.
+        how: keywords of `train`.
 
     Raises:
         ConfigError, DataError, ResumeError, DivergedError: see `prepare` and `train`.
     """
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
+    progress = how.get("progress")
 
     def watch(record: RoundRecord) -> None:
         made.append(record)
@@ -152,21 +145,11 @@ def run(
             progress(record)
 
     prepared = prepare(experiment, seed, folder)
-    data, partition = prepared.data, prepared.partition
-    recipe = experiment.recipe(data.train, seed)
-    trained = train(
-        recipe,
-        Split(data.train, _sample(data.test, experiment.data.watched)),
-        partition,
-        progress=watch,
-        within=within,
-        workers=workers,
-        hardware=hardware,
-        snapshot=snapshot,
-        snapshot_every=snapshot_every,
-        evaluate_every=evaluate_every,
-    )
-    found = finished(experiment, seed, prepared, trained, hardware=hardware)
+    data = prepared.data
+    watched = Split(data.train, _sample(data.test, experiment.data.watched))
+    how["progress"] = watch
+    trained = train(experiment.recipe(data.train, seed), watched, prepared.partition, **how)
+    found = finished(experiment, seed, prepared, trained, hardware=how.get("hardware", CPU))
     # Rounds of an interrupted process count by their wall-clock time; its CPU time is unknown.
     earlier = sum(line.seconds for line in trained.history[: -len(made) or None])
     cost = found.result.cost.model_copy(
@@ -192,7 +175,7 @@ def finished(
     Args:
         experiment: the choices.
         seed: of all random draws.
-        prepared: the records that it was trained on.
+        prepared: the records.
         trained: the run.
         hardware: where features are computed.
         place: where it was trained, for the result; the hardware's device if None.
@@ -216,14 +199,8 @@ def finished(
     test, labels = z.numpy(), data.test.y.numpy()
     calibrations, predicted = _calibrations(experiment, held, test, labels)
     result = RunResult(
-        experiment=experiment.name,
-        method=experiment.method,
+        **_facts(experiment, seed, prepared, recipe, place or hardware.device),
         paper_row=experiment.paper_row,
-        scale=experiment.scale,
-        seed=seed,
-        recipe=recipe.describe(),
-        data=_data(experiment, prepared),
-        deal=_deal(experiment, prepared),
         history=lines(trained.history),
         accuracy=float((answers == labels).mean()),
         per_class=per_class(accuracy_by_class(answers, labels, data.test.classes)),
@@ -236,7 +213,6 @@ def finished(
             upload_bytes=_upload_bytes(trained),
             parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
         ),
-        environment=Environment.here(device=place or hardware.device),
     )
     return FinishedRun(trained, prepared, result, {"none": answers, **predicted})
 
@@ -251,28 +227,29 @@ def diverged(
 ) -> Diverged:
     """Make the result file's content for a run that ended in this error; the other arguments are the run's."""
     prepared = prepare(experiment, seed, folder)
-    return Diverged(
-        experiment=experiment.name,
-        method=experiment.method,
-        scale=experiment.scale,
-        seed=seed,
-        recipe=experiment.recipe(prepared.data.train, seed).describe(),
-        data=_data(experiment, prepared),
-        deal=_deal(experiment, prepared),
-        round=error.round,
-        lr=error.lr,
-        environment=Environment.here(device=hardware.device),
-    )
+    recipe = experiment.recipe(prepared.data.train, seed)
+    facts = _facts(experiment, seed, prepared, recipe, hardware.device)
+    return Diverged(**facts, round=error.round, lr=error.lr)
 
 
-def _data(experiment: Experiment, prepared: PreparedData) -> Data:
+def _facts(
+    experiment: Experiment, seed: int, prepared: PreparedData, recipe: Recipe, device: str
+) -> dict[str, Any]:
+    """What every run states."""
     choice = experiment.data
-    return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note)
-
-
-def _deal(experiment: Experiment, prepared: PreparedData) -> Deal:
     deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
-    return Deal.of(prepared.partition, deal.pop("name"), **deal)
+    return {
+        "experiment": experiment.name,
+        "method": experiment.method,
+        "scale": experiment.scale,
+        "seed": seed,
+        "recipe": recipe.describe(),
+        "data": Data.of(
+            prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note
+        ),
+        "deal": Deal.of(prepared.partition, deal.pop("name"), **deal),
+        "environment": Environment.here(device=device),
+    }
 
 
 def _upload_bytes(trained: Trained) -> int:

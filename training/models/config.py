@@ -92,16 +92,6 @@ def _features(module: nn.Module, shape: tuple[int, ...]) -> int:
     return int(features.shape[1])
 
 
-ARCHITECTURES: dict[str, Callable[..., Extractor]] = {
-    "cnn": cnn,
-    "convnet7": convnet7,
-    "feduv_cnn": feduv_cnn,
-    "mlp": mlp,
-    "mobilenetv2": mobilenetv2,
-    "moon_cnn": moon_cnn,
-    "resnet18": resnet18,
-    "resnet50": resnet50,
-    "senet18": senet18,
-    "vgg11": vgg11,
-    "vgg13": vgg13,
-}
+_PLAIN: list[Callable[..., Extractor]] = [cnn, convnet7, feduv_cnn, mlp, moon_cnn, vgg11, vgg13]
+_RESIDUAL: list[Callable[..., Extractor]] = [mobilenetv2, resnet18, resnet50, senet18]
+ARCHITECTURES = {make.__name__: make for make in _PLAIN + _RESIDUAL}

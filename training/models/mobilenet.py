@@ -41,12 +41,7 @@ def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int
 
     The narrowing convolution is linear, which Sandler et al. (§3.2) found essential; SphereFed's table prints
     a ReLU there, and a widening convolution in the first block, which CCVR's does not have. Shortcuts are CCVR's: only if
-    shapes agree.
-
-    Args:
-        shape: the input's (channels, height, width).
-        norm: "group", "batch" or "none".
-        stride: of the second stage; 2 from 64 px on and 1 below, unless given.
+    shapes agree. `stride` is that of the second stage.
     """
     blocks: list[nn.Module] = [nn.Sequential(*convolution(shape[0], _STEM, 3, norm=norm))]
     before = _STEM

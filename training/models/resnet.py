@@ -57,7 +57,7 @@ def resnet18(
 
     Args:
         shape: the input's (channels, height, width).
-        norm: "group", "batch" or "none".
+        norm: one of `NORMS`.
         stride: of the first stage; 2 from 64 px on and 1 below, unless given (FedUV's is 2 at any size).
         projector: the width of FedUV's projector; 0 has none.
     """
@@ -72,14 +72,9 @@ def resnet50(
     projector: int = 0,
     stem: int = 3,
 ) -> Extractor:
-    """Sixteen bottlenecks, without the max pooling; 2,048 features.
+    """Sixteen bottlenecks, without the max pooling, with `resnet18`'s options; 2,048 features.
 
-    Args:
-        shape: the input's (channels, height, width).
-        norm: "group", "batch" or "none".
-        stride: of the first stage; 2 from 64 px on and 1 below, unless given.
-        projector: the width of FedUV's projector; 0 has none.
-        stem: the first convolution's size: 3, or 7 with stride 2, as in FedUV with `stride=1`.
+    `stem` is the first convolution's size: 3, or 7 with stride 2, as in FedUV with `stride=1`.
     """
     return _resnet(shape, _bottleneck, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
 

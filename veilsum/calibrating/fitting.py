@@ -3,9 +3,9 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -15,13 +15,10 @@ from client_sdk.errors import first_fault
 from client_sdk.files import write_durably
 from veilsum.calibration import FFCStatistics, Reliability, suggested_bandwidth
 from veilsum.calibration.head_file import Calibrated
-from veilsum.calibration.rows import Floats, Integers, as_features, as_labels
+from veilsum.calibration.rows import Floats, as_features, as_labels
 from veilsum.console import lacks, note
 from veilsum.features import (
     MAX_CLASSES,
-    Features,
-    Labels,
-    Moments,
     Part,
     moments_in,
     of_file,
@@ -49,38 +46,98 @@ _SIZE = 1024
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """The options of `veilsum calibrate`.
+class Loaded(NamedTuple):
+    """The records of all files.
 
     Attributes:
-        head: a key of `HEADS`.
-        parameters: of the head: bias (1 fits a constant), size and bandwidth, or samples_per_class and power.
-        ridge: λ; None for generalised cross-validation.
-        output: path of the head.
-        held_out: a share of the records, or a file of others; None for no hold-out set.
-        report: path of the page; None for no page.
-        personal: folder of a result; its pooled sums are mixed with these records.
-        unit_columns: whether the weights of each class are scaled to length 1.
-        prior: "uniform", or a text file with a number for each class.
-        standardise: a file of moments to standardise features by; written from the records if it does not exist.
-
-    Raises:
-        Misuse: options that exclude each other, or a missing extra.
+        fitted: those to fit, of each file.
+        judging: the hold-out set; None without one.
     """
 
-    head: str = "ffc"
-    parameters: Mapping[str, float] = field(default_factory=dict)
-    ridge: float | None = None
-    output: Path
-    held_out: float | Path | None = None
-    report: Path | None = None
-    personal: Path | None = None
-    unit_columns: bool = False
-    prior: str | None = None
-    standardise: Path | None = None
+    fitted: list[Part]
+    judging: Part | None
+    dim: int
+    classes: int
 
-    def __post_init__(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """The options of `veilsum calibrate`, whose help describes them, and its work."""
+
+    files: Sequence[Path]
+    labels: Path | None
+    classes: int | None
+    head: str
+    parameters: Mapping[str, float]
+    ridge: float | None
+    output: Path
+    held_out: float | Path | None
+    report: Path | None
+    personal: Path | None
+    unit_columns: bool
+    prior: str | None
+    standardise: Path | None
+
+    def run(self) -> dict[str, Any]:
+        """Sum, solve, judge, and write head and report.
+
+        Raises:
+            CalibrationError: no head follows from these records.
+            Misuse: options that exclude each other, files that do not fit together, or sums that exceed this machine's memory.
+        """
+        self._check_options()
+        self._check_outputs()
+        records = self._records()
+        found = self._summed(records)
+        answer, derived = found.answer, self.head in DERIVED
+        solved = answer.heads[self.head] if derived else answer.head
+        assert solved is not None  # without a head, an exact sum raises
+        head, judging = Calibrated(solved), records.judging
+        values: dict[str, Any] = {"records": answer.records, "classes": records.classes}
+        if self.personal is not None:
+            from client_sdk import Records, Result  # noqa: PLC0415 - only this needs them
+
+            assert judging is not None  # `_check_options` requires --held-out
+            choosing, judging = _halves(judging)
+            result = Result.load(self.personal)
+            result.verify()
+            head = Calibrated(result.personalise(Records(*_joined(records.fitted)), Records(*choosing)))
+            values["accuracy_of_the_shared_head"] = _judged(result.calibrated, judging).accuracy
+            values["own_weight"] = getattr(head.head, "weight", None)
+        head = self._changed(head, records, judging)
+        seen = None
+        if judging is not None:
+            seen = _judged(head, judging)
+            head = Calibrated(head.head, temperature=seen.temperature)
+        elif self._has_log_odds:
+            head = replace(head, temperature=1.0)
+        else:
+            note(
+                "No hold-out set: the accuracy is unknown, and the scores are not probabilities. Pass --held-out 0.2"
+            )
+        _save(self.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
+        values["empty_classes"] = list(head.head.empty_classes)
+        if not derived and answer.ridge is not None:
+            values |= {"ridge": answer.ridge, "chosen_by": _CHOSEN.get(answer.chosen_by, answer.chosen_by)}
+            if answer.solution is not None:
+                values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
+        values["saved"] = str(self.output)
+        if seen is not None:
+            values |= {
+                "held_out": seen.records,
+                "accuracy": seen.accuracy,
+                "temperature": seen.temperature,
+                "calibration_error": float(seen.calibration_errors[seen.best]),
+            }
+        if self.report is not None:
+            from veilsum.calibrating.page import render  # noqa: PLC0415 - matplotlib takes seconds
+
+            page = render(self.head, found, head, seen, personal=self.personal is not None)
+            _save(self.report, page.encode())
+            values["report"] = str(self.report)
+        return values
+
+    def _check_options(self) -> None:
         if self.head not in HEADS:
             raise Misuse(f"unknown head {self.head!r}: expected {', '.join(HEADS)}")
         if self.ridge is not None and self.head in {*DERIVED, "ccvr"}:
@@ -91,45 +148,14 @@ class Order:
             raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
         if self.report is not None and lacks("matplotlib", "torch"):
             raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
+        if self.labels is not None and len(self.files) != 1:
+            raise Misuse("--labels is for one file of features")
+        if self.classes is not None and self.classes > MAX_CLASSES:
+            raise Misuse(f"--classes {self.classes}: at most {MAX_CLASSES}")
 
-    @property
-    def publish(self) -> tuple[Literal["lda", "ncm"], ...]:
-        """The document of the study that holds the head, if one does."""
-        return (cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED else ()
-
-    @property
-    def ccvr(self) -> CCVRHead | None:
-        """How CCVR's head is retrained; None for other heads."""
-        if self.head != "ccvr":
-            return None
-        given = {"samples_per_class": 2000, "power": 0.5, **self._known("samples_per_class", "power")}
-        return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
-
-    def statistic(self, bandwidth: float | None) -> Statistic:
-        """The statistic to sum. Raises Misuse for parameters that the head does not have."""
-        try:
-            if self.head == "random-features":
-                given = self._known("size", "bandwidth")
-                width = given.get("bandwidth", bandwidth)
-                assert width is not None
-                return RandomFeaturesFFC(size=int(given.get("size", _SIZE)), bandwidth=float(width))
-            if self.head == "ccvr":
-                _ = self.ccvr
-                return CCVR()
-        except ValidationError as error:
-            raise Misuse(f"--parameter: {first_fault(error)}") from error
-        return FFC(bias=bool(self._known(*(() if self.head in DERIVED else ("bias",))).get("bias", 0)))
-
-    def _known(self, *names: str) -> Mapping[str, float]:
-        if strange := sorted({*self.parameters} - {*names}):
-            raise Misuse(
-                f"{self.head} has no parameter {', '.join(strange)}; it has: {', '.join(names) or 'none'}"
-            )
-        return self.parameters
-
-    def check_output(self, files: Sequence[Path]) -> None:
+    def _check_outputs(self) -> None:
         """Refuse outputs that would replace an input, or can't be written (Misuse)."""
-        inputs = {path.resolve() for path in files}
+        inputs = {path.resolve() for path in self.files}
         if isinstance(self.held_out, Path):
             inputs.add(self.held_out.resolve())
         outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
@@ -146,243 +172,128 @@ class Order:
         if self.report is not None and self.report.resolve() == self.output.resolve():
             raise Misuse("--report and --output name the same file")
 
+    def _records(self) -> Loaded:
+        """Read all files, and divide them. Raises Misuse if they do not fit together."""
+        moments = None
+        if self.standardise is not None:
+            tables = [read_table(path, self.labels) for path in self.files]
+            moments = moments_in(self.standardise, [table.features for table in tables])
+        loaded: list[Part] = []
+        for path in self.files:
+            part, skipped = usable_part(path, self.labels, moments=moments)
+            loaded.append(part)
+            if skipped:
+                rows = f"{skipped} unusable row{'' if skipped == 1 else 's'}"
+                note(f"{path}: skipped {rows} (NaN, infinity, or all zeros)")
+        dim = loaded[0][0].shape[1]
+        classes = self.classes or max(2, 1 + max(int(y.max()) for _, y in loaded))
+        for path, (features, y) in zip(self.files, loaded, strict=True):
+            with of_file(path):
+                as_features(features, dim)
+                as_labels(y, len(y), classes)
+        if self.held_out is None:
+            return Loaded(loaded, None, dim, classes)
+        if isinstance(self.held_out, Path):
+            judging, _ = usable_part(self.held_out, classes=classes, moments=moments)
+            if judging[0].shape[1] != dim:
+                raise Misuse(
+                    f"{self.held_out}: features have shape {judging[0].shape}, the head takes (n, {dim})"
+                )
+            return Loaded(loaded, judging, dim, classes)
+        parts = [split(features, y, self.held_out) for features, y in loaded]
+        fitted, judging = [own for own, _ in parts], _joined([held for _, held in parts])
+        if not sum(len(y) for _, y in fitted):
+            raise Misuse(f"--held-out {self.held_out:g} leaves no records to fit: use a smaller share")
+        if not len(judging[1]):
+            raise Misuse(f"--held-out {self.held_out:g} holds out no record: use a larger share, or a file")
+        return Loaded(fitted, judging, dim, classes)
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Findings:
-    """A head and the figures on its page.
+    def _summed(self, records: Loaded) -> Alone:
+        bandwidth = None
+        if self.head == "random-features" and "bandwidth" not in self.parameters:
+            means = self._sum(records, FFC(bias=False)).statistics
+            bandwidth = suggested_bandwidth(cast("FFCStatistics", means))
+        return self._sum(records, self._statistic(bandwidth))
 
-    Attributes:
-        name: of the head, a key of `HEADS`.
-        records: rows that were summed.
-        head: the head.
-        judged: on the hold-out set; None without one.
-        ridge: λ; None for a head without.
-        grid: (G,) λ that GCV compared; empty if λ was given.
-        errors: (G,) their GCV errors; infinite where undefined.
-        eigenvalues: (l,) of V; None if unknown.
-        personal: whether a result's pooled sums were mixed in.
-    """
+    def _sum(self, records: Loaded, statistic: Statistic) -> Alone:
+        _check_memory(records, statistic)
+        return alone(
+            records.dim,
+            records.classes,
+            statistic,
+            records.fitted,
+            normalise=True,
+            ridge="gcv" if self.ridge is None else self.ridge,
+            publish=(cast("Literal['lda', 'ncm']", self.head),) if self.head in DERIVED else (),
+            ccvr=self._ccvr if isinstance(statistic, CCVR) else None,
+        )
 
-    name: str
-    records: int
-    head: Calibrated
-    judged: Reliability | None
-    ridge: float | None
-    grid: Floats
-    errors: Floats
-    eigenvalues: Floats | None
-    personal: bool
+    def _statistic(self, bandwidth: float | None) -> Statistic:
+        """The statistic to sum. Raises Misuse for parameters that the head does not have."""
+        try:
+            if self.head == "random-features":
+                given = self._known("size", "bandwidth")
+                width = given.get("bandwidth", bandwidth)
+                assert width is not None
+                return RandomFeaturesFFC(size=int(given.get("size", _SIZE)), bandwidth=float(width))
+            if self.head == "ccvr":
+                _ = self._ccvr
+                return CCVR()
+        except ValidationError as error:
+            raise Misuse(f"--parameter: {first_fault(error)}") from error
+        return FFC(bias=bool(self._known(*(() if self.head in DERIVED else ("bias",))).get("bias", 0)))
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """Figures of the hold-out set; empty without one."""
-        if self.judged is None:
-            return {}
-        return {
-            "held_out": self.judged.records,
-            "accuracy": self.judged.accuracy,
-            "temperature": self.judged.temperature,
-            "calibration_error": float(self.judged.calibration_errors[self.judged.best]),
-        }
+    def _ccvr(self) -> CCVRHead:
+        """How CCVR's head is retrained."""
+        given = {"samples_per_class": 2000, "power": 0.5, **self._known("samples_per_class", "power")}
+        return CCVRHead(samples_per_class=int(given["samples_per_class"]), power=float(given["power"]))
 
+    def _known(self, *names: str) -> Mapping[str, float]:
+        if strange := sorted({*self.parameters} - {*names}):
+            raise Misuse(
+                f"{self.head} has no parameter {', '.join(strange)}; it has: {', '.join(names) or 'none'}"
+            )
+        return self.parameters
 
-class Fitting:
-    """Records from files, and the head that is fitted to them.
+    @property
+    def _has_log_odds(self) -> bool:
+        """Whether the head's scores are log-odds without a hold-out set."""
+        return self.head in LOG_ODDS and not self.unit_columns
 
-    Args:
-        order: the options.
-        files: features and labels.
-        labels: the labels of one .npy file.
-        classes: C; None for the highest label plus one.
-
-    Raises:
-        Misuse: files that do not fit together, too many classes, or an output that would replace a file.
-    """
-
-    def __init__(
-        self, order: Order, files: Sequence[Path], *, labels: Path | None = None, classes: int | None = None
-    ) -> None:
-        if labels is not None and len(files) != 1:
-            raise Misuse("--labels is for one file of features")
-        if classes is not None and classes > MAX_CLASSES:
-            raise Misuse(f"--classes {classes}: at most {MAX_CLASSES}")
-        order.check_output(files)
-        self.order = order
-        self._moments = (
-            moments_in(order.standardise, [read_table(path, labels).features for path in files])
-            if order.standardise
-            else None
-        )
-        loaded = [_read(path, labels, self._moments) for path in files]
-        self._dim = loaded[0][0].shape[1]
-        self._classes = classes or max(2, 1 + max(int(y.max()) for _, y in loaded))
-        for path, (features, y) in zip(files, loaded, strict=True):
-            with of_file(path):
-                as_features(features, self._dim)
-                as_labels(y, len(y), self._classes)
-        share = order.held_out if isinstance(order.held_out, float) else 0.0
-        parts = [split(features, y, share) for features, y in loaded]
-        self._fitted = [fitted for fitted, _ in parts]
-        self._held = _joined([held for _, held in parts])
-        if not sum(len(y) for _, y in self._fitted):
-            raise Misuse(f"--held-out {share:g} leaves no records to fit: use a smaller share")
-
-    def run(self) -> dict[str, Any]:
-        """Sum, solve, judge, and write head and report.
+    def _changed(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
+        """Apply `--unit-columns` and `--prior`.
 
         Raises:
-            CalibrationError: no head follows from these records.
-            Misuse: the hold-out set does not fit, or the sums exceed this machine's memory.
+            Misuse: a prior for scores that are not log-odds, without a hold-out set; an invalid file.
+            CalibrationError: as `Head.with_prior`.
         """
-        order = self.order
-        found = self._alone()
-        head = self._head(found)
-        values: dict[str, Any] = {"records": found.answer.records, "classes": self._classes}
-        judging = self._judging(head)
-        if order.personal is not None:
-            assert judging is not None  # `Order` requires --held-out
-            choosing, judging = _halves(judging)
-            head, shared = self._personal(choosing)
-            values["accuracy_of_the_shared_head"] = _judged(shared, *judging).accuracy
-            values["own_weight"] = getattr(head.head, "weight", None)
-        counts = np.bincount(np.concatenate([labels for _, labels in self._fitted]), minlength=self._classes)
-        head = changed(head, order, counts, judging)
-        seen = None
-        if judging is not None:
-            seen = _judged(head, *judging)
-            head = Calibrated(head.head, temperature=seen.temperature)
-        elif order.head in LOG_ODDS and not order.unit_columns:
-            head = replace(head, temperature=1.0)
-        else:
-            note(
-                "No hold-out set: the accuracy is unknown, and the scores are not probabilities. Pass --held-out 0.2"
-            )
-        _save(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
-        findings = self._findings(found, head, seen)
-        values |= self._solved(found, head) | findings.figures
-        if order.report is not None:
-            from veilsum.calibrating.page import render  # noqa: PLC0415 - matplotlib takes seconds
-
-            _save(order.report, render(findings).encode())
-            values["report"] = str(order.report)
-        return values
-
-    def _solved(self, found: Alone, head: Calibrated) -> dict[str, Any]:
-        answer = found.answer
-        values: dict[str, Any] = {"empty_classes": list(head.head.empty_classes)}
-        if self.order.head not in DERIVED and answer.ridge is not None:
-            values |= {"ridge": answer.ridge, "chosen_by": _CHOSEN.get(answer.chosen_by, answer.chosen_by)}
-            if answer.solution is not None:
-                values |= {"effective_dof": answer.solution.dof, "condition": answer.solution.condition}
-        return {**values, "saved": str(self.order.output)}
-
-    def _alone(self) -> Alone:
-        order, bandwidth = self.order, None
-        if order.head == "random-features" and "bandwidth" not in order.parameters:
-            sums = self._sum(FFC(bias=False))
-            bandwidth = suggested_bandwidth(cast("FFCStatistics", sums.statistics))
-        return self._sum(order.statistic(bandwidth))
-
-    def _sum(self, statistic: Statistic) -> Alone:
-        self._check_memory(statistic)
-        return alone(
-            self._dim,
-            self._classes,
-            statistic,
-            self._fitted,
-            normalise=True,
-            ridge="gcv" if self.order.ridge is None else self.order.ridge,
-            publish=self.order.publish,
-            ccvr=self.order.ccvr if isinstance(statistic, CCVR) else None,
-        )
-
-    def _check_memory(self, statistic: Statistic) -> None:
-        """Raise Misuse for sums that exceed this machine's memory, which holds them as added, as sent and as checked."""
-        width = statistic.width(self._dim)
-        numbers = 2 * statistic.elements(self._dim, self._classes) + width * (self._classes + 2 * width)
-        needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if needed > there:
-            raise Misuse(
-                f"{self._classes} classes of {self._dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
-                f"{there / 1e9:,.1f} GB. Are the labels class indices from 0? Otherwise use another --head or a larger machine"
-            )
-
-    def _head(self, found: Alone) -> Calibrated:
-        head = found.answer.heads[self.order.head] if self.order.head in DERIVED else found.answer.head
-        assert head is not None  # without a head, an exact sum raises
-        return Calibrated(head)
-
-    def _judging(self, head: Calibrated) -> Part | None:
-        held = self.order.held_out
-        if held is None:
-            return None
-        if isinstance(held, Path):
-            (features, labels), _ = usable_part(held, classes=self._classes, moments=self._moments)
-            if features.shape[1] != head.head.dim:
+        found = head.head.with_unit_columns() if self.unit_columns else head.head
+        if self.prior is not None:
+            if judging is not None:
+                temperature = _judged(Calibrated(found), judging).temperature
+            elif self._has_log_odds:
+                temperature = 1.0
+            else:
                 raise Misuse(
-                    f"{held}: features have shape {features.shape}, the head takes (n, {head.head.dim})"
+                    "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
                 )
-            return features, labels
-        if not len(self._held[1]):
-            raise Misuse(f"--held-out {held:g} holds out no record: use a larger share, or a file")
-        return self._held
+            counts = np.bincount(_joined(records.fitted)[1], minlength=records.classes)
+            prior = np.ones(len(counts)) if self.prior == "uniform" else _numbers(Path(self.prior))
+            found = found.with_prior(counts, prior, temperature=temperature)
+        return head if found is head.head else replace(head, head=found, temperature=None)
 
-    def _personal(self, choosing: Part) -> tuple[Calibrated, Calibrated]:
-        """A head from these records and a result's pooled sums, and the result's own head."""
-        from client_sdk import Records, Result  # noqa: PLC0415 - only this needs them
 
-        assert self.order.personal is not None
-        result = Result.load(self.order.personal)
-        result.verify()
-        own = result.personalise(Records(*_joined(self._fitted)), Records(*choosing))
-        return Calibrated(own), result.calibrated
-
-    def _findings(self, found: Alone, head: Calibrated, seen: Reliability | None) -> Findings:
-        answer, derived = found.answer, self.order.head in DERIVED
-        V = getattr(found.statistics, "V", None)
-        chosen = not derived and answer.grid is not None and answer.errors is not None
-        return Findings(
-            name=self.order.head,
-            records=answer.records,
-            head=head,
-            judged=seen,
-            ridge=None if derived else answer.ridge,
-            grid=answer.grid if chosen and answer.grid is not None else np.zeros(0),
-            errors=answer.errors if chosen and answer.errors is not None else np.zeros(0),
-            eigenvalues=None if V is None else np.linalg.eigvalsh(V),
-            personal=self.order.personal is not None,
+def _check_memory(records: Loaded, statistic: Statistic) -> None:
+    """Raise Misuse for sums that exceed this machine's memory, which holds them as added, as sent and as checked."""
+    width = statistic.width(records.dim)
+    numbers = 2 * statistic.elements(records.dim, records.classes) + width * (records.classes + 2 * width)
+    needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise Misuse(
+            f"{records.classes} classes of {records.dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
+            f"{there / 1e9:,.1f} GB. Are the labels class indices from 0? Otherwise use another --head or a larger machine"
         )
-
-
-def changed(head: Calibrated, order: Order, counts: Integers, judging: Part | None) -> Calibrated:
-    """Apply `--unit-columns` and `--prior` to a head.
-
-    Raises:
-        Misuse: a prior for scores that are not log-odds, without a hold-out set; an invalid file.
-        CalibrationError: as `Head.with_prior`.
-    """
-    found = head.head.with_unit_columns() if order.unit_columns else head.head
-    if order.prior is not None:
-        if judging is not None:
-            temperature = _judged(Calibrated(found), *judging).temperature
-        elif order.head in LOG_ODDS and not order.unit_columns:
-            temperature = 1.0
-        else:
-            raise Misuse(
-                "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
-            )
-        prior = np.ones(len(counts)) if order.prior == "uniform" else _numbers(Path(order.prior))
-        found = found.with_prior(counts, prior, temperature=temperature)
-    return head if found is head.head else replace(head, head=found, temperature=None)
-
-
-def _read(path: Path, labels: Path | None, moments: Moments | None) -> tuple[Features, Labels]:
-    part, skipped = usable_part(path, labels, moments=moments)
-    if skipped:
-        note(
-            f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} (NaN, infinity, or all zeros)"
-        )
-    return part
 
 
 def _joined(parts: Sequence[Part]) -> Part:
@@ -396,8 +307,8 @@ def _halves(records: Part) -> tuple[Part, Part]:
     return (features[::2], labels[::2]), (features[1::2], labels[1::2])
 
 
-def _judged(head: Calibrated, features: Features, labels: Labels) -> Reliability:
-    return Reliability.of(head.head, features, labels, normalise=head.head.scales)
+def _judged(head: Calibrated, records: Part) -> Reliability:
+    return Reliability.of(head.head, *records, normalise=head.head.scales)
 
 
 def _numbers(path: Path) -> Floats:

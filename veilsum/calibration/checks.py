@@ -18,7 +18,7 @@ import numpy as np
 
 from veilsum.calibration.errors import NonFinite, ShapeMismatch, SolutionCheckFailed, SumCheckFailed
 from veilsum.calibration.lattice import SumsLattice, require_int64
-from veilsum.calibration.layout import Layout, ffc_dimensions
+from veilsum.calibration.layout import Layout
 from veilsum.calibration.rows import Floats, Integers
 from veilsum.calibration.spectrum import EPS, is_definite
 
@@ -40,7 +40,6 @@ def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, member
     """
     if members < 1:
         raise ShapeMismatch(f"a sum of {members} members can't be checked: pass the number of vectors added")
-    ffc_dimensions(layout, bias=bias)
     require_int64(vector)
     blocks = layout.unflatten(vector)
     V, U, encoded = blocks["V"], blocks["U"], blocks["n"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veilsum.calibration.checks import counts_of
 from veilsum.calibration.errors import ConfigMismatch, ShapeMismatch
 from veilsum.calibration.lattice import SumsLattice
-from veilsum.calibration.layout import ffc_dimensions, ffc_layout
+from veilsum.calibration.layout import ffc_layout
 from veilsum.calibration.rows import (
     Array,
     Floats,
@@ -29,7 +29,6 @@ from veilsum.calibration.rows import (
 )
 from veilsum.calibration.spectrum import Spectrum
 
-_SQRT_HALF = math.sqrt(0.5)
 _STRIP_ROWS = 128
 """Of V at l = 1280, 1.3 MB: in the cache while it is rounded. 64 and 256 take as long."""
 
@@ -49,7 +48,7 @@ class FFCStatistics:
 
     def __init__(self, dim: int, classes: int, *, bias: bool = False, normalise: bool = False) -> None:
         self.layout = ffc_layout(dim, classes, bias=bias)
-        self.dim, self.classes = ffc_dimensions(self.layout, bias=bias)
+        self.dim, self.classes = int(dim), int(classes)
         self.bias, self.normalise = bool(bias), normalise
         self.rounding_deviation = 0.0
         """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
@@ -90,11 +89,6 @@ class FFCStatistics:
         """Number of records, N."""
         return int(self._counts.sum())
 
-    @property
-    def constant(self) -> float:
-        """The value of the constant column of a fit with a bias, 1/√2."""
-        return _SQRT_HALF
-
     def spectrum(self, *, in_place: bool = False) -> Spectrum:
         """Decompose V; `in_place` works in the memory of a large V, which must not be read meanwhile."""
         return Spectrum.of(self._square, self.rounding_deviation, in_place=in_place)
@@ -120,7 +114,7 @@ class FFCStatistics:
 
     def add(self, rows: Floats, labels: Integers) -> None:
         """Add (n, dim) float64 rows of length 1, to the last digits, and their class indices; nothing is checked or copied."""
-        rows = with_constant(rows, _SQRT_HALF) if self.bias else rows
+        rows = with_constant(rows) if self.bias else rows
         if self._whole is None and not len(self._batch):
             self._batch = rows
         else:

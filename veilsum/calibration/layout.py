@@ -1,7 +1,6 @@
 """Layouts: the place of each number of a statistic in the flat vector."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from veilsum.calibration.errors import LayoutMismatch
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ELEMENTS_MAX = 2**40
 _TILE = 64  # stays in cache while its transpose is written: three times faster than rows
 
@@ -24,9 +22,6 @@ class SymmetricBlock:
 
     name: str
     dim: int
-
-    def __post_init__(self) -> None:
-        _check_block(self.name, (self.dim,))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,10 +57,6 @@ class DenseBlock:
     name: str
     shape: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        _check_block(self.name, self.shape)
-
     @property
     def elements(self) -> int:
         """Numbers sent: the product of the shape."""
@@ -87,15 +78,7 @@ class Layout:
 
     blocks: tuple[Block, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", tuple(self.blocks))
-        names = [block.name for block in self.blocks]
-        if not names or len(set(names)) != len(names):
-            raise LayoutMismatch(f"a layout needs blocks of different names, not {names}")
-        if self.elements > _ELEMENTS_MAX:
-            raise LayoutMismatch(f"{self.elements} elements are more than {_ELEMENTS_MAX}: split the layout")
-
-    @property
+    @cached_property
     def elements(self) -> int:
         return sum(block.elements for block in self.blocks)
 
@@ -132,25 +115,14 @@ class Layout:
 
 def ffc_layout(dim: int, classes: int, *, bias: bool = False) -> Layout:
     """FFC's layout: V (l, l) symmetric, U (l, C), n (C,), with l = dim + bias."""
-    # numpy's integers are welcome: labels.max() + 1 is one.
-    sizes: tuple[Any, ...] = (dim, classes)
-    dim, classes = (size.item() if isinstance(size, np.integer) else size for size in sizes)
-    DenseBlock("z", (dim,))  # checked by itself: 0 features and a bias would make a column
+    _check_sizes(dim, classes)
     rows = dim + bool(bias)
     return Layout((SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)), DenseBlock("n", (classes,))))
 
 
-def ffc_dimensions(layout: Layout, *, bias: bool) -> tuple[int, int]:
-    """Read `dim` and `classes` from a layout. Raises LayoutMismatch unless `ffc_layout` made it."""
-    match layout.blocks:
-        case (SymmetricBlock("V", rows), DenseBlock("U", (_, classes)), DenseBlock("n", _)) if rows > bias:
-            if layout == ffc_layout(rows - bool(bias), classes, bias=bias):
-                return rows - bool(bias), classes
-    raise LayoutMismatch("not a layout of FFC statistics: make it with ffc_layout(dim, classes, bias=…)")
-
-
 def ccvr_layout(dim: int, classes: int) -> Layout:
     """CCVR's layout: n (C,), S (C, l), and for each class c the symmetric (l, l) second moment M.c."""
+    _check_sizes(dim, classes)
     blocks = (DenseBlock("n", (classes,)), DenseBlock("S", (classes, dim)))
     return Layout((*blocks, *(SymmetricBlock(f"M.{label}", dim) for label in range(classes))))
 
@@ -164,10 +136,10 @@ def mirror(matrix: NDArray[Any]) -> None:
         matrix[stop:, row:stop] = matrix[row:stop, stop:].T
 
 
-def _check_block(name: object, shape: tuple[object, ...]) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise LayoutMismatch(f"block name {name!r}: use 1 to 64 of A-Z a-z 0-9 _ . -")
-    for size in shape:
-        # type() and not isinstance: True is an int, and would be written as one.
-        if type(size) is not int or not 1 <= size <= _ELEMENTS_MAX:
-            raise LayoutMismatch(f"block {name}: dimensions are whole numbers from 1, not {shape}")
+def _check_sizes(*sizes: Any) -> None:
+    # numpy's integers are welcome: labels.max() + 1 is one. True is an int too, and no size.
+    if not all(
+        isinstance(size, int | np.integer) and type(size) is not bool and 1 <= size <= _ELEMENTS_MAX
+        for size in sizes
+    ):
+        raise LayoutMismatch(f"dim and classes are whole numbers from 1, not {sizes}")

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from veilsum.calibration.errors import CalibrationError, ConfigMismatch, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
-from veilsum.calibration.rows import Array, Floats, as_labels, with_constant
+from veilsum.calibration.rows import SQRT_HALF, Array, Floats, as_labels, with_constant
 from veilsum.calibration.spectrum import Spectrum
 
 OWN_WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """β that `personalise` tries."""
-_SQRT_HALF = math.sqrt(0.5)
 # GCV errors within this of the smallest count as equal, and the largest λ of them is taken. On the flat part of a curve
 # rounding would decide the plain minimum, and masked sums would choose another λ.
 _TIE = 1e-4
@@ -154,7 +153,7 @@ def _curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tuple[
 
 def _exported(W: Floats, statistics: FFCStatistics) -> tuple[Floats, Floats | None]:
     """Weights and bias for features of length 1, from W in the space that was solved."""
-    return (W[:-1] * _SQRT_HALF, W[-1] * statistics.constant) if statistics.bias else (W, None)
+    return (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if statistics.bias else (W, None)
 
 
 def _empty(*statistics: FFCStatistics) -> tuple[int, ...]:
@@ -186,7 +185,7 @@ class RidgePosterior:
         It needs no labels and no other data. Arguments and errors as `Head.rows`.
         """
         rows = self.solution.rows(features, normalise=normalise)
-        solved = rows if self.constant is None else with_constant(rows, self.constant)
+        solved = rows if self.constant is None else with_constant(rows)
         leverage: Floats = ((solved @ self.whitening.T) ** 2).sum(axis=1)
         return leverage
 
@@ -222,7 +221,7 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
         raise SingularSystem(
             f"V + {solution.ridge:g}·I is not positive definite: take a larger ridge"
         ) from error
-    constant = statistics.constant if statistics.bias else None
+    constant = SQRT_HALF if statistics.bias else None
     return RidgePosterior(solution, whitening, np.maximum(rss, 0) / freedom, constant)
 
 
@@ -278,7 +277,7 @@ def personalise(
     held_out = as_labels(labels, len(rows), pooled.classes)
     if not pooled.records or not len(rows):
         raise NoRecords("a personal head needs pooled sums, and a held-out record to choose its weight")
-    solved = with_constant(rows, pooled.constant) if pooled.bias else rows
+    solved = with_constant(rows) if pooled.bias else rows
     wanted = np.eye(pooled.classes)[held_out]
     solutions = [_solve(pooled.V + beta * own.V, pooled.U + beta * own.U, ridge) for beta in betas]
     errors = np.array([((wanted - solved @ W) ** 2).sum(axis=1).mean() for W in solutions])

@@ -28,6 +28,7 @@ UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 """How far a norm may lie from 1, by bytes per number: the error of normalising in that type. float64 features often were float32 once."""
 BLOCK_ELEMENTS = 2**21
 """Numbers in a block of rows, 16 MiB of float64: large enough for BLAS, small enough to bound memory."""
+SQRT_HALF = math.sqrt(0.5)
 _SHOWN = 5
 
 
@@ -172,9 +173,9 @@ def directions(features: NDArray[Any], centre: Floats | None = None, *, total: b
     return rows if centre is None else unit_rows(rows - centre, total=total)[0]
 
 
-def with_constant(rows: Floats, constant: float) -> Floats:
-    """Z' = (z/√2, constant), the rows of a fit with a bias, (n, l + 1)."""
-    return np.column_stack([rows * math.sqrt(0.5), np.full(len(rows), constant)])
+def with_constant(rows: Floats) -> Floats:
+    """Z' = (z, 1)/√2, the rows of a fit with a bias, (n, l + 1), again of length 1."""
+    return np.column_stack([rows * SQRT_HALF, np.full(len(rows), SQRT_HALF)])
 
 
 def finite_rows(features: NDArray[Any], *, first: int = 0) -> Floats:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilsum import names
 from veilsum.commands import study
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say
+from veilsum.console import JSON, Ca, Connect, at_coordinator, clock, note, reporting, say
+from veilsum.protocol.errors import Misuse, PeerFault
 
 if TYPE_CHECKING:
     from veilsum.protocol.messages import Roster, Study
@@ -20,30 +22,22 @@ app.add_typer(study.app, name="study")
 
 
 @app.command()
-def new(
-    folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")], json_: AsJson = False
-) -> None:
+@reporting
+def new(folder: Annotated[Path, typer.Argument(help="Folder for the key; created.")]) -> None:
     """Create a federation: the admin's key. Its public key is the federation's id, and members pin it.
 
     A study key of its own is made in the same way: pass its public key to `veilsum admin roster --study-key`.
     """
-    with reported(as_json=json_):
-        from veilsum.admin import create_admin
-        from veilsum.protocol.identity import fingerprint
+    from veilsum.admin import create_admin
+    from veilsum.protocol.identity import fingerprint
 
-        admin = create_admin(folder)
-        say(
-            {
-                "federation": admin.public.hex(),
-                "fingerprint": fingerprint(admin.public),
-                "folder": str(folder),
-            },
-            as_json=json_,
-            title="Federation",
-        )
+    admin = create_admin(folder)
+    key = admin.public
+    say({"federation": key.hex(), "fingerprint": fingerprint(key), "folder": str(folder)}, "Federation")
 
 
 @app.command()
+@reporting
 def roster(
     draft: Annotated[Path, typer.Argument(help="The roster's draft, a JSON file; created or changed.")],
     folder: Annotated[
@@ -70,55 +64,51 @@ def roster(
         str | None, typer.Option(envvar="VEILSUM_URL", help="Or ask this coordinator for its key.")
     ] = None,
     ca: Ca = None,
-    json_: AsJson = False,
 ) -> None:
     """Write or change the roster, the list of members. With --folder, sign it too, as DRAFT with the suffix .bin.
 
     Each change raises the roster's number.
     """
-    with reported(as_json=json_):
-        from veilsum import admin
+    from veilsum import admin
 
-        old = admin.Draft.load(draft) if draft.exists() else None
-        if coordinator is None and old is None and url is not None:
-            from veilsum.remote import operator
+    old = admin.Draft.load(draft) if draft.exists() else None
+    if coordinator is None and old is None and url is not None:
+        from veilsum.remote import operator
 
-            with operator(url, ca=ca) as client:
-                coordinator = client.coordinator().public_key
-        changed = admin.revised(
-            old,
-            name=name,
-            coordinator=coordinator,
-            study_key=study_key,
-            members=member or (),
-            remove=remove or (),
-            decryptors=decryptor or (),
-            readers=reader or (),
-            revoked=revoke or (),
-        )
-        target = None if folder is None else target_of(draft)
-        signed = None if folder is None else changed.sign(admin.load_admin(folder))
-        changed.save(draft)
-        values: dict[str, Any] = {
-            "draft": str(draft),
-            "number": changed.number,
-            "members": sorted(changed.members),
+        with operator(url, ca=ca) as client:
+            coordinator = client.coordinator().public_key
+    changed = admin.revised(
+        old,
+        name=name,
+        coordinator=coordinator,
+        study_key=study_key,
+        members=member or (),
+        remove=remove or (),
+        decryptors=decryptor or (),
+        readers=reader or (),
+        revoked=revoke or (),
+    )
+    target = None if folder is None else target_of(draft)
+    signed = None if folder is None else changed.sign(admin.load_admin(folder))
+    changed.save(draft)
+    values: dict[str, Any] = {
+        "draft": str(draft),
+        "number": changed.number,
+        "members": sorted(changed.members),
+    }
+    if signed is not None and target is not None:
+        target.write_bytes(signed.to_bytes())
+        values |= {
+            "roster": str(target),
+            "federation": signed.federation.hex(),
+            "hash": signed.hash.hex(),
+            "next": f"veilsum admin publish {target}",
         }
-        if signed is not None and target is not None:
-            target.write_bytes(signed.to_bytes())
-            values |= {
-                "roster": str(target),
-                "federation": signed.federation.hex(),
-                "hash": signed.hash.hex(),
-                "next": f"veilsum admin publish {target}",
-            }
-        say(values, as_json=json_, title="Roster, not signed" if signed is None else "Roster, signed")
+    say(values, "Roster, not signed" if signed is None else "Roster, signed")
 
 
 def target_of(draft: Path, output: Path | None = None) -> Path:
     """Where a signed draft goes. Raises Misuse if that is the draft itself."""
-    from veilsum.protocol.errors import Misuse
-
     target = output or draft.with_suffix(".bin")
     if target.resolve() == draft.resolve():
         raise Misuse(f"{target} is the draft itself: choose another file")
@@ -126,7 +116,9 @@ def target_of(draft: Path, output: Path | None = None) -> Path:
 
 
 @app.command()
+@at_coordinator(token=True)
 def publish(
+    connect: Connect,
     signed: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Signed rosters and studies, .bin files.")
     ],
@@ -136,41 +128,33 @@ def publish(
             help="The admin's folder: publish a later roster, or studies, without an operator's token."
         ),
     ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-    json_: AsJson = False,
 ) -> None:
     """Send signed rosters and studies to the coordinator, in this order."""
-    with reported(as_json=json_):
-        from veilsum.admin import load_admin
-        from veilsum.protocol.messages import Roster
-        from veilsum.remote import operator
+    from veilsum.admin import load_admin
+    from veilsum.protocol.messages import Roster
 
-        read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
-        admin = load_admin(folder) if folder is not None else None
-        published: list[dict[str, Any]] = []
-        with operator(url, token, ca, admin=admin) as client:
-            for each in read:
-                if isinstance(each, Roster):
-                    client.publish_roster(each)
-                    published.append(
-                        {"roster": each.number, "members": len(each.members), "hash": each.hash.hex()}
-                    )
-                else:
-                    view = client.publish_study(each)
-                    published.append({"study": view.name, "version": view.version, "hash": view.study})
-        federation = read[0].federation.hex()
-        if json_:
-            say({"federation": federation, "published": published}, as_json=True)
-            return
-        for values in published:
-            say(values, as_json=False, title="Published")
+    read = sorted(map(signed_in, signed), key=lambda each: not isinstance(each, Roster))
+    admin = load_admin(folder) if folder is not None else None
+    published: list[dict[str, Any]] = []
+    with connect(admin=admin) as client:
+        for each in read:
+            if isinstance(each, Roster):
+                client.publish_roster(each)
+                published.append(
+                    {"roster": each.number, "members": len(each.members), "hash": each.hash.hex()}
+                )
+            else:
+                view = client.publish_study(each)
+                published.append({"study": view.name, "version": view.version, "hash": view.study})
+    if JSON.get():
+        say({"federation": read[0].federation.hex(), "published": published})
+        return
+    for values in published:
+        say(values, "Published")
 
 
 def signed_in(path: Path) -> "Roster | Study":
     """Read a signed roster or study. Raises Misuse for another file."""
-    from veilsum.protocol.errors import Misuse, PeerFault
     from veilsum.protocol.messages import Roster, Study
 
     content = path.read_bytes()
@@ -183,7 +167,9 @@ def signed_in(path: Path) -> "Roster | Study":
 
 
 @app.command()
+@at_coordinator(token=False)
 def close(
+    connect: Connect,
     round_id: Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")],
     folder: Annotated[
         Path | None,
@@ -193,64 +179,56 @@ def close(
         Path | None,
         typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
     ] = None,
-    url: Url = DEFAULT_URL,
-    ca: Ca = None,
-    json_: AsJson = False,
 ) -> None:
     """Show which decryptors reported on a round past its latest end. With --folder, close it, so that the federation goes on."""
-    with reported(as_json=json_):
-        from veilsum import names
-        from veilsum.admin import load_admin
-        from veilsum.protocol.attempt import Attempt
-        from veilsum.protocol.errors import Misuse
-        from veilsum.protocol.messages import Lost, Roster
-        from veilsum.remote import operator
+    from veilsum.admin import load_admin
+    from veilsum.protocol.attempt import Attempt
+    from veilsum.protocol.messages import Lost, Roster
 
-        name = names.round_id(round_id)
-        known = Roster.from_bytes(roster.read_bytes()) if roster else None
-        admin = load_admin(folder) if folder is not None else None
-        with operator(url, ca=ca, admin=admin) as client:
-            view = client.round(name)
-            known = known or client.roster(view.federation)
-            attempt = Attempt(
-                known,
-                client.study(view.federation, view.spec.study),
-                client.manifest(view.cohort),
-                client.opening(name),
-            )
-            _check(attempt, view.context)
-            latest_end_s = attempt.opening.terms.latest_end_s
-            values: dict[str, Any] = {
-                "round": name,
-                "study": attempt.spec.name,
-                "step": attempt.spec.step,
-                "latest_end": clock(latest_end_s),
-                "reported": list(view.reported),
-                "silent": list(view.waiting_for),
-                "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
-                "cost": "records uploaded to this round stay spent, and so does the noise budget",
-            }
-            if admin is None:
-                values["state"] = view.state
-                note("Not signed: the admin closes it with --folder ADMIN.")
-            else:
-                if admin.public != known.federation:
-                    raise Misuse(f"{folder} holds another federation's admin key")
-                if time.time() < latest_end_s:
-                    raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
-                if view.state == "erasing" and view.survivors and not attempt.spec.noisy:
-                    raise Misuse(
-                        f"round {name} is certified, and its records can be summed again by the same members: have the operator close it "
-                        f'with `veilsum operator round cancel {name} --reason "…"`. Closed here, they would be lost'
-                    )
-                values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
-        say(values, as_json=json_, title="Round past its latest end")
+    name = names.round_id(round_id)
+    known = Roster.from_bytes(roster.read_bytes()) if roster else None
+    admin = load_admin(folder) if folder is not None else None
+    with connect(admin=admin) as client:
+        view = client.round(name)
+        known = known or client.roster(view.federation)
+        attempt = Attempt(
+            known,
+            client.study(view.federation, view.spec.study),
+            client.manifest(view.cohort),
+            client.opening(name),
+        )
+        _check(attempt, view.context)
+        latest_end_s = attempt.opening.terms.latest_end_s
+        values: dict[str, Any] = {
+            "round": name,
+            "study": attempt.spec.name,
+            "step": attempt.spec.step,
+            "latest_end": clock(latest_end_s),
+            "reported": list(view.reported),
+            "silent": list(view.waiting_for),
+            "reports": f"{len(view.reported)} of {view.reports_min} needed to end it without the admin",
+            "cost": "records uploaded to this round stay spent, and so does the noise budget",
+        }
+        if admin is None:
+            values["state"] = view.state
+            note("Not signed: the admin closes it with --folder ADMIN.")
+        else:
+            if admin.public != known.federation:
+                raise Misuse(f"{folder} holds another federation's admin key")
+            if time.time() < latest_end_s:
+                raise Misuse(f"the round can be closed after its latest end, {clock(latest_end_s)}")
+            if view.state == "erasing" and view.survivors and not attempt.spec.noisy:
+                raise Misuse(
+                    f"round {name} is certified, and its records can be summed again by the same members: have the operator close it "
+                    f'with `veilsum operator round cancel {name} --reason "…"`. Closed here, they would be lost'
+                )
+            values["state"] = client.close_lost(name, Lost.make(admin, context=attempt.context)).state
+    say(values, "Round past its latest end")
 
 
 def _check(attempt: Any, context: str) -> None:
     """Check that roster, study, manifest and opening belong together. Raises Misuse or PeerFault."""
     from veilsum.protocol.attempt import check_manifest, check_study
-    from veilsum.protocol.errors import Misuse
 
     roster, manifest = attempt.roster, attempt.manifest
     if roster.hash != manifest.roster_hash:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
+from veilsum.console import Connect, at_coordinator, say
+from veilsum.names import public_key
+from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
@@ -17,79 +19,55 @@ app = typer.Typer(
     help="Export and verify the audit log; takes a token with the scope 'audit'.",
     no_args_is_help=True,
 )
-Key = Annotated[
-    str | None,
-    typer.Option(
-        "--coordinator-key", help="The coordinator's public key.", show_default="as the coordinator says"
-    ),
-]
 
 
 @app.command()
+@at_coordinator(token=True)
 def export(
-    output: Annotated[Path, typer.Argument(help="Where the log goes, a JSON file.")],
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-    json_: AsJson = False,
+    connect: Connect, output: Annotated[Path, typer.Argument(help="Where the log goes, a JSON file.")]
 ) -> None:
     """Fetch the whole log into a file, with its signed head."""
-    with reported(as_json=json_):
-        from veilsum.remote import operator
-
-        with operator(url, token, ca) as client:
-            page = _fetch(client)
-        output.write_text(page.model_dump_json(indent=1) + "\n", "utf-8")
-        say(
-            {
-                "log": str(output),
-                "entries": len(page.entries),
-                "head": f"{page.head.number}:{page.head.head}",
-            },
-            as_json=json_,
-            title="Audit log, not yet verified",
-        )
+    with connect() as client:
+        page = _fetch(client)
+    output.write_text(page.model_dump_json(indent=1) + "\n", "utf-8")
+    head = f"{page.head.number}:{page.head.head}"
+    say({"log": str(output), "entries": len(page.entries), "head": head}, "Audit log, not yet verified")
 
 
 @app.command()
+@at_coordinator(token=True)
 def verify(
+    connect: Connect,
     log: Annotated[
         Path | None, typer.Argument(help="An exported log.", show_default="ask the coordinator")
     ] = None,
     head: Annotated[
         list[str] | None, typer.Option(help="A head from an earlier verification, NUMBER:HASH; repeat.")
     ] = None,
-    key: Key = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-    json_: AsJson = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--coordinator-key", help="The coordinator's public key.", show_default="as the coordinator says"
+        ),
+    ] = None,
 ) -> None:
     """Check the hash chain from its first entry, and that it contains each given head. Keep the head that this prints."""
-    with reported(as_json=json_):
-        from veilsum.names import public_key
-        from veilsum.protocol.errors import Misuse
-        from veilsum.remote import operator
-
-        known = tuple(map(_noted, head or ()))
-        if log is not None:
-            if key is None:
-                raise Misuse("a file is checked with --coordinator-key: rosters name it")
-            page, signer = _load(log), key
-        else:
-            with operator(url, token, ca) as client:
-                page, signer = _fetch(client), key or client.coordinator().public_key
-        end = check(page, bytes.fromhex(public_key(signer)), known)
-        say(
-            {
-                "entries": len(page.entries),
-                "whole": True,
-                "heads_held": len(known),
-                "head": f"{end.number}:{end.head}",
-            },
-            as_json=json_,
-            title="Audit log",
-        )
+    known = tuple(map(_noted, head or ()))
+    if log is not None:
+        if key is None:
+            raise Misuse("a file is checked with --coordinator-key: rosters name it")
+        page, signer = _load(log), key
+    else:
+        with connect() as client:
+            page, signer = _fetch(client), key or client.coordinator().public_key
+    end = check(page, bytes.fromhex(public_key(signer)), known)
+    values = {
+        "entries": len(page.entries),
+        "whole": True,
+        "heads_held": len(known),
+        "head": f"{end.number}:{end.head}",
+    }
+    say(values, "Audit log")
 
 
 def check(page: "AuditPage", coordinator: bytes, known: "Iterable[End]" = ()) -> "End":
@@ -126,7 +104,6 @@ def _load(path: Path) -> "AuditPage":
     from pydantic import ValidationError
 
     from veilsum.protocol.audit import AuditPage
-    from veilsum.protocol.errors import Misuse
 
     try:
         return AuditPage.model_validate_json(path.read_bytes())
@@ -136,7 +113,6 @@ def _load(path: Path) -> "AuditPage":
 
 def _noted(text: str) -> "End":
     from veilsum.protocol.audit import End
-    from veilsum.protocol.errors import Misuse
 
     match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
     if not match:

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, reported, say
+from veilsum.console import reporting, say
+from veilsum.protocol.errors import Misuse
 
 
+@reporting
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
     head: Annotated[
@@ -54,30 +56,30 @@ def calibrate(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
-    json_: AsJson = False,
 ) -> None:
     """Fit a head in closed form to your own records, judge it, and write it. Nothing is sent."""
-    with reported(as_json=json_):
-        from veilsum.calibrating.fitting import Fitting, Order
-        from veilsum.features import held_out_from
+    from veilsum.calibrating.fitting import Fitting
+    from veilsum.features import held_out_from
 
-        order = Order(
-            head=head,
-            parameters=_parsed(parameter or ()),
-            ridge=ridge,
-            output=output,
-            held_out=held_out_from(held_out),
-            report=report,
-            personal=personal,
-            unit_columns=unit_columns,
-            prior=prior,
-            standardise=standardise,
-        )
-        say(Fitting(order, features, labels=labels, classes=classes).run(), as_json=json_, title="Head")
+    fitting = Fitting(
+        files=features,
+        labels=labels,
+        classes=classes,
+        head=head,
+        parameters=_parsed(parameter or ()),
+        ridge=ridge,
+        output=output,
+        held_out=held_out_from(held_out),
+        report=report,
+        personal=personal,
+        unit_columns=unit_columns,
+        prior=prior,
+        standardise=standardise,
+    )
+    say(fitting.run(), "Head")
 
 
 def _parsed(given: "list[str] | tuple[()]") -> dict[str, float]:
-    from veilsum.protocol.errors import Misuse
 
     values: dict[str, float] = {}
     for each in given:

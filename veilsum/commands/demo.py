@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, lacks, reported, say
+from veilsum.console import JSON, need, note, reporting, say
 
 
+@reporting
 def demo(
     output: Annotated[
         Path, typer.Option(help="Folder for the demo alone; an earlier demo there is replaced.")
@@ -22,7 +23,6 @@ def demo(
         bool,
         typer.Option("--withhold", help="Deal one digit to two members alone, and keep it out of the sum."),
     ] = False,
-    json_: AsJson = False,
 ) -> None:
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.
 
@@ -30,31 +30,19 @@ def demo(
     fit in the clear. Exit code 1 if they differ or the head did not improve.
     """
     began_s = time.perf_counter()
-    if lacks("sklearn", "torch", "uvicorn"):
-        fail("the demo needs two extras: pip install 'veilsum[service,training]'", as_json=json_)
-    with reported(as_json=json_):
-        from rich.console import Console
+    need("the demo", "service", "training")
+    from rich.console import Console
 
-        from veilsum.demo.plan import DemoPlan
-        from veilsum.demo.processes import DemoError
-        from veilsum.demo.run import print_table, run
-        from veilsum.demo.screen import Screen
+    from veilsum.demo.plan import DemoPlan
+    from veilsum.demo.run import print_table, run
+    from veilsum.demo.screen import Screen
 
-        try:
-            facts, folder = run(
-                DemoPlan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s
-            )
-        except DemoError as error:
-            fail(str(error), as_json=json_)
-    if json_:
-        say(facts.summary(), as_json=True)
+    facts, folder = run(DemoPlan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)
+    if JSON.get():
+        say(facts.summary())
     else:
         print_table(facts, folder, Console(highlight=False))
+    for fault in facts.faults:
+        note(f"veilsum: {fault}")
     if facts.faults:
-        raise typer.Exit(_told(facts.faults))
-
-
-def _told(faults: tuple[str, ...]) -> int:
-    for fault in faults:
-        typer.echo(f"veilsum: {fault}", err=True)
-    return 1
+        raise typer.Exit(1)

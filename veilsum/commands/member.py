@@ -1,5 +1,6 @@
 """`veilsum member`: an identity, taking part in runs, and the ledger of records."""
 
+import hashlib
 import itertools
 import json
 import sys
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, clock, note, reported, say, table
+from veilsum.console import DEFAULT_URL, JSON, Ca, Url, clock, note, reporting, say, table
+from veilsum.names import public_key
+from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from client_sdk import Identity, Member, Policy, Result
     from client_sdk.progress import Progress
     from client_sdk.reservations import Run
     from client_sdk.result import Judgement
+    from client_sdk.store import Store
     from veilsum.protocol.rest import StudyView
     from veilsum.protocol.study import Content
 
@@ -27,6 +31,7 @@ _POLL_S = 10.0
 
 
 @app.command()
+@reporting
 def new(
     folder: Annotated[Path, typer.Argument(help="The identity's folder; created.")],
     member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
@@ -34,34 +39,28 @@ def new(
         str | None,
         typer.Option(help="Pin the admin's public key.", show_default="pin it at `veilsum member join`"),
     ] = None,
-    json_: AsJson = False,
 ) -> None:
     """Create an identity, an Ed25519 key. Send its public key to the federation's admin.
 
     If the folder holds this member's identity already, it is shown again.
     """
-    with reported(as_json=json_):
-        from client_sdk import Identity
+    from client_sdk import Identity
 
-        made = _existing(folder, member) or Identity.create(folder, member)
-        if admin_key is not None:
-            pin(made.folder, admin_key)
-        say(
-            {
-                "member": made.member,
-                "public_key": made.public.hex(),
-                "fingerprint": made.fingerprint,
-                "folder": str(made.folder),
-                "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
-            },
-            as_json=json_,
-            title="Identity",
-        )
+    made = _existing(folder, member) or Identity.create(folder, member)
+    if admin_key is not None:
+        pin(made.folder, admin_key)
+    values = {
+        "member": made.member,
+        "public_key": made.public.hex(),
+        "fingerprint": made.fingerprint,
+        "folder": str(made.folder),
+        "if_lost": "a new folder doesn't know which records were summed: leave them out by hand",
+    }
+    say(values, "Identity")
 
 
 def _existing(folder: Path, member: str) -> "Identity | None":
     from client_sdk import Identity
-    from veilsum.protocol.errors import Misuse
 
     if not (folder / "identity.key").exists():
         return None
@@ -86,9 +85,6 @@ def pinned(folder: Path, given: str | None) -> str:
     Raises:
         Misuse: neither exists, the key is invalid, or the two differ.
     """
-    from veilsum.names import public_key
-    from veilsum.protocol.errors import Misuse
-
     path = folder / _PIN
     kept = public_key(path.read_text("utf-8").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
@@ -102,6 +98,7 @@ def pinned(folder: Path, given: str | None) -> str:
 
 
 @app.command()
+@reporting
 def join(
     folder: Folder,
     data: Annotated[
@@ -158,63 +155,50 @@ def join(
     ] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
-    json_: AsJson = False,
 ) -> None:
     """Take part in runs of approved studies until stopped: enrol, contribute, help to decrypt, verify, and save each result.
 
     The first time it shows what a study sums and asks for your approval. Run it again after any interruption: it goes on where it stopped.
     """
-    with reported(as_json=json_):
-        from client_sdk import Identity, Member, Policy
-        from client_sdk.store import Store
-        from veilsum.features import Moments, held_out_from, read_records
-        from veilsum.remote import certificate, naming, trust
+    from client_sdk import Identity, Member, Policy
+    from client_sdk.store import Store
+    from veilsum.features import Moments, held_out_from, read_records
+    from veilsum.remote import certificate, naming, trust
 
-        identity = Identity.load(folder)
-        key = pinned(folder, admin_key)
+    identity = Identity.load(folder)
+    key, store = pinned(folder, admin_key), Store(identity.folder)
 
-        def opened(policy: Policy) -> Member:
-            return Member(
-                url,
-                identity,
-                policy,
-                progress=_teller(),
-                verify=trust(ca),
-                cert=certificate(),
+    def opened(policy: Policy) -> Member:
+        return Member(url, identity, policy, progress=_teller(), verify=trust(ca), cert=certificate())
+
+    with naming(url):
+        kept_out = None if held_out == "0" else held_out_from(held_out)
+        share = kept_out if isinstance(kept_out, float) else 0.0
+        moments = None if standardise is None else Moments.load(standardise)
+        records = read_records(data, labels, id_column, held_out=share, moments=moments)
+        if records.ids is None:
+            note(
+                f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
             )
-
-        with naming(url):
-            kept_out = None if held_out == "0" else held_out_from(held_out)
-            share = kept_out if isinstance(kept_out, float) else 0.0
-            moments = None if standardise is None else Moments.load(standardise)
-            records = read_records(data, labels, id_column, held_out=share, moments=moments)
-            if records.ids is None:
-                note(
-                    f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
-                )
-            judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
-            given = Policy(admin_key=key, approved=approve or ())
-            with opened(given) as member:
-                agreed = _approved(member, given, identity.folder, as_json=json_)
-                if standardise is not None:
-                    _check_extractor(member, agreed, standardise)
-                pin(identity.folder, key)
-            policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
-            with opened(policy) as member:
-                missed = _unexported(identity)
-                joined = () if missed and once else member.join(records, once=once)
-                for result in itertools.chain(missed, joined):
-                    judged = member.judge(result, records, held_out=judges)
-                    _keep(member, judged, output or identity.folder / "results", as_json=json_)
-                    Store(identity.folder).exported(result.record.round)
+        judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
+        given = Policy(admin_key=key, approved=approve or ())
+        with opened(given) as member:
+            agreed = _approved(member, given, identity.folder)
+            if standardise is not None:
+                _check_extractor(member, agreed, standardise)
+            pin(identity.folder, key)
+        policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
+        with opened(policy) as member:
+            missed = _unexported(store)
+            joined = () if missed and once else member.join(records, once=once)
+            for result in itertools.chain(missed, joined):
+                judged = member.judge(result, records, held_out=judges)
+                _keep(store, judged, output or identity.folder / "results")
+                store.exported(result.record.round)
 
 
 def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments: Path) -> None:
     """Refuse moments that an approved study does not name as its extractor (Misuse)."""
-    import hashlib
-
-    from veilsum.protocol.errors import Misuse
-
     digest = hashlib.sha256(moments.read_bytes()).hexdigest()
     for view in _current(member):
         content = member.study(view.study)
@@ -225,7 +209,7 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
             )
 
 
-def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool) -> "frozenset[bytes | str]":
+def _approved(member: "Member", given: "Policy", folder: Path) -> "frozenset[bytes | str]":
     """The studies that this member approves: given, approved before, or approved now.
 
     Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
@@ -234,7 +218,6 @@ def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool)
         Misuse: nothing is approved, and there is no terminal for the question.
     """
     from client_sdk.files import write_durably
-    from veilsum.protocol.errors import Misuse
 
     path = folder / _APPROVALS
     kept: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -247,14 +230,14 @@ def _approved(member: "Member", given: "Policy", folder: Path, *, as_json: bool)
                 if not wanted and given.approved:
                     continue
                 _explain(content)
-                if not wanted and not _asked(content, as_json=as_json):
+                if not wanted and not _asked(content):
                     continue
                 kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
             covered = True
         if covered or given.approved:
             return frozenset({*kept, *given.approved})
-        if as_json or not sys.stdin.isatty():
+        if JSON.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
         note("No study to take part in is published. Waiting for one.")
         time.sleep(_POLL_S)
@@ -279,10 +262,9 @@ def _explain(content: "Content") -> None:
     note(f"Approval digest: {content.approval.hex()}")
 
 
-def _asked(content: "Content", *, as_json: bool) -> bool:
-    from veilsum.protocol.errors import Misuse
+def _asked(content: "Content") -> bool:
 
-    if as_json or not sys.stdin.isatty():
+    if JSON.get() or not sys.stdin.isatty():
         raise Misuse(
             f"study {content.notes.name} is not approved, and there is no terminal for the question: check it, then pass "
             f"--approve {content.approval.hex()}"
@@ -290,7 +272,7 @@ def _asked(content: "Content", *, as_json: bool) -> bool:
     return typer.confirm(f"Approve study {content.notes.name}? Each record can be summed once", err=True)
 
 
-def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) -> None:
+def _keep(store: "Store", result: "Result", folder: Path) -> None:
     """Save a result, and report what happened to the records."""
     from veilsum.round_view import summary
 
@@ -298,28 +280,17 @@ def _keep(member: "Member", result: "Result", folder: Path, *, as_json: bool) ->
     target = _place(result, folder / record.name)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.save(target)
-    run = next(
-        (
-            each
-            for each in member.ledger()
-            if each.question == result.spec.question.digest and each.period == record.period
-        ),
-        None,
-    )
-    if as_json:
-        values = {"record": record.model_dump(mode="json"), "counted": result.counted}
-        values["upload"] = result.standing
+    run = store.ledger.run(result.spec.question.digest, record.period)
+    outcome = {"upload": result.standing, "saved": str(target)}
+    if JSON.get():
+        records = None if run is None else _spent(run)
         judged = None if result.judged is None else result.judged.model_dump(mode="json")
-        values |= {"records": None if run is None else _spent(run), "judged": judged, "saved": str(target)}
-        say(values, as_json=True)
+        facts = {"record": record.model_dump(mode="json"), "counted": result.counted}
+        say({**facts, **outcome, "records": records, "judged": judged})
         return
-    say(
-        {**summary(record), "upload": result.standing, "saved": str(target)},
-        as_json=False,
-        title="Result, verified",
-    )
+    say({**summary(record), **outcome}, "Result, verified")
     if run is not None:
-        say(_spent(run), as_json=False, title="Your records")
+        say(_spent(run), "Your records")
         if result.counted:
             note("This cannot be repeated: these records are spent.")
     if result.head is not None:
@@ -343,12 +314,11 @@ def _say_judged(judged: "Judgement | None") -> None:
         )
 
 
-def _unexported(identity: "Identity") -> "list[Result]":
+def _unexported(store: "Store") -> "list[Result]":
     """Results that were verified, but not saved before this command was killed."""
     from client_sdk import Result
-    from client_sdk.store import Store
 
-    found = [Result.load(path) for path in Store(identity.folder).unexported() if Result.saved_in(path)]
+    found = [Result.load(path) for path in store.unexported() if Result.saved_in(path)]
     return [result for result in found if result.last]
 
 
@@ -405,6 +375,7 @@ def _teller() -> "Callable[[Progress], None]":
 
 
 @app.command()
+@reporting
 def ledger(
     folder: Folder,
     give_up: Annotated[
@@ -416,41 +387,33 @@ def ledger(
     period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
-    json_: AsJson = False,
 ) -> None:
     """Show the runs that this member answered, and what happened to its records.
 
     Giving up a run asks the coordinator how its attempts ended. If it is out of reach, `veilsum member join` asks later.
     """
-    with reported(as_json=json_):
-        from client_sdk import Identity, Member, Policy
-        from client_sdk.store import Store
-        from veilsum.protocol.errors import Misuse
-        from veilsum.remote import PATIENCE_S, certificate, trust
+    from client_sdk import Identity, Member, Policy
+    from client_sdk.store import Store
+    from veilsum.remote import PATIENCE_S, certificate, trust
 
-        identity = Identity.load(folder)
-        if (give_up is None) != (period is None):
-            raise Misuse("--give-up and --period go together")
-        if give_up is not None and period is not None:
-            policy = Policy(admin_key=pinned(folder, None))
-            with Member(
-                url, identity, policy, patience_s=PATIENCE_S, verify=trust(ca), cert=certificate()
-            ) as member:
-                member.give_up(give_up, period)
-        rows = [
-            {
-                "study": each.study,
-                "period": each.period,
-                "state": f"{each.state}, given up" if each.given_up else each.state,
-                "records": each.records,
-                "rows": each.rows,
-                "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
-            }
-            for each in Store(identity.folder).ledger.runs()
-        ]
-        if json_:
-            say({"runs": rows}, as_json=True)
-        elif rows:
-            table("Runs", rows)
-        else:
-            note("No runs yet.")
+    identity = Identity.load(folder)
+    if (give_up is None) != (period is None):
+        raise Misuse("--give-up and --period go together")
+    if give_up is not None and period is not None:
+        policy = Policy(admin_key=pinned(folder, None))
+        with Member(
+            url, identity, policy, patience_s=PATIENCE_S, verify=trust(ca), cert=certificate()
+        ) as member:
+            member.give_up(give_up, period)
+    rows = [
+        {
+            "study": each.study,
+            "period": each.period,
+            "state": f"{each.state}, given up" if each.given_up else each.state,
+            "records": each.records,
+            "rows": each.rows,
+            "noise": f"μ = {each.mu:.3g}" if each.noisy else "none",
+        }
+        for each in Store(identity.folder).ledger.runs()
+    ]
+    table("Runs", rows, empty="No runs yet.")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import AsJson, fail, lacks, note, reported, say
+from veilsum.console import JSON, need, note, reporting, say
+from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
     from client_sdk import Result
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _SYNTHETIC_DIM, _SYNTHETIC_CLASSES, _SYNTHETIC_ROWS = 16, 4, 60
 
 
+@reporting
 def pilot(
     data: Annotated[
         list[Path] | None,
@@ -47,54 +49,45 @@ def pilot(
         bool,
         typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
     ] = False,
-    json_: AsJson = False,
 ) -> None:
     """Run a study on this machine, with a coordinator and a process for each member: for synthetic data, or your own.
 
     The pilot makes all keys itself and keeps them in one folder, so it protects no data, and no real roster accepts them. Your
     records are not spent: the pilot has a ledger of its own.
     """
-    if lacks("uvicorn"):
-        fail("the pilot needs an extra: pip install 'veilsum[service]'", as_json=json_)
-    with reported(as_json=json_):
-        from veilsum.demo.folder import Folder
-        from veilsum.demo.processes import DemoError, unwinding
-        from veilsum.demo.screen import Screen
-        from veilsum.features import moments_in
-        from veilsum.round_view import summary
+    need("the pilot", "service")
+    from veilsum.demo.folder import Folder
+    from veilsum.demo.processes import unwinding
+    from veilsum.demo.screen import Screen
+    from veilsum.features import moments_in
+    from veilsum.round_view import summary
 
-        tables = _tables(data or (), members)
-        extractor = "0" * 64
-        if standardise is not None:
-            moments = moments_in(standardise, [each.features for each in tables])
-            tables = [replace(each, features=moments.apply(each.features)) for each in tables]
-            extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
-        try:
-            folder = Folder.claim(output)
-            draft = study or folder.root / "study.toml"
-            if study is None:
-                draft.write_text(_template(draft, tables, extractor), "utf-8")
-            content = _fitting(draft, tables)
-            with unwinding():
-                result, values = _run(folder, content, tables, Screen())
-        except DemoError as error:
-            fail(str(error), as_json=json_)
-        result.save(folder.result)
-        folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
-        if not keep:
-            folder.tidy()
-        if json_:
-            say(
-                {**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)},
-                as_json=True,
-            )
-            return
-        say(summary(result.record), as_json=False, title="Result, verified by all members")
-        for sentence in _sentences(values):
-            note(sentence)
-        note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
-        if study is None:
-            note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
+    tables = _tables(data or (), members)
+    extractor = "0" * 64
+    if standardise is not None:
+        moments = moments_in(standardise, [each.features for each in tables])
+        tables = [replace(each, features=moments.apply(each.features)) for each in tables]
+        extractor = hashlib.sha256(standardise.read_bytes()).hexdigest()
+    folder = Folder.claim(output)
+    draft = study or folder.root / "study.toml"
+    if study is None:
+        draft.write_text(_template(draft, tables, extractor), "utf-8")
+    content = _fitting(draft, tables)
+    with unwinding():
+        result, values = _run(folder, content, tables, Screen())
+    result.save(folder.result)
+    folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
+    if not keep:
+        folder.tidy()
+    if JSON.get():
+        say({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
+        return
+    say(summary(result.record), "Result, verified by all members")
+    for sentence in _sentences(values):
+        note(sentence)
+    note(f"Check it again: veilsum verify {folder.result} --admin-key $(cat {folder.admin_key})")
+    if study is None:
+        note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
 
 def _tables(data: Sequence[Path], members: int) -> "list[Table]":
@@ -102,7 +95,6 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
     import numpy as np
 
     from veilsum.features import Table
-    from veilsum.protocol.errors import Misuse
 
     if not data:
         rng = np.random.default_rng(0)
@@ -163,7 +155,6 @@ def _class_keys(tables: "Sequence[Table]") -> list[str]:
 def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     """Load a study. Raises Misuse if these members can't run it."""
     from veilsum import study
-    from veilsum.protocol.errors import Misuse
 
     content = study.draft.load(draft)
     question = content.question
@@ -190,8 +181,7 @@ def _run(
     """Run the study. Returns a member's result, and its accuracy and exactness."""
     import numpy as np
 
-    from client_sdk.operator import Operator
-    from veilsum.demo.coordinator import start_coordinator
+    from veilsum.demo.coordinator import running_coordinator
     from veilsum.demo.federation import FINISH_S, Federation
     from veilsum.demo.processes import Children
 
@@ -203,11 +193,8 @@ def _run(
             arrays["ids"] = table.ids
         np.savez(folder.features(member), **arrays)
     with Children() as children:
-        with screen.stage("Coordinator") as stage:
-            address = start_coordinator(children, folder.coordinator)
-            stage.outcome = f"answers at {address.url}"
-        with Operator(address.url, address.token, patience_s=5.0) as operator:
-            federation = Federation.publish(folder.root, children, operator, address, members, content)
+        with running_coordinator(children, folder.coordinator, screen) as (operator, url):
+            federation = Federation.publish(folder.root, children, operator, url, members, content)
             for member in members:
                 federation.start_member(member, folder.features(member))
             view = federation.run(screen)

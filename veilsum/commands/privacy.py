@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import AsJson, reported, say
+from veilsum.console import reporting, say
+from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
-    from veilsum.calibration.privacy import CohortSizes, Plan
+    from veilsum.calibration.privacy import Plan
 
 _FEATURES_MIN = 500
 
 
+@reporting
 def privacy(
     records: Annotated[int, typer.Option(help="Rows of all members together.", min=1)],
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
@@ -32,55 +34,26 @@ def privacy(
         int | None, typer.Option(help="Members that may collude.", min=0, show_default="a quarter")
     ] = None,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
-    json_: AsJson = False,
 ) -> None:
     """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
     Points of accuracy are from measurements on other data, not a bound. Features of your own narrow them down.
     """
-    with reported(as_json=json_):
-        from veilsum.protocol.errors import Misuse
-        from veilsum.protocol.sizing import size
-        from veilsum.protocol.study import RECIPES
-
-        if recipe not in RECIPES:
-            raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
-        if not epsilon > 0 or not 0 < delta < 1:
-            raise Misuse(f"ε = {epsilon:g} and δ = {delta:g}: expected ε above 0, and δ between 0 and 1")
-        if delta * records > 1:
-            raise Misuse(
-                f"δ = {delta:g} is above 1/{records}: a mechanism that publishes one record at random would pass. "
-                f"Expected at most {1 / records:.1g}; a tenth of that is usual"
-            )
-        against = members // 4 if colluders is None else colluders
-        quorum = size(members, None, roster=members, colluders=against).quorum
-        cohort: CohortSizes = {
-            "members": members,
-            "survivors_min": quorum.survivors_min,
-            "colluders": against,
-        }
-        values = _planned(
-            recipe, records, dim, classes, epsilon, delta, rows, cohort, bias=bias, own=features
-        )
-        say(values, as_json=json_, title="A noisy study")
-
-
-def _planned(
-    recipe: str,
-    records: int,
-    dim: int,
-    classes: int,
-    epsilon: float,
-    delta: float,
-    rows: int,
-    cohort: "CohortSizes",
-    *,
-    bias: bool,
-    own: Path | None,
-) -> dict[str, Any]:
     from veilsum.calibration.privacy import plan
+    from veilsum.protocol.sizing import size
     from veilsum.protocol.study import RECIPES
 
+    if recipe not in RECIPES:
+        raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
+    if not epsilon > 0 or not 0 < delta < 1:
+        raise Misuse(f"ε = {epsilon:g} and δ = {delta:g}: expected ε above 0, and δ between 0 and 1")
+    if delta * records > 1:
+        raise Misuse(
+            f"δ = {delta:g} is above 1/{records}: a mechanism that publishes one record at random would pass. "
+            f"Expected at most {1 / records:.1g}; a tenth of that is usual"
+        )
+    against = members // 4 if colluders is None else colluders
+    quorum = size(members, None, roster=members, colluders=against).quorum
     shares = dict(RECIPES[recipe])
     made = plan(
         records,
@@ -92,13 +65,15 @@ def _planned(
         delta=delta,
         bias=bias,
         rows_per_unit=rows,
-        **cohort,
+        members=members,
+        survivors_min=quorum.survivors_min,
+        colluders=against,
     )
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
-    if own is not None:
-        values["points_lost_on_these_features"] = _tried(own, dim, classes, made, shares)
-    return values | {
+    if features is not None:
+        values["points_lost_on_these_features"] = _tried(features, dim, classes, made, shares)
+    values |= {
         "verdict": made.outlook.value,
         "expected_points_lost": median,
         "points_lost_in_95_percent": [least, most],
@@ -109,16 +84,16 @@ def _planned(
         "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()},
         "ring_bits": max(each.ring_bits for each in made.rounds.values()),
         "upload_bytes": sum(each.upload_bytes for each in made.rounds.values()),
-        "needed_for_a_sum": cohort["survivors_min"],
-        "may_collude": cohort["colluders"],
+        "needed_for_a_sum": quorum.survivors_min,
+        "may_collude": against,
     }
+    say(values, "A noisy study")
 
 
 def _tried(path: Path, dim: int, classes: int, made: "Plan", shares: dict[str, float]) -> list[float]:
     from veilsum.calibration.privacy import TRIAL_OFF_BY, points_lost
     from veilsum.calibration.rows import unit_rows
     from veilsum.features import usable_part
-    from veilsum.protocol.errors import Misuse
 
     (features, labels), _ = usable_part(path, classes=classes)
     if features.shape[1] != dim or len(features) < _FEATURES_MIN:

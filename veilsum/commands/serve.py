@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, reported, say
+from veilsum.console import JSON, need, reporting, say
 
 
+@reporting
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.", min=0, max=65535)] = 8000,
@@ -30,22 +31,19 @@ def serve(
             min=1,
         ),
     ] = 1,
-    json_: AsJson = False,
 ) -> None:
     """Start a coordinator. The first start shows the operator's token once, or writes it to a file if there is no terminal."""
-    try:
-        from veilsum import serving
-    except ImportError:
-        fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
-    with reported(as_json=json_):
-        serving.run(
-            host,
-            port,
-            data_dir,
-            tls_cert,
-            tls_key,
-            client_ca,
-            processes,
-            quiet=json_,
-            started=lambda facts: say(facts, as_json=json_, title="Coordinator"),
-        )
+    need("the coordinator", "service")
+    from veilsum import serving
+
+    serving.run(
+        host,
+        port,
+        data_dir,
+        tls_cert,
+        tls_key,
+        client_ca,
+        processes,
+        quiet=JSON.get(),
+        started=lambda facts: say(facts, "Coordinator"),
+    )

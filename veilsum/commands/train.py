@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, lacks, note, reported, say, table
+from veilsum.console import fail, need, note, reporting, say, table
 
 
 class Precision(StrEnum):
@@ -17,6 +17,7 @@ class Precision(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+@reporting
 def train(
     experiment: Annotated[
         str, typer.Argument(help="An experiment file (.toml), or the name of an installed one (--list).")
@@ -73,42 +74,35 @@ def train(
         "runs/train"
     ),
     list_: Annotated[bool, typer.Option("--list", help="List the installed experiments.")] = False,
-    json_: AsJson = False,
 ) -> None:
     """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
-    if lacks("sklearn", "torch"):
-        fail("training needs its extra: pip install 'veilsum[training]'", as_json=json_)
+    need("training", "training")
     from training import DataError, DivergedError, ResumeError
     from training.experiments import ConfigError, shipped
     from training.tracking import TrackingError
     from veilsum.training_run import Choices, listing, run_all
 
-    with reported(as_json=json_):
-        try:
-            if list_:
-                rows = listing(shipped())
-                if json_:
-                    say({"experiments": rows}, as_json=True)
-                else:
-                    table("Experiments", rows)
-                return
-            sys.path.append(str(Path.cwd()))  # for import paths in the experiment
-            choices = Choices(
-                experiment=experiment,
-                variants=tuple(variant or ()),
-                changes=tuple(changes or ()),
-                seeds=tuple(dict.fromkeys(seed or [0])),
-                data=data,
-                workers=workers,
-                device=device,
-                precision=precision.value,
-                compiled=compiled,
-                features=features,
-                track=tuple(track or ()),
-                sweep=tuple(sweep or ()),
-                snapshot_every=snapshot_every,
-                evaluate_every=evaluate_every,
-            )
-            say(run_all(choices, output, note), as_json=json_, title="Trained")
-        except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
-            fail(str(error), as_json=json_)
+    try:
+        if list_:
+            table("Experiments", listing(shipped()))
+            return
+        sys.path.append(str(Path.cwd()))  # for import paths in the experiment
+        choices = Choices(
+            experiment=experiment,
+            variants=tuple(variant or ()),
+            changes=tuple(changes or ()),
+            seeds=tuple(dict.fromkeys(seed or [0])),
+            data=data,
+            workers=workers,
+            device=device,
+            precision=precision.value,
+            compiled=compiled,
+            features=features,
+            track=tuple(track or ()),
+            sweep=tuple(sweep or ()),
+            snapshot_every=snapshot_every,
+            evaluate_every=evaluate_every,
+        )
+        say(run_all(choices, output, note), "Trained")
+    except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
+        fail(str(error))

@@ -5,11 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from veilsum.console import AsJson, fail, reported, say, table
+from veilsum import names
+from veilsum.console import JSON, fail, reporting, say, table
+from veilsum.protocol.errors import Misuse
 
 BROKEN, NO_TRANSCRIPT = 1, 2
 
 
+@reporting
 def verify(
     path: Annotated[
         Path,
@@ -25,35 +28,29 @@ def verify(
         Path | None,
         typer.Option(help="Your identity: say whether the upload that you sent was counted (transcripts)."),
     ] = None,
-    json_: AsJson = False,
 ) -> None:
     """Check a saved result, or replay a transcript and name the parties that broke a rule. Needs no network.
 
     Exit codes: 0 everything holds, and no party is at fault except in a dispute; 1 something does not hold, or a party broke a rule;
     2 the file is not a transcript, or the command is wrong.
     """
-    with reported(as_json=json_):
-        from veilsum import names
-        from veilsum.protocol.errors import Misuse
-
-        pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
-        if not path.exists():
-            fail(
-                f"{path} does not exist: pass the folder of a result, as `veilsum member join` saved it, or a transcript's file",
-                as_json=json_,
-                code=NO_TRANSCRIPT,
-            )
-        if path.is_dir():
-            if member is not None or identity is not None:
-                raise Misuse("--member and --identity go with a transcript: pass FOLDER/transcript.json")
-            kept = _result(path, pinned, as_json=json_)
-        else:
-            kept = _transcript(path, pinned, member, identity, as_json=json_)
+    pinned = None if admin_key is None else bytes.fromhex(names.public_key(admin_key))
+    if not path.exists():
+        fail(
+            f"{path} does not exist: pass the folder of a result, as `veilsum member join` saved it, or a transcript's file",
+            code=NO_TRANSCRIPT,
+        )
+    if path.is_dir():
+        if member is not None or identity is not None:
+            raise Misuse("--member and --identity go with a transcript: pass FOLDER/transcript.json")
+        kept = _result(path, pinned)
+    else:
+        kept = _transcript(path, pinned, member, identity)
     if not kept:
         raise typer.Exit(BROKEN)
 
 
-def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
+def _result(folder: Path, pinned: bytes | None) -> bool:
     from client_sdk import Result
     from veilsum.round_view import summary
 
@@ -67,42 +64,29 @@ def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
         if verdict is None
         else "replayed: " + ("no rule was broken" if verdict.kept else "a rule was broken"),
     }
-    if as_json:
-        values["counted"] = result.counted
-        say({**values, "record": result.record.model_dump(mode="json")}, as_json=True)
-    else:
-        say({**values, **summary(result.record)}, as_json=False, title="Verified")
+    scripts = {**values, "counted": result.counted, "record": result.record.model_dump(mode="json")}
+    say({**values, **summary(result.record)}, "Verified", scripts=scripts)
     return verdict is None or verdict.kept
 
 
-def _transcript(
-    path: Path,
-    pinned: bytes | None,
-    member: str | None,
-    identity: Path | None,
-    *,
-    as_json: bool,
-) -> bool:
+def _transcript(path: Path, pinned: bytes | None, member: str | None, identity: Path | None) -> bool:
     from veilsum import replaying
-    from veilsum.protocol.errors import Misuse
 
     if identity is not None and member is not None:
         raise Misuse("--identity names the member: leave out --member")
     try:
         verdict = replaying.verdict_on(path, pinned)
     except replaying.NotATranscript as error:
-        fail(str(error), as_json=as_json, code=NO_TRANSCRIPT)
+        fail(str(error), code=NO_TRANSCRIPT)
     asked: dict[str, Any] = {}
     if identity is not None:
         asked = replaying.own_upload(verdict, identity)
     elif member is not None:
         asked = replaying.upload_of(verdict, member)
-    if as_json:
-        say({**_against(pinned), **replaying.values_of(verdict), **asked}, as_json=True)
-        return verdict.kept
     values = {**_against(pinned), **replaying.lines(verdict, path), **asked}
-    say(values, as_json=False, title="Transcript, replayed")
-    for title, rows in replaying.rows(verdict).items():
+    scripts = {**_against(pinned), **replaying.values_of(verdict), **asked}
+    say(values, "Transcript, replayed", scripts=scripts)
+    for title, rows in replaying.rows(verdict).items() if not JSON.get() else ():
         if rows:
             table(title, rows)
     return verdict.kept

@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from client_sdk.operator import Operator
-from veilsum.demo.coordinator import start_coordinator
+from veilsum.demo.coordinator import running_coordinator
 from veilsum.demo.federation import FINISH_S, Federation
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
@@ -45,10 +44,8 @@ class DemoRun:
     """A run that ended with a result.
 
     Attributes:
-        federation: with its members' results on disk.
         view: the last round at its end.
         lost: in the order of their deaths.
-        living: the other members.
         enrolment_s: from the members' start until the cohort was formed.
     """
 
@@ -108,19 +105,11 @@ def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, c
     Raises:
         DemoError: a process failed, or the run ended without a result.
     """
-    with screen.stage("Coordinator") as stage:
-        address = start_coordinator(children, folder.coordinator)
-        stage.outcome = f"answers at {address.url}"
     first, second = casualties(learned)
-    with Operator(address.url, address.token, patience_s=5.0) as operator:
-        content = demo_study(
-            plan,
-            learned.digest,
-            learned.classifier.extractor.dim,
-            learned.data.train.classes,
-            len(learned.members),
-        )
-        federation = Federation.publish(folder.root, children, operator, address, learned.members, content)
+    dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
+    content = demo_study(plan, learned.digest, dim, classes, len(learned.members))
+    with running_coordinator(children, folder.coordinator, screen) as (operator, url):
+        federation = Federation.publish(folder.root, children, operator, url, learned.members, content)
         began = time.perf_counter()
         for member in learned.members:
             federation.start_member(member, folder.features(member), "--held-out", "0")

@@ -11,33 +11,10 @@ import numpy as np
 from veilsum.demo.comparison import Comparison, Floats, Heads
 from veilsum.demo.consortium import DemoRun, KilledMember
 from veilsum.demo.learning import Learned
-from veilsum.protocol.cost import upload_bytes
+from veilsum.protocol.cost import cost_of
 
 EXACT_ENOUGH = 1e-6
 PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
-
-
-@dataclass(frozen=True)
-class Identities:
-    """Ids to look the round up or to check it again; hexadecimal."""
-
-    federation: str
-    round: str
-    cohort: str
-    context: str
-    study: str
-    extractor: str
-    head: str
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Numbers that follow from the cohort's size, and the votes of the certificate."""
-
-    survivors_min: int
-    threshold: int
-    colluders: int
-    votes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,25 +22,26 @@ class Facts:
     """A finished demo.
 
     Attributes:
-        members: ids, in order.
         label_counts: records of each class at each member, (K, C).
-        survivors: ids of the members in the certified sum.
-        lost: the killed members, each with its last step.
-        verified: members with a result that was verified from disk.
+        survivors: the members in the certified sum.
+        verified: the members with a result that was verified from disk.
         records: in the sum.
         withheld: digits left out of the sum, because few members hold them.
         holders: for each digit, how many members hold it; empty if every digit is published.
         floor: holders below which a digit is withheld.
         accuracies: on the test records of the others, in 0..1.
         per_class: the same on each class, (C,).
-        training: accuracy after each round of training.
+        training: accuracy after each round.
         max_rel_diff: max|ΔW|/max|W| between masked and plain FFC.
         error_bound: how far the record promises that rounding moved a weight at the most; None for no promise.
         ridge: λ, the same for both.
         grid, gcv: the ridges compared, and their errors.
         upload_bytes: of each member: its announcement and its chunks, without HTTP's headers.
-        elements: of a member's vector.
         seconds: training, enrolment, each phase, and the total.
+        survivors_min, threshold, colluders: follow from the cohort's size.
+        votes: on the certificate.
+        federation: its id, the admin's public key.
+        names: other ids and digests, hexadecimal, to look the round up or to check it again.
     """
 
     seed: int
@@ -91,9 +69,18 @@ class Facts:
     chunks: int
     bias: bool
     seconds: Mapping[str, float]
-    rules: Rules
-    identities: Identities
+    survivors_min: int
+    threshold: int
+    colluders: int
+    votes: int
+    federation: str
+    names: Mapping[str, str]
     versions: Mapping[str, str]
+
+    @property
+    def by_class(self) -> list[Heads[float]]:
+        """The accuracies on each class."""
+        return [Heads(*map(float, own)) for own in zip(*vars(self.per_class).values(), strict=True)]
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -156,7 +143,7 @@ def gather(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, t
         ridge=solution.ridge,
         grid=np.array(solution.grid),
         gcv=np.array([np.inf if error is None else error for error in solution.errors]),
-        upload_bytes=upload_bytes(attempt, result.evidence.member),
+        upload_bytes=cost_of(attempt).upload_bytes,
         elements=spec.elements,
         ring_bits=spec.ring_bits,
         chunks=attempt.chunks,
@@ -167,21 +154,19 @@ def gather(seed: int, learned: Learned, held: DemoRun, comparison: Comparison, t
             **{name: view.phase_seconds[name] for name in PHASES if name in view.phase_seconds},
             "total": total_s,
         },
-        rules=Rules(
-            survivors_min=attempt.survivors_min,
-            threshold=attempt.quorum.threshold,
-            colluders=attempt.quorum.colluders,
-            votes=len(result.certificate.votes),
-        ),
-        identities=Identities(
-            federation=record.federation,
-            round=record.round,
-            cohort=record.cohort,
-            context=record.context,
-            study=record.study,
-            extractor=spec.question.extractor,
-            head=record.head,
-        ),
+        survivors_min=attempt.survivors_min,
+        threshold=attempt.quorum.threshold,
+        colluders=attempt.quorum.colluders,
+        votes=len(result.certificate.votes),
+        federation=record.federation,
+        names={
+            "round": record.round,
+            "cohort": record.cohort,
+            "context of every signature": record.context,
+            "study": record.study,
+            "extractor and preprocessing": spec.question.extractor,
+            "head, SHA-256": record.head,
+        },
         versions={
             "veilsum": version("veilsum"),
             "Python": platform.python_version(),

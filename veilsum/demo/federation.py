@@ -15,10 +15,9 @@ from client_sdk import Identity, Result
 from client_sdk.operator import Operator
 from veilsum import study
 from veilsum.admin import create_admin, revised
-from veilsum.demo.coordinator import Address, surroundings
+from veilsum.demo.coordinator import surroundings
 from veilsum.demo.processes import Children, DemoError
 from veilsum.demo.screen import Screen, Stage
-from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import CohortView, RoundView, StudyView
 from veilsum.protocol.study import Content
 from veilsum.round_view import names
@@ -37,19 +36,12 @@ Seen = Callable[[CohortView | RoundView], None]
 
 @dataclass
 class Federation:
-    """The federation, once it is published.
-
-    Attributes:
-        folder: holds `admin/` and a folder for each member.
-        admin_key: its id.
-        content: of its only study.
-        period: that is summed.
-    """
+    """The federation, once its only study is published; its folder holds `admin/` and a folder for each member."""
 
     folder: Path
     children: Children
     operator: Operator
-    address: Address
+    url: str
     admin_key: bytes
     content: Content
     published: StudyView
@@ -61,7 +53,7 @@ class Federation:
         folder: Path,
         children: Children,
         operator: Operator,
-        address: Address,
+        url: str,
         members: Sequence[str],
         content: Content,
     ) -> "Federation":
@@ -77,13 +69,13 @@ class Federation:
         operator.publish_roster(draft.sign(admin))
         signed = study.signed.sign(content, admin.public, admin, time.time())
         published = operator.publish_study(signed)
-        return cls(folder, children, operator, address, admin.public, content, published)
+        return cls(folder, children, operator, url, admin.public, content, published)
 
     def start_member(self, member: str, data: Path, *options: str) -> None:
         """Start `veilsum member join` as a process that ends after one run."""
         home = self.folder / "members" / member
         words: list[str | Path] = ["member", "join", home, data]
-        words += ["--admin-key", self.admin_key.hex(), "--url", self.address.url]
+        words += ["--admin-key", self.admin_key.hex(), "--url", self.url]
         words += ["--approve", self.published.approval, "--once", *options]
         self.children.start(
             member,
@@ -94,11 +86,7 @@ class Federation:
         )
 
     def run(self, screen: Screen, seen: Seen = lambda _: None) -> RoundView:
-        """Run the study as `veilsum operator run` does, with progress on the screen.
-
-        Args:
-            screen: shows a stage for each phase.
-            seen: called with each change, before it is shown.
+        """Run the study as `veilsum operator run` does, with progress on the screen; `seen` is told of each change before.
 
         Raises:
             DemoError: a process failed, or the run ended without a result.
@@ -115,10 +103,7 @@ class Federation:
                     stages.show(view)
 
             following = Following(self.operator, tell, self.children.during, self.children.pause)
-            try:
-                view = following.run(self.admin_key.hex(), self.published, self.period)
-            except Misuse as error:
-                raise DemoError(str(error)) from error
+            view = following.run(self.admin_key.hex(), self.published, self.period)
         if view.state != "done":
             raise DemoError(
                 f"the run ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"

@@ -9,25 +9,13 @@ _MARK = ".veilsum-demo"
 
 
 class Folder:
-    """The output folder.
-
-    Attributes:
-        root: absolute.
-        admin: the admin's folder, with its private key.
-        admin_key: the admin's public key, for `veilsum verify`.
-        coordinator: the coordinator's data and log.
-        extractor: the trained checkpoint.
-        calibrated: the same extractor under the calibrated head.
-        result: a member's verified result.
-        summary: JSON.
-        report: HTML.
-    """
+    """The output folder, absolute, and what is where in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.admin, self.coordinator = self.root / "admin", self.root / "coordinator"
         self.extractor = self.root / "extractor.safetensors"
-        self.calibrated = self.root / "calibrated.safetensors"
+        self.calibrated = self.root / "calibrated.safetensors"  # the same under the calibrated head
         self.admin_key, self.result = self.root / "admin.pub", self.root / "result"
         self.summary, self.report = self.root / "summary.json", self.root / "report.html"
 
@@ -57,7 +45,6 @@ class Folder:
         return self.root / "members" / member
 
     def features(self, member: str) -> Path:
-        """A member's features and labels."""
         return self.member(member) / "features.npz"
 
     def tidy(self) -> None:

@@ -34,10 +34,10 @@ class Learned:
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
         fedavg: FedAvg's on the same data and partition, under the head that it learned.
-        members: ids, in the partition's order.
-        digest: the extractor's, 32 bytes.
-        accuracies: SphereFed's on the test records after each round, in 0..1.
-        seconds: that training took, both runs side by side.
+        members: in the partition's order.
+        digest: the extractor's.
+        accuracies: SphereFed's on the test records after each round.
+        seconds: of both runs side by side.
     """
 
     classifier: Classifier

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self, TypeVar
 
+from veilsum.protocol.errors import Misuse
 
-class DemoError(Exception):
+
+class DemoError(Misuse):
     """The demo can't go on."""
 
 
@@ -33,8 +35,6 @@ class Child:
     """A process in a process group of its own, so that a terminal's Ctrl-C reaches the parent alone.
 
     Attributes:
-        name: what messages call it.
-        log: file for stdout and stderr.
         lasting: it runs until it is stopped; ending by itself is a failure.
         over: its exit code, once there is one.
         expected: its end was asked for.
@@ -77,16 +77,7 @@ class Children:
         folder: Path,
         lasting: bool = False,
     ) -> None:
-        """Start a process.
-
-        Args:
-            name: unique among these.
-            arguments: the program and its arguments.
-            log: file for stdout and stderr.
-            environment: the complete environment.
-            folder: the working directory.
-            lasting: whether its end is a failure.
-        """
+        """Start a process of a unique name, in a folder, with this environment alone; `log` takes stdout and stderr."""
         with log.open("wb") as printed:
             popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
                 [str(argument) for argument in arguments],

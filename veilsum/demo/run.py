@@ -32,14 +32,9 @@ from veilsum.training_run import PREPROCESSING
 
 
 def run(plan: DemoPlan, output: Path, screen: Screen, *, keep: bool, began_s: float) -> tuple[Facts, Folder]:
-    """Run the demo and write what it found.
+    """Run the demo, begun at `began_s` of `time.perf_counter`, and write what it found.
 
-    Args:
-        plan: every choice.
-        output: a folder that is new, empty, or an earlier demo's.
-        screen: is told what happens.
-        keep: leave keys, features, logs and the coordinator's data there.
-        began_s: `time.perf_counter` when the command began.
+    With `keep`, keys, features, logs and the coordinator's data stay in the folder.
 
     Raises:
         DemoError: it can't go on. The folder is then left as it is, logs included.
@@ -71,11 +66,25 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     )
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _rows(facts):
-        if name is None:
-            table.add_section()
-        else:
-            table.add_row(name, value)
+    heads, pooled = facts.accuracies, "the survivors' records pooled in the clear"
+    members, whole = len(facts.members), len(facts.survivors)
+    table.add_row("FedAvg, trained head", f"{percent(heads.fedavg)}  same members, model and rounds")
+    table.add_row("FedAvg, plain FFC", f"{percent(heads.fedavg_plain)}  {pooled}")
+    table.add_row("SphereFed, fixed head", f"{percent(heads.before)}  as training left it")
+    table.add_row("SphereFed, masked FFC", f"{percent(heads.masked)}  secure sum over {whole} members")
+    table.add_row("SphereFed, plain FFC", f"{percent(heads.plain)}  {pooled}")
+    difference = f"{power(facts.max_rel_diff)} of max|W|, both with λ = {facts.ridge:.4g}"
+    table.add_row("masked − plain W", difference)
+    table.add_section()
+    table.add_row("survivors", f"{whole} of {members}, certified by {facts.votes} votes")
+    for lost in facts.lost:
+        table.add_row(f"lost: {lost.member}", fate(facts, lost.member))
+    table.add_row("results verified", f"{len(facts.verified)}, from the members' disks, all the same")
+    table.add_section()
+    sent = f"{kibibytes(facts.upload_bytes)} for {facts.elements:,} masked numbers"
+    table.add_row("sent by a member", sent)
+    for name, value in facts.seconds.items():
+        table.add_row(PHASE_NAMES[name], seconds(value))
     console.print(table)
     console.print(NUMBER_TO_BEAT)
     console.print(
@@ -84,34 +93,3 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
         style="dim",
     )
     console.print(f"Report   {folder.report}\nSummary  {folder.summary}", soft_wrap=True)
-
-
-def _rows(facts: Facts) -> list[tuple[str | None, str]]:
-    accuracies = facts.accuracies
-    return [
-        ("FedAvg, trained head", f"{percent(accuracies.fedavg)}  same members, model and rounds"),
-        (
-            "FedAvg, plain FFC",
-            f"{percent(accuracies.fedavg_plain)}  the survivors' records pooled in the clear",
-        ),
-        ("SphereFed, fixed head", f"{percent(accuracies.before)}  as training left it"),
-        (
-            "SphereFed, masked FFC",
-            f"{percent(accuracies.masked)}  secure sum over {len(facts.survivors)} members",
-        ),
-        (
-            "SphereFed, plain FFC",
-            f"{percent(accuracies.plain)}  the survivors' records pooled in the clear",
-        ),
-        ("masked − plain W", f"{power(facts.max_rel_diff)} of max|W|, both with λ = {facts.ridge:.4g}"),
-        (None, ""),
-        (
-            "survivors",
-            f"{len(facts.survivors)} of {len(facts.members)}, certified by {facts.rules.votes} votes",
-        ),
-        *((f"lost: {lost.member}", fate(facts, lost.member)) for lost in facts.lost),
-        ("results verified", f"{len(facts.verified)}, from the members' disks, all the same"),
-        (None, ""),
-        ("sent by a member", f"{kibibytes(facts.upload_bytes)} for {facts.elements:,} masked numbers"),
-        *((PHASE_NAMES[name], seconds(value)) for name, value in facts.seconds.items()),
-    ]

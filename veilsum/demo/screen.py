@@ -19,12 +19,7 @@ from rich.text import Text
 
 @dataclass
 class Stage:
-    """A stage in progress.
-
-    Attributes:
-        title: shown beside the bar.
-        outcome: shown in the line that replaces the bar.
-    """
+    """A stage in progress; its outcome stands in the line that replaces the bar."""
 
     title: str
     bar: Progress

@@ -4,14 +4,15 @@ import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Digest, Many, Nested, Struct
+from veilsum.protocol.codec import Digest, Struct
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.graph import Graph
 from veilsum.protocol.keys import canonical
+from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
     EMPTY_CHAIN,
     NO_CONTEXT,
     NOTHING_REVEALED,
@@ -23,20 +24,24 @@ from veilsum.protocol.messages import (
     Lost,
     Manifest,
     Opening,
+    Receipt,
+    Refusal,
+    Reveal,
+    RevealSummary,
     Roster,
     Study,
     Survivor,
+    Survivors,
     Terms,
     UploadHeader,
+    Vote,
     cohort_id,
     extend_chain,
 )
-from veilsum.protocol.messages.base import MAX_MEMBERS
 from veilsum.protocol.packing import Buffer
-from veilsum.protocol.quorum import Quorum
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.sizing import Sizes, size
+from veilsum.protocol.sizing import Quorum, Sizes, size
 from veilsum.protocol.study import Content, Question, read_content, refused
 from veilsum.protocol.tags import Tag, hash_fields
 
@@ -124,10 +129,21 @@ def check_manifest(
     for member in manifest.members:
         roster.key_of(member)
     repeats = manifest.repeats != NO_CONTEXT
-    if repeats:
-        _check_repeated(question, manifest, repeated)
-    else:
-        _check_fresh(roster, question)
+    if repeats and question.noise is not None:
+        raise PeerFault(Cause.TERMS_REFUSED, "a noisy run is never repeated", ["coordinator"])
+    if repeats and repeated is not None and manifest.members != tuple(each.member for each in repeated):
+        raise PeerFault(
+            Cause.REPEAT_MISMATCH,
+            "the cohort's members are not those of the repeated attempt",
+            ["coordinator"],
+        )
+    # `a` covers members_max, so any accepted roster. More members only raise n_min.
+    if not repeats and (listed := len(roster.members)) > question.members_max:
+        raise PeerFault(
+            Cause.WEAK_PARAMETERS,
+            f"the roster has {listed} members; the study allows {question.members_max}",
+            ["admin"],
+        )
     sizes = cohort_sizes(roster, question, manifest.members, repeats=repeats)
     quorum = sizes.quorum
     stated = (
@@ -149,28 +165,6 @@ def check_manifest(
     if manifest.decryptors != sizes.decryptors(manifest.members, roster.decryptors, manifest.beacon):
         raise PeerFault(Cause.WEAK_PARAMETERS, "the manifest names other decryptors than the rules give")
     return quorum
-
-
-def _check_repeated(question: Question, manifest: Manifest, repeated: Sequence[Survivor] | None) -> None:
-    if question.noise is not None:
-        raise PeerFault(Cause.TERMS_REFUSED, "a noisy run is never repeated", ["coordinator"])
-    if repeated is not None and manifest.members != tuple(survivor.member for survivor in repeated):
-        raise PeerFault(
-            Cause.REPEAT_MISMATCH,
-            "the cohort's members are not those of the repeated attempt",
-            ["coordinator"],
-        )
-
-
-def _check_fresh(roster: Roster, question: Question) -> None:
-    listed = len(roster.members)
-    if listed > question.members_max:
-        raise PeerFault(
-            Cause.WEAK_PARAMETERS,
-            f"the roster has {listed} members; the study allows {question.members_max}",
-            ["admin"],
-        )
-    # `a` covers members_max, so any accepted roster. More members only raise n_min.
 
 
 def check_cards(roster: Roster, cards: Cards) -> None:
@@ -197,10 +191,10 @@ def check_cards(roster: Roster, cards: Cards) -> None:
 class Attempt(Struct):
     """One secure sum under fixed terms, derived entirely from these four messages."""
 
-    roster: Annotated[Roster, Nested(Roster)]
-    study: Annotated[Study, Nested(Study)]
-    manifest: Annotated[Manifest, Nested(Manifest)]
-    opening: Annotated[Opening, Nested(Opening)]
+    roster: Roster
+    study: Study
+    manifest: Manifest
+    opening: Opening
 
     @cached_property
     def context(self) -> bytes:
@@ -248,7 +242,6 @@ class Attempt(Struct):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Ids in cohort order."""
         return self.manifest.members
 
     @property
@@ -283,44 +276,20 @@ class Attempt(Struct):
         """Whether `packed` has the length of chunk `index`."""
         return len(packed) == self.ring.packed_bytes(self.chunk_elements(index))
 
-    def check_chunk(self, owner: str, index: int, digest: bytes, packed: Buffer, signed: bytes) -> None:
-        """Refuse bytes that do not match the owner's signed chunk; call before storing them (protocol §4.4).
-
-        Args:
-            owner: the member that uploads the vector.
-            index: the chunk's index.
-            digest: SHA-256 of `packed`.
-            packed: the bytes.
-            signed: the digest that the owner signed.
-
-        Raises:
-            PeerFault: chunk-mismatch.
-        """
-        if digest != signed or not self.is_chunk(index, packed):
-            expected = self.ring.packed_bytes(self.chunk_elements(index))
-            raise PeerFault(
-                Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {len(packed)} bytes of {expected}, or not the digest that was signed",
-                [owner],
-            )
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The graph of members that share masks."""
-        return self.manifest.graph
-
-    @property
-    def neighbour_count(self) -> int:
-        """k; each member deals 1 + k secrets: b_u and one r_uv per neighbour."""
-        return self.manifest.degree
-
     def neighbours(self, member: str) -> tuple[str, ...]:
         """The member's neighbours N(u), in the order of ids."""
-        return self.graph.neighbours(member)
+        return self.manifest.graph.neighbours(member)
 
-    def secret_index(self, member: str, neighbour: str) -> int:
-        """Index of r_uv among the member's secrets; b_u is 0, then N(u) in order."""
-        return self.graph.secret_index(member, neighbour)
+    def has_signed_commitments(self, header: UploadHeader, commitments: bytes, path: Sequence[bytes]) -> bool:
+        """Whether these are the joined commitments to the 1 + k secrets of the header's member (protocol §4.4)."""
+        return len(commitments) == COMMITMENT_BYTES * (1 + self.manifest.degree) and verify(
+            header.commitment_root, commitments, 0, 1 + len(self.decryptors), path
+        )
+
+    def has_signed_row(self, header: UploadHeader, decryptor: str, row: bytes, path: Sequence[bytes]) -> bool:
+        """Whether this is the header's row of commitments to the decryptor's shares (protocol §4.4)."""
+        place = self.decryptor_place[decryptor]
+        return verify(header.commitment_root, row, 1 + place, 1 + len(self.decryptors), path)
 
     def link(self, closing: Closing) -> Link:
         """The chain's link for this attempt and its closing document."""
@@ -348,6 +317,14 @@ class Attempt(Struct):
         if member not in self.decryptor_place:
             raise PeerFault(Cause.NOT_A_DECRYPTOR, f"{member} is not a decryptor of this cohort", [member])
 
+    def check_from_decryptor(
+        self, message: Receipt | Vote | Refusal | Reveal | RevealSummary | Erased
+    ) -> None:
+        """Refuse a message of another context, of a member that is not a decryptor, or with a bad signature."""
+        self.check_context(message.context, message.member)
+        self.check_decryptor(message.member)
+        message.verify(self.roster.key_of(message.member), message.member)
+
     def check_header(self, header: UploadHeader) -> None:
         """Refuse an upload header with another context, an unknown member or a bad signature."""
         self.check_context(header.context, header.member)
@@ -362,9 +339,7 @@ class Attempt(Struct):
         if any(vote.outcome != outcome for vote in certificate.votes):
             raise PeerFault(Cause.CERTIFICATE_INVALID, "a vote in the certificate is for another outcome")
         for vote in certificate.votes:
-            self.check_context(vote.context, vote.member)
-            self.check_decryptor(vote.member)
-            vote.verify(self.roster.key_of(vote.member), vote.member)
+            self.check_from_decryptor(vote)
         if len({vote.member for vote in certificate.votes}) < self.quorum.threshold:
             raise PeerFault(
                 Cause.CERTIFICATE_INVALID,
@@ -387,7 +362,7 @@ class Attempt(Struct):
     def check_windows(self, survivors: Collection[str]) -> None:
         """On a sparse graph, refuse a survivor set with too many dropouts in one window (protocol §4.6, clause 2)."""
         lost = [member for member in self.members if member not in survivors]
-        if found := self.graph.window_excess(lost, self.manifest.window_dropped_max):
+        if found := self.manifest.graph.window_excess(lost, self.manifest.window_dropped_max):
             raise PeerFault(
                 Cause.WINDOW_EXCEEDED,
                 f"{len(found)} lost members in one window, D_max is {self.manifest.window_dropped_max}",
@@ -403,19 +378,13 @@ class Attempt(Struct):
         else:
             self.check_lost(document)
 
-    def check_erased(self, report: Erased) -> None:
-        """Refuse an erasure report that no decryptor of this attempt signed."""
-        self.check_context(report.context, report.member)
-        self.check_decryptor(report.member)
-        report.verify(self.roster.key_of(report.member), report.member)
-
     def check_erasure(self, erasure: Erasure) -> None:
         """Require enough reports of distinct decryptors that revealed nothing (protocol §4.9)."""
         self.check_context(erasure.context, "coordinator")
         # Reports ascend by member, so no decryptor appears twice.
         for report in erasure.reports:
             try:
-                self.check_erased(report)
+                self.check_from_decryptor(report)
             except PeerFault as fault:
                 raise PeerFault(Cause.ERASURE_INVALID, fault.detail) from fault
             if report.revealed != NOTHING_REVEALED:
@@ -443,9 +412,9 @@ class Finished(Struct):
     """
 
     context: Digest
-    study: Annotated[Study, Nested(Study)]
-    terms: Annotated[Terms, Nested(Terms)]
-    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    study: Study
+    terms: Terms
+    survivors: Survivors
 
     @property
     def question(self) -> Question:

@@ -6,15 +6,15 @@ A `Struct` is a frozen dataclass whose annotations define how each field is enco
         sequence: U64
         context: Digest
 
+A struct's class is the codec of its fields, so a struct holds others as `header: UploadHeader` or in `Many(Link, MAX_LINKS)`.
+
 Decoding refuses data that is short, long, oversized or outside its domain, each with its own `Cause`. Encoding a value
 outside its domain raises `Misuse`.
 """
 
 import itertools
-import math
 import operator
 import re
-import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -44,47 +44,42 @@ class SecretBytes(bytes):
 
 
 class Reader:
-    """A cursor over received bytes that never reads past their end."""
+    """A cursor over received bytes that never reads past their end; `at` counts those read."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
-        self._at, self._end = 0, len(self._data)
+        self.at, self._end = 0, len(self._data)
 
     def take(self, count: int) -> bytes:
         """Read `count` bytes; PeerFault(truncated) if fewer remain."""
-        start, end = self._at, self._at + count
+        start, end = self.at, self.at + count
         if end > self._end:
             raise PeerFault(Cause.TRUNCATED, f"{count} bytes wanted at {start}, {self._end} in all")
-        self._at = end
+        self.at = end
         return self._data[start:end].tobytes()
 
     def uint(self, size: int) -> int:
         """Read `size` bytes as an unsigned integer."""
         return int.from_bytes(self.take(size), "little")
 
-    @property
-    def at(self) -> int:
-        """Number of bytes read so far."""
-        return self._at
-
     def since(self, start: int) -> bytes:
         """Bytes read since position `start`."""
-        return self._data[start : self._at].tobytes()
+        return self._data[start : self.at].tobytes()
 
     def done(self) -> None:
         """Refuse trailing bytes."""
-        if self._at != self._end:
-            raise PeerFault(Cause.LEFT_OVER_BYTES, f"{self._end - self._at} bytes after the last field")
+        if self.at != self._end:
+            raise PeerFault(Cause.LEFT_OVER_BYTES, f"{self._end - self.at} bytes after the last field")
 
 
 class Codec(Protocol):
     """Encoding of one field."""
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: Any, /) -> bytes:
         """Encode a value; Misuse outside its domain."""
         ...
 
-    def decode(self, reader: Reader) -> Any:
+    def decode(self, reader: Reader, /) -> Any:
         """Decode a value; PeerFault outside its domain."""
         ...
 
@@ -103,22 +98,6 @@ class UInt:
 
     def decode(self, reader: Reader) -> int:
         return reader.uint(self.size)
-
-
-@dataclass(frozen=True)
-class Float:
-    """A finite IEEE 754 binary64, 8 bytes little-endian."""
-
-    def encode(self, value: float) -> bytes:
-        if not math.isfinite(value):
-            raise Misuse(f"{value} is not a finite number")
-        return struct.pack("<d", value)
-
-    def decode(self, reader: Reader) -> float:
-        value: float = struct.unpack("<d", reader.take(8))[0]
-        if not math.isfinite(value):
-            raise PeerFault(Cause.MALFORMED, "a number is not finite")
-        return value
 
 
 @dataclass(frozen=True)
@@ -187,19 +166,16 @@ class Text:
 class Name:
     """A member id or other name: 1 to 64 of a-z, 0-9 and "-", after a 1-byte length."""
 
-    def encode(self, value: str) -> bytes:
-        return _encoded_name(value)
+    # Most messages contain a cohort's ids; a receipt or a freeze contains all of them.
+    @staticmethod
+    @lru_cache(1 << 14)
+    def encode(value: str) -> bytes:
+        if not _name(value):
+            raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
+        return len(value).to_bytes(1, "little") + value.encode("ascii")
 
     def decode(self, reader: Reader) -> str:
         return _decoded_name(reader.take(reader.uint(1)))
-
-
-# Most messages contain a cohort's ids; a receipt or a freeze contains all of them.
-@lru_cache(1 << 14)
-def _encoded_name(value: str) -> bytes:
-    if not _name(value):
-        raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
-    return len(value).to_bytes(1, "little") + value.encode("ascii")
 
 
 @lru_cache(1 << 14)
@@ -235,19 +211,6 @@ class Many:
         return items
 
 
-@dataclass(frozen=True)
-class Nested:
-    """Another struct's fields, without a header."""
-
-    struct: type["Struct"]
-
-    def encode(self, value: "Struct") -> bytes:
-        return value.encode_fields()
-
-    def decode(self, reader: Reader) -> "Struct":
-        return self.struct.decode_fields(reader)
-
-
 def _ascends(items: Sequence[Any]) -> bool:
     keys = [item.member for item in items] if items and hasattr(items[0], "member") else items
     return all(map(operator.lt, keys, itertools.islice(keys, 1, None)))
@@ -266,14 +229,15 @@ class Struct:
     def codecs(cls) -> tuple[tuple[str, Codec], ...]:
         """Field names and codecs, in order."""
         hints = get_type_hints(cls, include_extras=True)
-        return tuple((f.name, cast("Codec", hints[f.name].__metadata__[0])) for f in fields(cls))  # type: ignore[arg-type]  # every subclass is a dataclass
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every subclass is a dataclass
+        return tuple((name, getattr(hints[name], "__metadata__", (hints[name],))[0]) for name in names)
 
-    def encode_fields(self, *, without: str = "") -> bytes:
-        """Concatenate the encoded fields, except the field `without`."""
-        return b"".join([c.encode(getattr(self, name)) for name, c in self.codecs() if name != without])
+    def encode(self) -> bytes:
+        """Concatenate the encoded fields."""
+        return b"".join([codec.encode(getattr(self, name)) for name, codec in self.codecs()])
 
     @classmethod
-    def decode_fields(cls, reader: Reader) -> Self:
+    def decode(cls, reader: Reader) -> Self:
         """Decode all fields, then `validate`."""
         decoded = cls(*[codec.decode(reader) for _, codec in cls.codecs()])
         decoded.validate()
@@ -297,38 +261,44 @@ class Shared(Struct):
     """
 
     @classmethod
-    def decode_fields(cls, reader: Reader) -> Self:
+    def decode(cls, reader: Reader) -> Self:
         """Decode all fields and return the existing equal object, if any."""
         start = reader.at
-        decoded = super().decode_fields(reader)
+        decoded = super().decode(reader)
         return cast("Self", _SHARED.setdefault((cls, reader.since(start)), decoded))
 
 
 class Headed(Struct):
-    """A standalone struct: one byte of version, one of kind, then its fields."""
+    """A standalone struct: one byte of version, one of kind, then its fields.
+
+    A family of them has one version, and its `forms` by kind. Each form states its kind: `class Vote(Signed, kind=10)`.
+    """
 
     version: ClassVar[int]
     kind: ClassVar[int]
+    forms: ClassVar[dict[int, Any]]
+
+    def __init_subclass__(cls, *, kind: int | None = None) -> None:
+        super().__init_subclass__()
+        if kind is not None:
+            cls.kind = kind
+            cls.forms[kind] = cls
 
     def to_bytes(self) -> bytes:
-        return bytes((self.version, self.kind)) + self.encode_fields()
+        return bytes((self.version, self.kind)) + self.encode()
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
         """Parse `data` as exactly this struct; raises PeerFault."""
         reader = Reader(data)
-        cls.check_header(reader.uint(1), reader.uint(1))
-        decoded = cls.decode_fields(reader)
-        reader.done()
-        return decoded
-
-    @classmethod
-    def check_header(cls, version: int, kind: int) -> None:
-        """Refuse a wrong version, then a wrong kind."""
+        version, kind = reader.uint(1), reader.uint(1)
         if version != cls.version:
             raise PeerFault(Cause.UNKNOWN_VERSION, f"version {version}, this side speaks {cls.version}")
         if kind != cls.kind:
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {kind} where a {cls.__name__} belongs")
+        decoded = cls.decode(reader)
+        reader.done()
+        return decoded
 
 
 def _abbreviated(value: object) -> str:
@@ -346,7 +316,6 @@ def _abbreviated(value: object) -> str:
 U8 = Annotated[int, UInt(1)]
 U32 = Annotated[int, UInt(4)]
 U64 = Annotated[int, UInt(8)]
-F64 = Annotated[float, Float()]
 Id = Annotated[str, Name()]
 Digest = Annotated[bytes, Fixed(32)]
 Key = Annotated[bytes, Fixed(32)]

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Upload, UploadHeader
-from veilsum.protocol.quorum import Quorum
+from veilsum.protocol.messages import COMMITMENT_BYTES, SHARE_BYTES
 from veilsum.protocol.ring import Ring
-from veilsum.protocol.sizing import dropouts
+from veilsum.protocol.sizing import Quorum, dropouts
 
 AGREEMENT_NS = 27_000
 """One X25519 agreement."""
@@ -113,29 +112,6 @@ def estimate(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: i
         coordinator_cpu_ns=coordinator_ns,
         lost=lost,
     )
-
-
-def upload_bytes(attempt: Attempt, member: str) -> int:
-    """Bytes that `member` sends in M1: its announcement and all its chunks."""
-    secrets = 1 + attempt.neighbour_count
-    box = bytes(SHARE_BYTES * secrets + 16)
-    announcement = Upload(
-        header=UploadHeader(
-            context=bytes(32),
-            member=member,
-            salt=bytes(32),
-            chunk_root=bytes(32),
-            commitment_root=bytes(32),
-            box_root=bytes(32),
-            signature=bytes(64),
-        ),
-        chunk_digests=(bytes(32),) * attempt.chunks,
-        secret_commitments=(bytes(COMMITMENT_BYTES),) * secrets,
-        share_rows=(bytes(COMMITMENT_BYTES * secrets),) * len(attempt.decryptors),
-        boxes=tuple(b"" if decryptor == member else box for decryptor in attempt.decryptors),
-    )
-    chunks = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
-    return len(announcement.to_bytes()) + chunks
 
 
 def cost_of(attempt: Attempt) -> Cost:

@@ -44,6 +44,8 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) 
         disputes: in any order.
         colluders: a. A member with more disputes than that disputes with an honest member, so it is a colluder.
     """
+    if not disputes:
+        return frozenset()
     everyone = _joined(disputes)
     dropped = {member for member, others in everyone.items() if len(others) > colluders}
     left = [dispute for dispute in disputes if not dropped.intersection(dispute.parties)]

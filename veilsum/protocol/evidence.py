@@ -11,10 +11,11 @@ from veilsum.protocol.messages import (
     Certificate,
     Proof,
     Receipt,
+    commitment_at,
     share_commitment,
     share_commitments,
 )
-from veilsum.protocol.reveal_plan import commitments_due, due_secrets, secret_commitment
+from veilsum.protocol.reveal_plan import due_secrets, entries_due, secret_commitment
 from veilsum.protocol.shamir import ShareError, recover_secrets
 
 
@@ -52,12 +53,11 @@ def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, 
         or not verify(reveal.runs_root, evidence.run, evidence.place, evidence.count, evidence.run_path)
     ):
         raise _unproven(evidence, "the run does not belong to this dealer's shares")
-    place, rows = attempt.decryptor_place[reveal.member], 1 + len(attempt.decryptors)
-    if not verify(header.commitment_root, evidence.row, 1 + place, rows, evidence.row_path):
+    if not attempt.has_signed_row(header, reveal.member, evidence.row, evidence.row_path):
         raise _unproven(evidence, "the row does not match the signed root")
     indices = [each.index for each in due]
     made = share_commitments(attempt.context, header.member, reveal.member, indices, evidence.run)
-    if made == commitments_due(evidence.row, due):
+    if made == entries_due(evidence.row, due, COMMITMENT_BYTES):
         raise _unproven(evidence, "the shares match the dealer's commitments")
 
 
@@ -83,15 +83,8 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
         attempt.check_header(proof.header)
     except PeerFault as fault:
         raise _invalid(proof, fault.detail) from fault
-    secrets = 1 + attempt.neighbour_count
-    committed = _entry(proof.commitments, proof.index)
-    if (
-        len(proof.commitments) != COMMITMENT_BYTES * secrets
-        or proof.index >= secrets
-        or not verify(
-            proof.header.commitment_root, proof.commitments, 0, 1 + len(attempt.decryptors), proof.path
-        )
-    ):
+    committed = commitment_at(proof.commitments, proof.index)
+    if not committed or not attempt.has_signed_commitments(proof.header, proof.commitments, proof.path):
         raise _invalid(proof, "the secrets' commitments do not match the signed root")
     shares = _shares(attempt, proof)
     threshold = attempt.quorum.threshold
@@ -108,24 +101,18 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
 
 def _shares(attempt: Attempt, proof: Proof) -> dict[int, bytes]:
     """Return the proof's shares by their holders' places, checked against the dealer's commitments."""
-    dealer, holders = proof.member, len(attempt.decryptors)
     shares: dict[int, bytes] = {}
     for holder in proof.holders:
         place = attempt.decryptor_place.get(holder.member)
         if place is None:
             raise _invalid(proof, f"{holder.member} is not a decryptor of this cohort")
-        if not verify(proof.header.commitment_root, holder.row, 1 + place, 1 + holders, holder.path):
+        if not attempt.has_signed_row(proof.header, holder.member, holder.row, holder.path):
             raise _invalid(proof, f"{holder.member}'s row does not match the signed root")
-        if share_commitment(attempt.context, dealer, holder.member, proof.index, holder.share) != _entry(
-            holder.row, proof.index
-        ):
+        made = share_commitment(attempt.context, proof.member, holder.member, proof.index, holder.share)
+        if made != commitment_at(holder.row, proof.index):
             raise _invalid(proof, f"{holder.member}'s share does not match the dealer's commitment")
         shares[place] = holder.share
     return shares
-
-
-def _entry(commitments: bytes, index: int) -> bytes:
-    return commitments[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
 
 
 def _invalid(proof: Proof, why: str) -> PeerFault:

@@ -76,22 +76,6 @@ class Graph:
             return self.members[:place] + self.members[place + 1 :]
         return tuple(self.members[other] for other in np.sort(self._around(self._ring, place)))
 
-    def secret_index(self, member: str, neighbour: str) -> int:
-        """Index of r_uv among the secrets of `member`; b_u is 0, then N(u) ascending.
-
-        Raises:
-            Misuse: unknown members, or a pair that is not joined.
-        """
-        mine, other = self._place_of(member), self._place_of(neighbour)
-        if self._ring is None:
-            joined, before = mine != other, other - (mine < other)
-        else:
-            around = self._around(self._ring, mine)
-            joined, before = bool(np.any(around == other)), int(np.count_nonzero(around < other))
-        if not joined:
-            raise Misuse(f"{member} and {neighbour} share no mask")
-        return 1 + before
-
     def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
         """Find the first window of k/2 consecutive places on the closed ring with more than `dropped_max` dropouts.
 

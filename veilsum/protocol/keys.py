@@ -1,7 +1,5 @@
 """X25519 pair secrets and everything derived from them (protocol §6)."""
 
-from dataclasses import dataclass
-
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -60,24 +58,6 @@ def _low_order(owner: str) -> PeerFault:
     return PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner])
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two member ids in cohort order, as derivations use them."""
-
-    low: str
-    high: str
-
-    @classmethod
-    def of(cls, one: str, other: str) -> "Pair":
-        """Order two ids; ids sort like cohort positions."""
-        return cls(min(one, other), max(one, other))
-
-    @property
-    def fields(self) -> tuple[bytes, bytes]:
-        """Both encoded ids."""
-        return self.low.encode(), self.high.encode()
-
-
 class PairKey(Struct):
     """K_uv, a pair's shared key for one sequence number, for masks or for boxes."""
 
@@ -89,8 +69,8 @@ class PairKey(Struct):
         cls, tag: Tag, me: str, peer: str, shared: bytes, cohort: bytes, manifest_hash: bytes
     ) -> "PairKey":
         """Derive K_0 from an X25519 secret; `tag` is PAIR_MASK or PAIR_BOX."""
-        ids = Pair.of(me, peer).fields
-        return cls(peer, derive(shared, salt=manifest_hash, context=info(tag, cohort, *ids)))
+        context = info(tag, cohort, *_in_order(me, peer))
+        return cls(peer, derive(shared, salt=manifest_hash, context=context))
 
     def ratcheted(self, cohort: bytes, sequence: int) -> "PairKey":
         """Derive K_sequence from K_(sequence-1), one way: a key stolen later opens no earlier round."""
@@ -99,10 +79,15 @@ class PairKey(Struct):
 
     def mask_seed(self, me: str, context: bytes) -> SecretBytes:
         """Derive r_uv, equal at both ends."""
-        return derive(self.key, salt=context, context=info(Tag.MASK_SEED, *Pair.of(me, self.peer).fields))
+        return derive(self.key, salt=context, context=info(Tag.MASK_SEED, *_in_order(me, self.peer)))
 
     def box_key(self, dealer: str, decryptor: str, context: bytes, salt: bytes) -> SecretBytes:
         """Derive the AES-256-GCM key of the single box from `dealer` to `decryptor` under the upload's salt."""
         return derive(
             self.key, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
         )
+
+
+def _in_order(me: str, peer: str) -> tuple[bytes, bytes]:
+    """Both ids, encoded in cohort order, so that both ends derive the same."""
+    return min(me, peer).encode(), max(me, peer).encode()

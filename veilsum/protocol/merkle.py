@@ -27,32 +27,18 @@ class Tree:
     """A tree that keeps all levels, to produce many paths.
 
     Args:
-        leaf_hashes: `leaf_hash` of each leaf in order, at least one; leaves can be streamed.
-
-    Raises:
-        Misuse: there are no leaves.
+        leaves: in order; they can be streamed. None stand for one leaf of no bytes (protocol §2).
     """
 
-    def __init__(self, leaf_hashes: Iterable[bytes]) -> None:
-        level = list(leaf_hashes)
-        if not level:
-            raise Misuse("a tree has at least one leaf")
+    def __init__(self, leaves: Iterable[bytes]) -> None:
+        level = [leaf_hash(leaf) for leaf in leaves] or [leaf_hash(b"")]
+        self.count = len(level)
         self._levels = [level]
         while len(level) > 1:
             paired = [_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
             level = paired + level[2 * len(paired) :]
             self._levels.append(level)
         self.root = _root(self.count, level[0])
-
-    @classmethod
-    def of(cls, leaves: Iterable[bytes]) -> "Tree":
-        """Build a tree from leaves without keeping them."""
-        return cls(map(leaf_hash, leaves))
-
-    @property
-    def count(self) -> int:
-        """Number of leaves."""
-        return len(self._levels[0])
 
     def path(self, index: int) -> list[bytes]:
         """Return the sibling hashes from leaf `index` to the top, skipping levels where a node moved up alone.

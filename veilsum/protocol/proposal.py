@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -27,23 +27,18 @@ def disputes_among(
 
     Honest ends of an edge derive the same seed from the cards and the context.
     """
-    boxes = (
-        Dispute(Cause.BOX_REFUSED, dealer, receipt.member)
-        for receipt in receipts.values()
-        for dealer in receipt.complaints
-    )
-    return (*_edges_disputed(attempt, uploads), *boxes)
-
-
-def _edges_disputed(attempt: Attempt, uploads: Mapping[str, Announced]) -> Iterator[Dispute]:
     # Only between members that committed: a cohort of thousands has millions of edges, even with one upload.
     committed = {member: upload.committed for member, upload in sorted(uploads.items())}
     neighbours = {member: attempt.neighbours(member) for member in committed}
+    disputes = []
     for low, one in committed.items():
         for index, high in enumerate(neighbours[low], start=1):
             other = committed.get(high) if high > low else None
             if other and one.entry(index) != other.entry(1 + bisect_left(neighbours[high], low)):
-                yield Dispute(Cause.EDGE_DISAGREEMENT, low, high)
+                disputes.append(Dispute(Cause.EDGE_DISAGREEMENT, low, high))
+    for receipt in receipts.values():
+        disputes += [Dispute(Cause.BOX_REFUSED, dealer, receipt.member) for dealer in receipt.complaints]
+    return tuple(disputes)
 
 
 def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
@@ -103,7 +98,7 @@ def settle(
     }
     counted = _as_counted(attempt, vouched, earlier)
     staying = _undisputed(attempt, counted, disputes)
-    if disputes and not _may_be_proposed(attempt, staying, earlier):
+    if disputes and not may_be_proposed(attempt, staying.values(), earlier):
         # A member outside the sum loses nothing by lying, so its complaints count only if the sum survives them.
         disputes = tuple(each for each in disputes if counted.keys() >= {*each.parties})
         staying = _undisputed(attempt, counted, disputes)
@@ -118,11 +113,10 @@ def _undisputed(
     return {member: each for member, each in staying.items() if member not in dropped}
 
 
-def _may_be_proposed(
-    attempt: Attempt, staying: Mapping[str, Survivor], earlier: Sequence[SurvivorSet]
-) -> bool:
+def may_be_proposed(attempt: Attempt, survivors: Iterable[Survivor], earlier: Sequence[SurvivorSet]) -> bool:
+    """Whether `check_proposal` refuses nothing."""
     try:
-        check_proposal(attempt, tuple(staying.values()), earlier)
+        check_proposal(attempt, tuple(survivors), earlier)
     except PeerFault:
         return False
     return True

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.merkle import Tree, verify
-from veilsum.protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import Disclosed, Disclosure, Survivor, commitment_at
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.unmasking import Unmasking
 
@@ -58,20 +58,13 @@ def _check_seeds(
     self_seeds: dict[str, bytes],
     edge_seeds: dict[tuple[str, str], bytes],
 ) -> None:
-    holders = len(attempt.decryptors)
-    if len(entry.commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
-        entry.header.commitment_root, entry.commitments, 0, 1 + holders, entry.path
-    ):
+    if not attempt.has_signed_commitments(entry.header, entry.commitments, entry.path):
         raise _invalid("the secrets' commitments are not those that were signed", entry)
     due = due_secrets(attempt, entry.member, staying)
     if [each.index for each in due] != [seed.index for seed in entry.seeds]:
         raise _invalid("other seeds are shown than the sum needs", entry)
     for each, shown in zip(due, entry.seeds, strict=True):
-        start = each.index * COMMITMENT_BYTES
-        if (
-            each.commitment(attempt.context, shown.seed)
-            != entry.commitments[start : start + COMMITMENT_BYTES]
-        ):
+        if each.commitment(attempt.context, shown.seed) != commitment_at(entry.commitments, each.index):
             raise _invalid(f"seed {each.index} is not the one committed to", entry)
         if each.lost is None:
             self_seeds[entry.member] = shown.seed
@@ -80,11 +73,12 @@ def _check_seeds(
 
 
 def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
+    # Number and lengths first: a message has room for a million chunks, and hashing them takes half a second.
     if (
-        len(entry.chunk_digests) != attempt.chunks
-        or Tree.of(entry.chunk_digests).root != entry.header.chunk_root
-        or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
+        not len(entry.chunks) == len(entry.chunk_digests) == attempt.chunks
         or not all(attempt.is_chunk(index, chunk) for index, chunk in enumerate(entry.chunks))
+        or Tree(entry.chunk_digests).root != entry.header.chunk_root
+        or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
     ):
         raise _invalid("the chunks are not those that were signed, or cannot be added up", entry)
 

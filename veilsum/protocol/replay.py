@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Any
+from typing import Any, ClassVar
 
 from veilsum.protocol.attempt import Attempt, Closing, check_cards, check_manifest, check_study
 from veilsum.protocol.causes import Cause
@@ -13,9 +13,7 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.evidence import check_bad_run, check_proof
 from veilsum.protocol.identity import verify_signature
 from veilsum.protocol.keys import check_order
-from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import (
-    COMMITMENT_BYTES,
     NOTHING_REVEALED,
     BadRun,
     Cards,
@@ -40,7 +38,14 @@ from veilsum.protocol.messages import (
     parse,
 )
 from veilsum.protocol.opening_rules import check_opening
-from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
+from veilsum.protocol.proposal import (
+    check_proposal,
+    contested,
+    covers,
+    disputes_among,
+    may_be_proposed,
+    settle,
+)
 from veilsum.protocol.shelf import Announced, Committed
 from veilsum.protocol.transcript import Transcript, transcript_digest
 
@@ -171,7 +176,7 @@ def follows(
     if cause == Cause.WINDOW_EXCEEDED:
         return _windows_exceeded(attempt, proposal)
     if cause in {Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH}:
-        return _refused(attempt, proposal, earlier)
+        return not may_be_proposed(attempt, proposal, earlier)
     if cause == Cause.OWN_UPLOAD_CHANGED:
         return any(each.member == member and not _shown(each, uploads) for each in proposal)
     if cause == Cause.SURVIVORS_INVALID and member in receipts:
@@ -189,14 +194,6 @@ def _shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
 def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:
     try:
         attempt.check_windows({each.member for each in proposal})
-    except PeerFault:
-        return True
-    return False
-
-
-def _refused(attempt: Attempt, proposal: Sequence[Survivor], earlier: Sequence[SurvivorSet]) -> bool:
-    try:
-        check_proposal(attempt, tuple(proposal), earlier)
     except PeerFault:
         return True
     return False
@@ -275,25 +272,8 @@ class _Stage(Enum):
     CLOSED = auto()
 
 
-_UNCERTIFIED = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
+_UNCERTIFIED = {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING}
 _OPEN = _UNCERTIFIED | {_Stage.REVEALING, _Stage.ERASING}
-_STAGES: dict[type[Message], frozenset[_Stage]] = {
-    UploadSummary: frozenset({_Stage.COLLECTING}),
-    # A receipt after the proposal still entitles its decryptor to reveal.
-    Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
-    Freeze: frozenset({_Stage.CHECKING}),
-    VoidRequest: _UNCERTIFIED - {_Stage.VOIDING},
-    Vote: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
-    Refusal: frozenset({_Stage.FREEZING}),
-    Certificate: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
-    RevealSummary: frozenset({_Stage.REVEALING}),
-    BadRun: frozenset({_Stage.REVEALING}),
-    Evictions: frozenset({_Stage.REVEALING}),
-    Erased: _OPEN,
-    Erasure: frozenset({_Stage.ERASING}),
-    Lost: _OPEN,
-}
-"""Stages in which an honest coordinator notes each kind; it never notes refused or late messages elsewhere."""
 
 
 class _Summaries(dict[str, Committed]):
@@ -368,37 +348,18 @@ class _Replay:
         self.findings.append(Finding(parties, cause, detail, index))
 
     def _take(self, index: int, entry: bytes) -> None:
-        handlers: dict[type[Message], Callable[[int, Any], None]] = {
-            UploadSummary: self._upload,
-            Receipt: self._receipt,
-            Freeze: self._freeze,
-            VoidRequest: self._void,
-            Vote: self._vote,
-            Refusal: self._refusal,
-            Certificate: self._certificate,
-            RevealSummary: self._reveal,
-            BadRun: self._bad_run,
-            Evictions: self._evictions,
-            Erased: self._erased,
-            Erasure: self._erasure,
-            Lost: self._lost,
-        }
         message = parse(entry)
         form = type(message)
-        if form not in handlers:
+        if form not in self.handlers:
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {form.__name__} has no place in a transcript")
+        handler, stages = self.handlers[form]
         if entry in self.seen:
             raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} stands there already")
-        if self.stage not in _STAGES[form]:
+        if self.stage not in stages:
             stage = self.stage.name.lower()
             raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} where the attempt is {stage}")
         self.seen.add(entry)
-        handlers[form](index, message)
-
-    def _signed_by_decryptor(self, message: Receipt | Vote | Refusal | RevealSummary | Erased) -> None:
-        self.attempt.check_context(message.context, message.member)
-        self.attempt.check_decryptor(message.member)
-        message.verify(self.attempt.roster.key_of(message.member), message.member)
+        handler(self, index, message)
 
     def _upload(self, index: int, summary: UploadSummary) -> None:
         header, attempt = summary.header, self.attempt
@@ -410,15 +371,13 @@ class _Replay:
             self._find(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
             return
         commitments = b"".join(summary.secret_commitments)
-        if len(commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
-            header.commitment_root, commitments, 0, 1 + len(attempt.decryptors), summary.path
-        ):
+        if not attempt.has_signed_commitments(header, commitments, summary.path):
             raise PeerFault(Cause.UPLOAD_MISSHAPEN, f"{header.member}'s commitments are not those it signed")
         self.summaries[header.member] = Committed(commitments, summary.path)
         self.uploads[header.member] = Announced(header, b"", self.summaries)
 
     def _receipt(self, index: int, receipt: Receipt) -> None:
-        self._signed_by_decryptor(receipt)
+        self.attempt.check_from_decryptor(receipt)
         named = (*receipt.dealers, *receipt.complaints)
         if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
             raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
@@ -477,7 +436,7 @@ class _Replay:
         self.attempt.check_context(request.context, COORDINATOR)
 
     def _vote(self, index: int, vote: Vote) -> None:
-        self._signed_by_decryptor(vote)
+        self.attempt.check_from_decryptor(vote)
         self._cast(index, vote)
 
     def _cast(self, index: int, vote: Vote) -> None:
@@ -486,7 +445,7 @@ class _Replay:
             self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
 
     def _refusal(self, index: int, refusal: Refusal) -> None:
-        self._signed_by_decryptor(refusal)
+        self.attempt.check_from_decryptor(refusal)
         if refusal.member in self.said:
             raise PeerFault(Cause.DUPLICATE, f"a refusal by {refusal.member} stands there already")
         self.said[refusal.member] = index, refusal
@@ -540,7 +499,7 @@ class _Replay:
             self.revealed[reveal.evicted].add(reveal.member)
 
     def _is_due(self, index: int, reveal: RevealSummary) -> bool:
-        self._signed_by_decryptor(reveal)
+        self.attempt.check_from_decryptor(reveal)
         due = reveal.outcome == self._certified().outcome
         if not due:
             self._find(index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome")
@@ -569,7 +528,7 @@ class _Replay:
                 self._find(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
 
     def _erased(self, index: int, report: Erased) -> None:
-        self._signed_by_decryptor(report)
+        self.attempt.check_from_decryptor(report)
         self.stage = _Stage.ERASING
         _, known = self.reports.setdefault(report.member, (index, report))
         if known.revealed != report.revealed:
@@ -592,3 +551,21 @@ class _Replay:
         for member, (index, report) in self.reports.items():
             if member in revealed and report.revealed == NOTHING_REVEALED:
                 self._find(index, (member,), Cause.CONFLICT, "it revealed, and reported that it did not")
+
+    handlers: ClassVar[dict[type[Message], tuple[Callable[[Any, int, Any], None], set[_Stage]]]] = {
+        UploadSummary: (_upload, {_Stage.COLLECTING}),
+        # A receipt after the proposal still entitles its decryptor to reveal.
+        Receipt: (_receipt, {_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
+        Freeze: (_freeze, {_Stage.CHECKING}),
+        VoidRequest: (_void, _UNCERTIFIED - {_Stage.VOIDING}),
+        Vote: (_vote, {_Stage.FREEZING, _Stage.VOIDING}),
+        Refusal: (_refusal, {_Stage.FREEZING}),
+        Certificate: (_certificate, {_Stage.FREEZING, _Stage.VOIDING}),
+        RevealSummary: (_reveal, {_Stage.REVEALING}),
+        BadRun: (_bad_run, {_Stage.REVEALING}),
+        Evictions: (_evictions, {_Stage.REVEALING}),
+        Erased: (_erased, _OPEN),
+        Erasure: (_erasure, {_Stage.ERASING}),
+        Lost: (_lost, _OPEN),
+    }
+    """How each kind of entry is taken, and in which stages an honest coordinator notes it; it notes no refused or late message."""

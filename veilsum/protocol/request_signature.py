@@ -135,11 +135,12 @@ def sign_request(
         f';nonce="{text}";keyid="{keyid}";alg="{ALGORITHM}";tag="{TAG}"'
     )
     try:
-        signature = key.sign(signature_base(components, parameters))
-        RequestSignature.parse(f"{LABEL}={parameters}", _field(signature))
+        value = base64.b64encode(key.sign(signature_base(components, parameters))).decode("ascii")
+        signed = {SIGNATURE_INPUT: f"{LABEL}={parameters}", SIGNATURE: f"{LABEL}=:{value}:"}
+        RequestSignature.parse(signed[SIGNATURE_INPUT], signed[SIGNATURE])
     except (UnicodeError, PeerFault) as error:
         raise Misuse(f"a request to {target.authority!r} by {keyid!r} can't be signed: {error}") from error
-    return {**headers, SIGNATURE_INPUT: f"{LABEL}={parameters}", SIGNATURE: _field(signature)}
+    return {**headers, **signed}
 
 
 @dataclass(frozen=True)
@@ -241,10 +242,6 @@ class RequestSignature:
                 "told the public address: VEILSUM_PUBLIC_URL",
                 [self.keyid],
             ) from error
-
-
-def _field(signature: bytes) -> str:
-    return f"{LABEL}=:{base64.b64encode(signature).decode('ascii')}:"
 
 
 def _unsigned(why: str) -> PeerFault:

@@ -2,12 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.keys import Pair
-from veilsum.protocol.messages import COMMITMENT_BYTES, edge_commitment, self_commitment
-from veilsum.protocol.messages.base import SHARE_BYTES
+from veilsum.protocol.messages import edge_commitment, self_commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +25,7 @@ class Due:
         """What the dealer must have committed to if `seed` is this secret."""
         if self.lost is None:
             return self_commitment(context, self.dealer, seed)
-        pair = Pair.of(self.dealer, self.lost)
-        return edge_commitment(context, pair.low, pair.high, seed)
+        return edge_commitment(context, self.dealer, self.lost, seed)
 
 
 def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tuple[Due, ...]:
@@ -48,34 +44,15 @@ def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tupl
     return (Due(dealer, 0, None), *edges)
 
 
-@dataclass(frozen=True)
-class Dues:
-    """The secrets to rebuild of each dealer, computed once for a certified set.
-
-    Attributes:
-        attempt: gives the neighbours.
-        staying: S∖E in order, the certified survivors without those evicted.
-    """
-
-    attempt: Attempt
-    staying: tuple[str, ...]
-
-    @cached_property
-    def by_dealer(self) -> dict[str, tuple[Due, ...]]:
-        """The secrets due, by dealer."""
-        staying = set(self.staying)
-        return {dealer: due_secrets(self.attempt, dealer, staying) for dealer in self.staying}
+def secrets_due(attempt: Attempt, staying: Collection[str]) -> dict[str, tuple[Due, ...]]:
+    """The secrets to rebuild of each dealer in S∖E, in order."""
+    members = set(staying)
+    return {dealer: due_secrets(attempt, dealer, members) for dealer in staying}
 
 
-def shares_due(shares: bytes, due: Collection[Due]) -> bytes:
-    """One dealer's run: its shares of the secrets due, out of all of its shares for one decryptor."""
-    return b"".join([shares[d.index * SHARE_BYTES : (d.index + 1) * SHARE_BYTES] for d in due])
-
-
-def commitments_due(commitments: bytes, due: Collection[Due]) -> bytes:
-    """The same for a row of 16-byte commitments."""
-    width = COMMITMENT_BYTES
-    return b"".join([commitments[d.index * width : (d.index + 1) * width] for d in due])
+def entries_due(joined: bytes, due: Collection[Due], size: int) -> bytes:
+    """Of one dealer's shares for a decryptor, or its commitments to them, `size` bytes each, those of the secrets due."""
+    return b"".join([joined[each.index * size : (each.index + 1) * size] for each in due])
 
 
 def secret_commitment(attempt: Attempt, dealer: str, index: int, seed: bytes) -> bytes:

@@ -65,7 +65,6 @@ class RoundSpec:
 
     @property
     def question(self) -> Question:
-        """The question of the round's study."""
         return self.content.question
 
     @property
@@ -90,7 +89,6 @@ class RoundSpec:
 
     @cached_property
     def elements(self) -> int:
-        """Length of the vector."""
         return self.question.elements_of(self.step)
 
     @property

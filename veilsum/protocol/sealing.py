@@ -14,7 +14,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.keys import Pair, PairKey
+from veilsum.protocol.keys import PairKey
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
@@ -125,16 +125,15 @@ class Sealing:
                 boxes.append(seal(box_key, shares, attempt.context))
         commitments = [self_commitment(attempt.context, me, self.self_seed)]
         for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):
-            pair = Pair.of(me, peer)
-            commitments.append(edge_commitment(attempt.context, pair.low, pair.high, seed))
+            commitments.append(edge_commitment(attempt.context, me, peer, seed))
         header = UploadHeader.make(
             key,
             context=attempt.context,
             member=me,
             salt=salt,
-            chunk_root=Tree.of(digests).root,
+            chunk_root=Tree(digests).root,
             commitment_root=commitment_tree(commitments, rows).root,
-            box_root=Tree.of(boxes).root,
+            box_root=Tree(boxes).root,
         )
         upload = Upload(header, digests, tuple(commitments), tuple(rows), tuple(boxes))
         return upload, own
@@ -149,4 +148,4 @@ def commitment_tree(
     commitments: list[bytes] | tuple[bytes, ...], rows: list[bytes] | tuple[bytes, ...]
 ) -> Tree:
     """The tree under an upload's commitment root: the secrets' commitments, then a row a decryptor."""
-    return Tree.of([b"".join(commitments), *rows])
+    return Tree([b"".join(commitments), *rows])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from veilsum.protocol.merkle import Tree
-from veilsum.protocol.messages import COMMITMENT_BYTES, Delivery, Upload, UploadHeader
+from veilsum.protocol.messages import Delivery, Upload, UploadHeader, commitment_at
 from veilsum.protocol.sealing import commitment_tree
 
 
@@ -22,7 +22,7 @@ class Committed:
 
     def entry(self, index: int) -> bytes:
         """The commitment to one secret."""
-        return self.commitments[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
+        return commitment_at(self.commitments, index)
 
 
 class Commitments(Protocol):
@@ -67,7 +67,7 @@ class Trees:
     @classmethod
     def of(cls, upload: Upload) -> "Trees":
         """Hash what the upload carries."""
-        return cls(Tree.of(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
+        return cls(Tree(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
 
     def committed(self, upload: Upload) -> Committed:
         """What its dealer committed to."""
@@ -107,19 +107,15 @@ class MemoryShelf:
         self._kept: dict[str, tuple[Upload, Trees]] = {}
 
     def put(self, upload: Upload, trees: Trees) -> None:
-        """Keep an announcement."""
         self._kept[upload.header.member] = upload, trees
 
     def committed(self, dealer: str) -> Committed:
-        """The dealer's commitments."""
         upload, trees = self._kept[dealer]
         return trees.committed(upload)
 
     def delivery(self, dealer: str, place: int) -> Delivery:
-        """The dealer's box and row for the decryptor at this place, with their paths."""
         upload, trees = self._kept[dealer]
         return trees.delivery(upload, place)
 
     def row(self, dealer: str, place: int) -> bytes:
-        """Return the dealer's row of share commitments, without its path."""
         return self._kept[dealer][0].share_rows[place]

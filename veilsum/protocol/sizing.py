@@ -1,20 +1,35 @@
-"""Size a cohort: its graph, committee and quorum, from public integers alone (protocol §5).
+"""Size a cohort: its quorum, graph and committee, from public integers alone (protocol §5).
 
 The coordinator computes them, and every member computes them again and refuses any others. No float takes part. They don't depend on
 the vector, so a cohort serves rounds of any length.
+
+Windows of a sparse graph and drawn committees are samples without replacement from n members, with a colluders and d
+dropouts. A sample holds at most c colluders except with probability 2^−σ, and d' dropouts except with probability 2^−η. Then
+
+    w > c + d'      leaves an honest survivor in a window of w places after D_max = d' dropouts,
+    L > c + 2·d'    leaves t = ⌊(L + a_D)/2⌋ + 1 members in a committee of L after d' dropouts, with a_D = c.
+
+Probabilities hold for all n windows jointly, or for the single committee. At the smallest w only one D_max satisfies both
+bounds, so k and D_max are unique.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from math import comb
+from typing import TYPE_CHECKING
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.graph import draw_committee
-from veilsum.protocol.hypergeometric import size_committee, size_graph
 from veilsum.protocol.messages.base import MAX_DECRYPTORS
-from veilsum.protocol.quorum import HONEST_MIN, Quorum, colluding_nominees
+from veilsum.protocol.messages.cohort import Manifest
 
+if TYPE_CHECKING:
+    from veilsum.protocol.study import Question
+
+HONEST_MIN = 3
 COMPLETE_MAX = 200
 """Largest cohort with a complete graph in any case, and in which all members decrypt without nominees."""
 SPARSE_MIN = 1_000
@@ -32,6 +47,132 @@ COMMITTEE_BITS = 30
 """η of a drawn committee: fewer than t of it are left with a chance of at most 2^−30."""
 LOSS = 100
 """The usual δ: members in a thousand that may drop out."""
+
+
+def colluding_nominees(nominees: int, colluders: int) -> int:
+    """Compute a_D for nominated decryptors: min(a, ⌊(L−1)/3⌋), so that L ≥ 3·a_D + 1 and a_D can't stall the rest.
+
+    Args:
+        nominees: number that the roster names, enrolled or not: otherwise leaving out cards would lower a_D.
+        colluders: a.
+
+    Raises:
+        Misuse: no nominees, or a < 0.
+    """
+    if nominees < 1 or colluders < 0:
+        raise Misuse(f"no a_D for {nominees} nominees and a={colluders}")
+    return min(colluders, (nominees - 1) // 3)
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """The quorum of a sum for n members, L of them decryptors.
+
+    Attributes:
+        members: n.
+        decryptors: L.
+        colluders: a, members that may collude with the coordinator.
+        decryptor_colluders: a_D, colluding decryptors: min(a, L), unless the decryptors were nominated or drawn.
+        honest_min: h_min, minimum honest members in a sum; at least 3.
+        survivors_min: n_min = max(a + h_min, ⌊(N+a)/2⌋ + 1), N members in the roster: two certified sets of a roster share
+            an honest member, which refuses a history that leaves out either.
+        threshold: t = ⌊(L+a_D)/2⌋ + 1, of shares and of signatures: 2t > L + a_D, so that no two outcomes of
+            one context can both be certified, nor both secrets of one member recovered.
+    """
+
+    members: int
+    decryptors: int
+    colluders: int
+    decryptor_colluders: int
+    honest_min: int
+    survivors_min: int
+    threshold: int
+
+    @classmethod
+    def derive(
+        cls,
+        members: int,
+        decryptors: int,
+        *,
+        colluders: int | None = None,
+        decryptor_colluders: int | None = None,
+        honest_min: int = HONEST_MIN,
+        roster: int | None = None,
+    ) -> "Quorum":
+        """Compute the quorum.
+
+        `colluders` defaults to ⌊n/4⌋, correct if the cohort is the roster; `decryptor_colluders` defaults to min(a, L), correct
+        for any decryptors; `roster` is N and defaults to n.
+
+        Raises:
+            Misuse: h_min < 3, a < 0, a_D outside 0 … min(a, L), or more decryptors than members.
+            PeerFault: cohort-too-small if n < 3, L < 2, n_min > n or t > L, with the numbers.
+        """
+        a = members // 4 if colluders is None else colluders
+        if members < 3:
+            raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs 3 at least")
+        if a < 0 or honest_min < HONEST_MIN or decryptors > members:
+            raise Misuse(f"no quorum for n={members}, L={decryptors}, a={a}, h_min={honest_min}")
+        a_d = min(a, decryptors) if decryptor_colluders is None else decryptor_colluders
+        if not 0 <= a_d <= min(a, decryptors):
+            raise Misuse(f"no quorum for L={decryptors}, a={a}, a_D={a_d}")
+        survivors_min = max(a + honest_min, ((members if roster is None else roster) + a) // 2 + 1)
+        threshold = (decryptors + a_d) // 2 + 1
+        if survivors_min > members or threshold > decryptors or decryptors < 2:
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL,
+                f"with n={members} members, L={decryptors} decryptors and a={a} colluders a sum needs "
+                f"n_min={survivors_min} survivors and t={threshold} decryptors: enrol more members or assume fewer colluders",
+            )
+        return cls(members, decryptors, a, a_d, honest_min, survivors_min, threshold)
+
+    @classmethod
+    def of(cls, manifest: Manifest, question: "Question") -> "Quorum":
+        """Read the quorum of a checked manifest and its study's question."""
+        return cls(
+            len(manifest.members),
+            len(manifest.decryptors),
+            question.a,
+            manifest.decryptor_colluders,
+            question.h_min,
+            manifest.survivors_min,
+            manifest.threshold,
+        )
+
+    @property
+    def erasures_min(self) -> int:
+        """Compute q = L + a_D − t + 1, the reports of "revealed nothing" that make an attempt VOID (protocol §4.9).
+
+        At most a_D of them lie, so at least L − t + 1 honest decryptors never revealed: at most t − 1 may have.
+        """
+        return self.decryptors + self.decryptor_colluders - self.threshold + 1
+
+    @property
+    def members_may_miss(self) -> int:
+        """Member dropouts that an attempt tolerates."""
+        return self.members - self.survivors_min
+
+    @property
+    def decryptors_may_miss(self) -> int:
+        """Decryptor dropouts that an attempt tolerates."""
+        return self.decryptors - self.threshold
+
+    def caution(self) -> str | None:
+        """A warning about a very small cohort or few decryptors; or None."""
+        if self.colluders == 0:
+            return (
+                f"with {self.members} members no collusion is tolerated: one member that colludes with the "
+                "coordinator exposes the sum of the others"
+            )
+        if self.decryptor_colluders < min(self.colluders, self.decryptors):
+            return (
+                f"{self.colluders} members may collude, but of the {self.decryptors} decryptors only {self.decryptor_colluders}: "
+                "one more of these, with the coordinator, reads any member. Nominate more decryptors, or none; of a "
+                "committee that was drawn the draw keeps more away"
+            )
+        if self.members_may_miss == 0:
+            return f"with {self.members} members none may be missing: one dropout ends the attempt"
+        return None
 
 
 class Committee(StrEnum):
@@ -170,3 +311,101 @@ def _committee(
     if drawn is None or drawn[0] == members:
         return Committee.EVERYONE, members, min(a, members)
     return Committee.DRAWN, *drawn
+
+
+def quantile(population: int, marked: int, drawn: int, *, bits: int, draws: int = 1) -> int:
+    """Bound the marked items in a sample without replacement, except with probability 2^−bits.
+
+    The bound is monotone in `drawn` and exact: it sums binomial coefficients from the far end of the tail and compares
+    them as integers, in at most 6 ms up to N = 10,000.
+
+    Args:
+        population: N.
+        marked: K, 0 … N.
+        drawn: sample size w, 0 … N.
+        bits: exponent of the probability, at least 1.
+        draws: number of samples, independent or not, that the probability covers jointly (a union bound), at least 1.
+
+    Returns:
+        The least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits.
+
+    Raises:
+        Misuse: a number is outside its domain.
+    """
+    if not (0 <= marked <= population and 0 <= drawn <= population and bits >= 1 and draws >= 1):
+        raise Misuse(f"no tail for N={population}, K={marked}, w={drawn}, {bits} bits and {draws} draws")
+    unmarked = population - marked
+    x = min(marked, drawn)
+    ways, term = 0, comb(marked, x) * comb(unmarked, drawn - x)
+    allowed = comb(population, drawn) // (draws << bits)
+    while ways + term <= allowed:
+        ways += term
+        term = term * x * (unmarked - drawn + x) // ((marked - x + 1) * (drawn - x + 1))
+        x -= 1
+    return x
+
+
+def size_graph(
+    members: int, colluders: int, dropped: int, security_bits: int, liveness_bits: int
+) -> tuple[int, int] | None:
+    """Find the smallest even k < n − 1 of a sparse graph, and its D_max; None if no k fits.
+
+    Every one of the n windows of k/2 places has at most D_max dropouts except with probability 2^−liveness_bits, and every
+    window within that bound holds an honest survivor except with probability 2^−security_bits.
+
+    Args:
+        members: n.
+        colluders: members that may collude, 0 … n.
+        dropped: members that may drop out, 0 … n.
+        security_bits: σ, including the grinding allowance.
+        liveness_bits: η.
+
+    Raises:
+        Misuse: a number is outside its domain.
+    """
+    found = _least_sample(members, colluders, dropped, 1, security_bits, liveness_bits, members)
+    if found is None or 2 * found[0] >= members - 1:
+        return None
+    return 2 * found[0], found[2]
+
+
+def size_committee(
+    members: int, colluders: int, dropped: int, security_bits: int, liveness_bits: int
+) -> tuple[int, int] | None:
+    """Find the smallest drawn committee, L ≥ 2, and its a_D; None if no L fits.
+
+    More than a_D decryptors collude with probability at most 2^−security_bits, and fewer than t = ⌊(L + a_D)/2⌋ + 1 remain
+    with probability at most 2^−liveness_bits. Arguments and errors as for `size_graph`.
+    """
+    found = _least_sample(members, colluders, dropped, 2, security_bits, liveness_bits, 1)
+    return found and (found[0], found[1])
+
+
+@lru_cache(maxsize=1 << 10)
+def _least_sample(
+    members: int,
+    colluders: int,
+    dropped: int,
+    weight: int,
+    security_bits: int,
+    liveness_bits: int,
+    draws: int,
+) -> tuple[int, int, int] | None:
+    """Find the smallest sample w > c + weight·d', with its bounds c on colluders and d' on dropouts."""
+
+    def honest(drawn: int) -> int:
+        return drawn - quantile(members, colluders, drawn, bits=security_bits, draws=draws)
+
+    sample = weight  # a window has at least one place, a committee two decryptors
+    while sample <= members:
+        d = quantile(members, dropped, sample, bits=liveness_bits, draws=draws)
+        missing = weight * d + 1 - honest(sample)
+        if missing <= 0:
+            return sample, sample - honest(sample), d
+        # A larger sample never lowers d and adds at most one honest member per place. So no smaller sample fits, nor any
+        # up to the first with enough honest members for this d.
+        sample += missing
+        while sample + missing <= members and honest(sample + missing) <= weight * d:
+            sample += missing
+            missing *= 2
+    return None

@@ -23,8 +23,7 @@ from pydantic import (
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import CONTROLS, NAME_PATTERN
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.quorum import Quorum
-from veilsum.protocol.sizing import Sizes, size
+from veilsum.protocol.sizing import Quorum, Sizes, size
 from veilsum.protocol.tags import Tag, hash_fields
 
 DAY_S = 86_400
@@ -106,12 +105,10 @@ class RandomFeaturesFFC(_Block):
     bandwidth: Annotated[Real, Field(ge=0.1, le=1e3)]
 
     def width(self, dim: int) -> int:
-        """Width l of the second moment V."""
         del dim
         return self.size
 
     def elements(self, dim: int, classes: int) -> int:
-        """Length of its vector."""
         return _moments(self.width(dim), classes)
 
 
@@ -125,7 +122,6 @@ class CCVR(_Block):
         return dim
 
     def elements(self, dim: int, classes: int) -> int:
-        """Length of its vector."""
         return classes * (1 + dim + dim * (dim + 1) // 2)
 
 

@@ -9,16 +9,15 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
     CoordinatorPhase,
     Ended,
-    Failed,
     Freezing,
-    Recovered,
     Revealing,
     Voiding,
 )
+from veilsum.protocol.coordinator.base import Evicting
 from veilsum.protocol.coordinator.revealing import OutcomeFault, ShareFault
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Cards, Evictions, Message, Refusal, Reveal, Upload, UploadSummary, parse
+from veilsum.protocol.messages import Cards, Message, Refusal, Reveal, Upload, UploadSummary, parse
 from veilsum.protocol.sealing import commitment_tree
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
@@ -173,8 +172,8 @@ def _shown(phase: CoordinatorPhase) -> Message | None:
         return phase.proposal
     if isinstance(phase, Voiding):
         return phase.request
-    if isinstance(phase, Revealing | Recovered | Failed) and phase.proofs:
-        return Evictions(phase.attempt.context, phase.proofs)
+    if isinstance(phase, Evicting) and phase.evictions:
+        return phase.evictions
     if isinstance(phase, Revealing):
         return phase.certificate
     return phase.closing if isinstance(phase, Ended) else None

@@ -29,7 +29,7 @@ from veilsum.calibration.errors import SumCheckFailed
 from veilsum.calibration.privacy import Descent, NoisyGaussians, NoisyGradient, NoisyMean, NoisySums
 from veilsum.calibration.random_features import choose_random_features
 from veilsum.calibration.ridge import Rounding
-from veilsum.calibration.rows import Array, as_array, as_features, check_rows, directions
+from veilsum.calibration.rows import SQRT_HALF, Array, as_array, as_features, check_rows, directions
 from veilsum.protocol import study as content
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -330,7 +330,7 @@ def _noisy_published(
                     heads[name] = replace(found.nearest_mean(), centre=centre)
                 case "posterior":
                     whitening, variances = found.posterior
-                    constant = {"constant": float(np.sqrt(0.5))} if found.bias else {}
+                    constant = {"constant": SQRT_HALF} if found.bias else {}
                     documents[name] = Document({"whitening": whitening, "variances": variances}, constant)
                 case "pooled":
                     documents[name] = refusal(_UNPOOLED)

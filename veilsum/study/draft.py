@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.quorum import HONEST_MIN, Quorum
-from veilsum.protocol.sizing import size
+from veilsum.protocol.sizing import HONEST_MIN, Quorum, size
 from veilsum.protocol.study import DAY_S, ROWS_MIN, Content, as_tuples, first_error
 
 _ABSENT: dict[str, dict[str, Any]] = {

@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 from veilsum.calibration import CalibrationError, FFCStatistics, Head, check_solution
 from veilsum.calibration.answer import Answer, Document
 from veilsum.calibration.head_file import Calibrated, form_of, notes_in
+from veilsum.calibration.rows import SQRT_HALF
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import HEAD
@@ -174,7 +175,7 @@ def _check_solves(
     head = calibrated_in(found.head).head
     weights = head.weights
     if head.bias is not None:  # the head's scales features and constant apart
-        weights = np.vstack([head.weights / np.sqrt(0.5), head.bias / sums.constant])
+        weights = np.vstack([head.weights / SQRT_HALF, head.bias / SQRT_HALF])
     with _mismatch_where_refused():
         check_solution(sums.V, sums.U, ridge, weights, rng)
 

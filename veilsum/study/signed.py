@@ -1,21 +1,13 @@
 """How a study is signed, and how a member checks one before it looks at anything else."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from veilsum.protocol.causes import Cause
+from veilsum.protocol.attempt import check_study
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Study
-from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, refused
+from veilsum.protocol.messages import Roster, Study
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, read_content, refused
 from veilsum.study.promise import check_noise
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a member remembers of a study's name: the highest version, and its digest."""
-
-    version: int
-    digest: bytes
 
 
 def sign(content: Content, federation: bytes, key: SigningKey, now_s: float) -> Study:
@@ -37,42 +29,27 @@ def check_signable(content: Content, now_s: float) -> None:
         raise Misuse(fault.detail) from fault
 
 
-def read(
-    study: Study,
-    *,
-    federation: bytes,
-    study_key: bytes,
-    now_s: float,
-    revoked: frozenset[bytes] = frozenset(),
-    seen: Seen | None = None,
-) -> Content:
-    """Check a study as a member does, in the page's order (protocol 3, §4.1).
+def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
+    """Check a study as a member does, in the page's order (protocol §4.1, 1 to 6).
 
     Args:
         study: as it was shown.
-        federation: the pinned admin key.
-        study_key: the roster's.
+        roster: as accepted.
         now_s: the member's own clock, Unix time.
-        revoked: digests that the roster revokes.
-        seen: what this member remembers of the study's name.
+        seen: look up the newest study that this member has seen under a name.
 
     Raises:
         PeerFault: wrong-federation, bad-signature, or study-refused.
     """
-    if study.federation != federation:
-        raise PeerFault(Cause.WRONG_FEDERATION, "the study is for another federation than the one pinned")
-    study.verify(study_key, "admin")
-    content = Content.from_bytes(study.content)
-    if study.hash in revoked:
-        raise refused("the roster revokes this study")
+    content = check_study(roster, study)
     check_expiry(content, now_s)
-    version = content.notes.version
-    if seen is not None and (
-        version < seen.version or (version == seen.version and study.hash != seen.digest)
-    ):
-        raise refused(
-            f"version {version} of {content.notes.name} is shown, and version {seen.version} was seen with other bytes"
-        )
+    notes, before = content.notes, seen(content.notes.name)
+    if before is not None and before.hash != study.hash:
+        version = read_content(before.content).notes.version
+        if notes.version <= version:
+            raise refused(
+                f"version {notes.version} of {notes.name} is shown, and version {version} was seen with other bytes"
+            )
     return content
 
 

@@ -4,7 +4,6 @@ A vector depends only on the study, the step's terms and material, the rows, and
 nothing.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -43,8 +42,6 @@ Integers = npt.NDArray[np.int64]
 Material: TypeAlias = Mapping[str, Floats]
 Statistics: TypeAlias = FFCStatistics | CCVRStatistics
 RowMap: TypeAlias = Callable[[Array], Floats]
-
-_SQRT_HALF = math.sqrt(0.5)
 
 
 def vector(
@@ -166,7 +163,7 @@ def _row_map(spec: RoundSpec, material: Material) -> RowMap:
         rows = rows if phi is None else phi.of_units(rows, apart=True)
         if whitening is None:
             return rows
-        rows = with_constant(rows, _SQRT_HALF) if isinstance(statistic, FFC) and statistic.bias else rows
+        rows = with_constant(rows) if isinstance(statistic, FFC) and statistic.bias else rows
         return whitened(rows, whitening)
 
     return mapped

@@ -2,13 +2,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
     Checking,
     Collecting,
     CoordinatorPhase,
     Ended,
+    Failed,
     Freezing,
     Recovered,
     Revealing,
@@ -17,7 +18,7 @@ from veilsum.protocol.coordinator import (
 from veilsum.protocol.coordinator.base import cancelled
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, VoidRequest
-from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.messages.base import Message
 
 STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Revealing)
 
@@ -68,9 +69,9 @@ TAKES = {
 def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
     phase = LIVES[name]
     assert phase.name == name
-    taken = {form.__name__ for form in (*phase.handlers(), *phase.late)}
+    taken = {form.__name__ for form in (*phase.handlers, *phase.late)}
     assert taken == TAKES[name]
-    for form in MESSAGES.values():
+    for form in Message.forms.values():
         if form.__name__ not in taken:
             message: Any = object.__new__(form)
             with pytest.raises(
@@ -89,8 +90,7 @@ def test_what_comes_too_late_is_not_even_read(name: str) -> None:
 @pytest.mark.parametrize("stage", [Collecting, Checking])
 def test_an_attempt_cancelled_before_a_vote_asks_for_void(stage: type[CoordinatorPhase]) -> None:
     federation, phase = at(stage)
-    voiding = phase.cancel(federation.now_s, "the wrong extractor")
-    assert isinstance(voiding, Voiding)
+    voiding = of(Voiding, phase.cancel(federation.now_s, "the wrong extractor"))
     assert voiding.fault.cause is Cause.CANCELLED
     assert voiding.fault.parties == ("operator",)
     assert voiding.fault.detail == "the wrong extractor"
@@ -139,8 +139,7 @@ def test_a_cancellation_without_words_says_the_causes() -> None:
 
 @pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
 def test_an_end_is_an_end(name: str) -> None:
-    phase = LIVES[name]
-    assert isinstance(phase, Ended)
+    phase = of(Ended, LIVES[name])
     assert phase.deadline_s is None
     assert phase.waiting_for() == ()
     assert phase.cancel(0.0, "too late") is phase
@@ -175,3 +174,15 @@ def test_every_phase_waits_its_window(stage: type[CoordinatorPhase], window_s: f
     federation, phase = at(stage)
     begun_s = 1_000_000.0 if stage is Revealing else federation.now_s
     assert phase.deadline_s == begun_s + window_s
+
+
+# A certified attempt that is closed without a sum.
+
+
+def test_the_operator_closes_a_certified_attempt_without_a_sum() -> None:
+    federation = Federation(5)
+    phase = federation.reach(Revealing)
+    closed = of(Failed, phase.cancel(federation.now_s, "no sum"))
+    assert closed.closing == phase.certificate
+    assert closed.link.reason == "none"
+    assert {closed.request_for(member) for member in federation.ids} == {phase.certificate}

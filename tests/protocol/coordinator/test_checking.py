@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.forging import resign
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
 from veilsum.protocol.disputes import Dispute
@@ -61,8 +61,7 @@ def test_every_decryptor_is_shown_the_others_boxes_with_paths_to_what_was_signed
     federation: Federation,
 ) -> None:
     for place, member in enumerate(federation.ids):
-        shown = federation.phase.request_for(member)
-        assert isinstance(shown, Deliveries)
+        shown = of(Deliveries, federation.phase.request_for(member))
         assert [d.member for d in shown.deliveries] == [m for m in federation.ids[:5] if m != member]
         for d in shown.deliveries:
             assert verify(d.header.box_root, d.box, place, 6, d.box_path)
@@ -71,27 +70,23 @@ def test_every_decryptor_is_shown_the_others_boxes_with_paths_to_what_was_signed
 
 
 def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
-    phase = received(federation, *(receipt(federation, m) for m in federation.ids[:5]))
-    assert isinstance(phase, Checking)
+    phase = of(Checking, received(federation, *(receipt(federation, m) for m in federation.ids[:5])))
     assert phase.waiting_for() == ("member-5",)
     assert phase.request_for("member-0") is None
-    freezing = phase.receive(receipt(federation, "member-5"), federation.now_s)
-    assert isinstance(freezing, Freezing)
+    freezing = of(Freezing, phase.receive(receipt(federation, "member-5"), federation.now_s))
     assert tuple(freezing.receipts) == federation.ids
     assert tuple(s.member for s in freezing.survivors) == federation.ids[:5]
 
 
 def test_at_the_deadline_a_threshold_of_receipts_is_enough(federation: Federation) -> None:
     phase = received(federation, *(receipt(federation, m) for m in federation.ids[:4]))
-    freezing = phase.expire(federation.now_s)
-    assert isinstance(freezing, Freezing)
+    freezing = of(Freezing, phase.expire(federation.now_s))
     assert tuple(freezing.receipts) == federation.ids[:4]
 
 
 def test_at_the_deadline_fewer_void_the_attempt_and_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(receipt(federation, m) for m in federation.ids[:3]))
-    voiding = phase.expire(federation.now_s)
-    assert isinstance(voiding, Voiding)
+    voiding = of(Voiding, phase.expire(federation.now_s))
     assert voiding.fault.cause is Cause.QUORUM_LOST
     assert voiding.fault.parties == ("member-3", "member-4", "member-5")
     assert voiding.fault.detail == "3 receipts, the threshold is 4"
@@ -157,8 +152,7 @@ def test_a_decryptor_that_complains_of_several_is_dropped_alone() -> None:
 def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_parties() -> None:
     # three pairs that nobody can tell apart
     pairs = {f"member-{index}": (f"member-{index + 3}",) for index in range(3)}
-    phase = among_eight(pairs)
-    assert isinstance(phase, Voiding)
+    phase = of(Voiding, among_eight(pairs))
     assert phase.fault.cause is Cause.BOX_REFUSED
     assert phase.fault.detail == "5 survivors are left"
     assert phase.fault.parties == tuple(f"member-{index}" for index in range(6))
@@ -189,8 +183,7 @@ def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_atte
         complaints = accused if member == "member-0" else ()
         clean = tuple(m for m in federation.ids if m != member and m not in complaints)
         everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    waiting = received(federation, *everyone)
-    assert isinstance(waiting, Checking)
+    waiting = of(Checking, received(federation, *everyone))
     phase = waiting.expire(waiting.latest_s)
     if members == 9:
         # they are out in any case, so nobody need be dropped for a dispute with them
@@ -248,8 +241,7 @@ def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[...,
     for lost, ends in ((pair, Voiding), (apart, Freezing)):
         federation = sparse(drop={federation.ids.index(m): After.OPENING for m in lost})
         federation.begin()
-        phase = federation.run_until(Voiding, Freezing)
-        assert isinstance(phase, ends)
+        phase = of(ends, federation.run_until(Voiding, Freezing))
         if isinstance(phase, Voiding):
             assert phase.fault.cause is Cause.WINDOW_EXCEEDED
             assert set(phase.fault.parties) == set(lost)
@@ -282,8 +274,7 @@ def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
     federation.drop = {federation.ids.index(member): After.OPENING for member in beside}
     federation.tamper = tamper
     federation.begin()
-    phase = federation.run_until(Voiding, Freezing)
-    assert isinstance(phase, Voiding)
+    phase = of(Voiding, federation.run_until(Voiding, Freezing))
     assert phase.fault.cause is (Cause.WINDOW_EXCEEDED if away else Cause.BOX_REFUSED)
     assert phase.fault.parties == tuple(sorted(beside or parties))
 

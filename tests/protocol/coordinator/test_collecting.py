@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.forging import resign
-from tests.support.simulator import Federation
+from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Opening, Upload
@@ -18,8 +18,7 @@ def federation() -> Federation:
     federation = Federation(5)
     federation.begin()
     start = federation.phase
-    checking = federation.run_until(Checking)
-    assert isinstance(checking, Checking)
+    assert isinstance(federation.run_until(Checking), Checking)
     federation.phase = start
     return federation
 
@@ -59,8 +58,7 @@ def whole(federation: Federation, *members: str) -> CoordinatorPhase:
 
 def test_members_are_asked_until_their_upload_is_whole(federation: Federation) -> None:
     phase = announced(federation, "member-0", "member-1")
-    stored_one = stored(federation, phase, "member-0")
-    assert isinstance(stored_one, Collecting)
+    stored_one = of(Collecting, stored(federation, phase, "member-0"))
     assert stored_one.request_for("member-0") is None
     assert isinstance(stored_one.request_for("member-1"), Opening)
     assert stored_one.waiting_for() == federation.ids[1:]
@@ -70,30 +68,24 @@ def test_members_are_asked_until_their_upload_is_whole(federation: Federation) -
 def test_missing_chunks_are_told(federation: Federation) -> None:
     phase = announced(federation, "member-0")
     assert phase.missing_chunks("member-0") == (0, 1)
-    after = phase.chunk_stored("member-0", 1, federation.now_s)
-    assert isinstance(after, Collecting)
+    after = of(Collecting, phase.chunk_stored("member-0", 1, federation.now_s))
     assert after.missing_chunks("member-0") == (0,)
     assert not after.whole("member-0")
-    again = after.chunk_stored("member-0", 1, federation.now_s)
-    assert isinstance(again, Collecting)
+    again = of(Collecting, after.chunk_stored("member-0", 1, federation.now_s))
     assert again.stored == after.stored
 
 
 def test_the_last_chunk_of_the_last_member_closes_the_phase(federation: Federation) -> None:
     assert isinstance(whole(federation, *federation.ids[:4]), Collecting)
-    checking = whole(federation, *federation.ids)
-    assert isinstance(checking, Checking)
+    checking = of(Checking, whole(federation, *federation.ids))
     assert tuple(checking.uploads) == federation.ids
 
 
 def test_a_partial_upload_is_not_counted(federation: Federation) -> None:
-    phase = whole(federation, *federation.ids[:4])
-    assert isinstance(phase, Collecting)
-    partial = phase.receive(upload_of(federation, "member-4"), federation.now_s)
-    assert isinstance(partial, Collecting)
+    phase = of(Collecting, whole(federation, *federation.ids[:4]))
+    partial = of(Collecting, phase.receive(upload_of(federation, "member-4"), federation.now_s))
     partial_ = partial.chunk_stored("member-4", 0, federation.now_s)
-    checking = partial_.expire(federation.now_s)
-    assert isinstance(checking, Checking)
+    checking = of(Checking, partial_.expire(federation.now_s))
     assert tuple(checking.uploads) == federation.ids[:4]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import forging
 from tests.support.forging import erased
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import (
     Checking,
     ClosedByAdmin,
@@ -67,8 +67,7 @@ def test_void_is_asked_for_until_the_latest_end(federation: Federation) -> None:
     assert phase.deadline_s == phase.attempt.terms.latest_end_s
     with pytest.raises(Misuse):
         phase.expire(federation.now_s)
-    after = phase.expire(phase.attempt.terms.latest_end_s)
-    assert isinstance(after, Erasing)
+    after = of(Erasing, phase.expire(phase.attempt.terms.latest_end_s))
     assert isinstance(phase, Voiding)
     assert after.fault is phase.fault
 
@@ -84,8 +83,7 @@ def test_decryptors_are_asked_until_they_report(federation: Federation) -> None:
     phase = erasing(federation)
     assert phase.waiting_for() == federation.ids
     assert phase.request_for("member-0") == ErasureRequest(phase.attempt.context)
-    after = received(federation, erased(federation, "member-0"))
-    assert isinstance(after, Erasing)
+    after = of(Erasing, received(federation, erased(federation, "member-0")))
     assert after.request_for("member-0") is None
     assert after.waiting_for() == federation.ids[1:]
 
@@ -98,11 +96,12 @@ def test_who_holds_no_shares_is_not_asked() -> None:
 
 def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federation) -> None:
     told = erased(federation, "member-5", revealed=b"\x01" * 32)
-    three = received(federation, told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4")))
-    assert isinstance(three, Erasing)
+    three = of(
+        Erasing,
+        received(federation, told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4"))),
+    )
     assert three.silent == ("member-0", "member-2", "member-4")
-    phase = three.receive(erased(federation, "member-1"), federation.now_s)
-    assert isinstance(phase, VoidedByErasure)
+    phase = of(VoidedByErasure, three.receive(erased(federation, "member-1"), federation.now_s))
     assert phase.fault is erasing(federation).fault
     assert [each.member for each in phase.closing.reports] == ["member-0", "member-1", "member-2", "member-4"]
     phase.attempt.check_erasure(phase.closing)
@@ -123,14 +122,14 @@ def test_the_same_report_again_changes_nothing_and_another_is_a_conflict(federat
 def test_an_erasure_takes_the_place_of_a_certificate() -> None:
     federation = overdue(Revealing, Federation(5))
     assert erasing(federation).certificate is not None
-    phase = received(federation, *(erased(federation, member) for member in federation.ids[:3]))
-    assert isinstance(phase, VoidedByErasure)
+    assert isinstance(
+        received(federation, *(erased(federation, member) for member in federation.ids[:3])), VoidedByErasure
+    )
 
 
 def test_the_operator_may_close_a_certified_attempt_without_a_sum() -> None:
     federation = overdue(Revealing, Federation(5))
-    phase = erasing(federation).cancel(federation.now_s, "no sum")
-    assert isinstance(phase, Failed)
+    phase = of(Failed, erasing(federation).cancel(federation.now_s, "no sum"))
     assert phase.certificate is erasing(federation).certificate
     assert (phase.fault.cause, phase.fault.detail) == ("cancelled", "no sum")
     assert phase.link.reason == "none"
@@ -147,8 +146,7 @@ def test_answers_to_earlier_questions_are_left_unread(federation: Federation) ->
 
 def test_the_admins_signature_closes_the_attempt(federation: Federation) -> None:
     closing = forging.lost(federation)
-    phase = erasing(federation).receive(closing, federation.now_s)
-    assert isinstance(phase, ClosedByAdmin)
+    phase = of(ClosedByAdmin, erasing(federation).receive(closing, federation.now_s))
     assert phase.fault is erasing(federation).fault
     assert phase.closing == closing
     assert [phase.request_for(member) for member in federation.ids] == [closing] * 6
@@ -171,8 +169,7 @@ def test_a_lost_that_does_not_hold_closes_nothing(federation: Federation) -> Non
 def test_an_attempt_whose_decryptors_come_back_ends_without_the_admin() -> None:
     federation = Federation(6, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
     federation.begin()
-    phase = federation.run_until()
-    assert isinstance(phase, Erasing)
+    phase = of(Erasing, federation.run_until())
     assert phase.silent == federation.ids[3:]
     federation.now_s += 40 * 86_400  # reports have no time limit
     federation.drop = {1: After.RECEIPT, 2: After.RECEIPT}
@@ -191,8 +188,7 @@ def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> Non
     federation.begin()
     assert isinstance(federation.run_until(), Erasing)
     federation.drop = {1: After.CARD, 2: After.CARD}
-    phase = federation.run_until()
-    assert isinstance(phase, VoidedByErasure)
+    phase = of(VoidedByErasure, federation.run_until())
     assert "member-0" in {each.member for each in phase.closing.reports}
 
 
@@ -214,8 +210,7 @@ def test_a_certified_attempt_ends_by_erasure_while_enough_have_not_revealed() ->
 
 
 def test_a_certified_attempt_is_closed_for_a_repeat_once_erasure_is_out_of_reach() -> None:
-    phase = certified_without_a_sum(3).phase
-    assert isinstance(phase, Failed)
+    phase = of(Failed, certified_without_a_sum(3).phase)
     assert (phase.fault.cause, phase.link.reason) == ("quorum-lost", "none")
     # a third decryptor may lie that it revealed as well
     federation = certified_without_a_sum(2)

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.simulator import Federation
+from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
 from veilsum.protocol.errors import PeerFault
@@ -72,12 +72,12 @@ def test_who_holds_shares_is_asked_and_who_does_not_yet_is_handed_its_boxes(fede
 
 
 def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
-    three = received(federation, *(vote(federation, m) for m in ("member-4", "member-0", "member-2")))
-    assert isinstance(three, Freezing)
+    three = of(
+        Freezing, received(federation, *(vote(federation, m) for m in ("member-4", "member-0", "member-2")))
+    )
     assert three.waiting_for() == ("member-1", "member-3", "member-5")
     assert three.request_for("member-4") is None
-    phase = three.receive(vote(federation, "member-1"), federation.now_s)
-    assert isinstance(phase, Revealing)
+    phase = of(Revealing, three.receive(vote(federation, "member-1"), federation.now_s))
     phase.attempt.check_certificate(phase.certificate)
     assert [v.member for v in phase.certificate.votes] == ["member-0", "member-1", "member-2", "member-4"]
     assert phase.certificate.survivors == freezing(federation).survivors
@@ -93,20 +93,20 @@ def test_refusals_that_leave_no_threshold_void_the_attempt_for_the_first_reason(
     federation: Federation,
 ) -> None:
     said = refusal(federation, "member-3", cause="own-upload-changed")
-    two = received(federation, said, refusal(federation, "member-1"))
-    assert isinstance(two, Freezing)
+    two = of(Freezing, received(federation, said, refusal(federation, "member-1")))
     assert two.waiting_for() == ("member-5",)  # it alone can still make a certificate possible
-    phase = two.receive(refusal(federation, "member-0"), federation.now_s)
-    assert isinstance(phase, Voiding)
+    phase = of(Voiding, two.receive(refusal(federation, "member-0"), federation.now_s))
     assert phase.fault.cause is Cause.OWN_UPLOAD_CHANGED
     assert phase.fault.parties == ("member-3",)
 
 
 def test_a_reason_of_the_members_own_policy_is_called_so(federation: Federation) -> None:
-    phase = received(
-        federation, *(refusal(federation, member, cause="mondays") for member in federation.ids[:3])
+    phase = of(
+        Voiding,
+        received(
+            federation, *(refusal(federation, member, cause="mondays") for member in federation.ids[:3])
+        ),
     )
-    assert isinstance(phase, Voiding)
     assert phase.fault.cause is Cause.POLICY_REFUSED
 
 
@@ -118,35 +118,26 @@ def test_the_same_refusal_again_changes_nothing_and_another_is_a_conflict(federa
 
 
 def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Federation) -> None:
-    phase = received(federation, refusal(federation, "member-3"), vote(federation, "member-3"))
-    assert isinstance(phase, Freezing)
+    phase = of(Freezing, received(federation, refusal(federation, "member-3"), vote(federation, "member-3")))
     assert set(phase.votes) == {"member-3"}
     after = received(federation, vote(federation, "member-0"))
     assert after.receive(refusal(federation, "member-0"), federation.now_s) is after
 
 
+@pytest.mark.parametrize("count", [1, 3])
 def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
-    federation: Federation,
+    federation: Federation, count: int
 ) -> None:
-    phase = received(federation, vote(federation, "member-0")).expire(federation.now_s)
-    assert isinstance(phase, Voiding)
+    """Those who have not signed are asked for VOID, be they too few."""
+    votes = [vote(federation, member) for member in federation.ids[:count]]
+    phase = of(Voiding, received(federation, *votes).expire(federation.now_s))
     assert phase.fault.cause is Cause.QUORUM_LOST
-    assert phase.fault.parties == federation.ids[1:]
-    assert phase.spent == {"member-0"}
-    assert phase.waiting_for() == federation.ids[1:]
-
-
-def test_void_is_asked_of_those_who_have_not_signed_be_they_too_few(federation: Federation) -> None:
-    votes = [vote(federation, m) for m in federation.ids[:3]]
-    phase = received(federation, *votes).expire(federation.now_s)
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.QUORUM_LOST
-    assert phase.waiting_for() == federation.ids[3:]
+    assert phase.fault.parties == phase.waiting_for() == federation.ids[count:]
+    assert phase.spent == {*federation.ids[:count]}
 
 
 def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federation) -> None:
-    phase = received(federation, vote(federation, "member-2")).cancel(federation.now_s, "enough")
-    assert isinstance(phase, Voiding)
+    phase = of(Voiding, received(federation, vote(federation, "member-2")).cancel(federation.now_s, "enough"))
     assert phase.fault.cause is Cause.CANCELLED
     assert phase.fault.detail == "enough"
     assert phase.spent == {"member-2"}
@@ -156,8 +147,7 @@ def test_decryptors_are_shown_the_headers_and_what_the_attempt_rests_on() -> Non
     federation = Federation(5, margin=1)
     for earlier in ((), (0,)):
         federation.begin(None if earlier else dict.fromkeys(federation.ids, np.ones(4, np.int64)))
-        proposal = federation.run_until(Freezing).request_for("member-0")
-        assert isinstance(proposal, Freeze)
+        proposal = of(Freeze, federation.run_until(Freezing).request_for("member-0"))
         assert tuple(header.member for header in proposal.headers) == federation.ids
         counted = (SurvivorSet(federation.sets[federation.links[0].context]),) if earlier else ()
         assert proposal.earlier == counted

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -5,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
-from tests.support.simulator import After, Federation, Outcome
+from tests.protocol.questions import GRADIENTS
+from tests.support.forging import Edit, again, false_dealers, other_secrets, signed_otherwise, swallowing
+from tests.support.simulator import After, Federation, Outcome, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Deliveries, Evictions, Message, Receipt, Reveal
 from veilsum.protocol.shamir import PRIME, recover_secrets
@@ -34,8 +37,7 @@ def reveal(federation: Federation, member: str, key: SigningKey | None = None, /
     """What the member answers to the certificate, changed and signed."""
     request = federation.phase.request_for(member)
     assert request is not None
-    _, (answer,) = federation.ask(member, request)
-    assert isinstance(answer, Reveal)
+    answer = federation.answered(member, request, Reveal)
     return again(answer, key or federation.keys[member], **changes)
 
 
@@ -55,13 +57,11 @@ def test_what_is_due_are_the_survivors_own_seeds_and_their_edges_to_the_lost(fed
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 4), (5, 4, 3, 2), (3, 0, 5, 2)])
 def test_any_threshold_of_reveals_rebuilds_every_seed(federation: Federation, order: tuple[int, ...]) -> None:
-    three = received(federation, *(reveal(federation, federation.ids[i]) for i in order[:3]))
-    assert isinstance(three, Revealing)
+    three = of(Revealing, received(federation, *(reveal(federation, federation.ids[i]) for i in order[:3])))
     assert federation.ids[order[0]] not in three.waiting_for()
     assert three.request_for(federation.ids[order[0]]) is None
     assert isinstance(three.request_for("member-1"), Deliveries)
-    phase = three.receive(reveal(federation, federation.ids[order[3]]), federation.now_s)
-    assert isinstance(phase, Recovered)
+    phase = of(Recovered, three.receive(reveal(federation, federation.ids[order[3]]), federation.now_s))
     inside = tuple(m for m in federation.ids if m != "member-1")
     assert set(phase.self_seeds) == set(inside)
     assert set(phase.edge_seeds) == {(m, "member-1") for m in inside}
@@ -85,8 +85,7 @@ def test_the_same_reveal_signed_anew_changes_nothing(federation: Federation) -> 
 
 
 def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
-    phase = federation.phase
-    assert isinstance(phase, Revealing)
+    phase = of(Revealing, federation.phase)
     without = replace(phase, receipts={m: r for m, r in phase.receipts.items() if m != "member-0"})
     assert "member-0" in without.waiting_for()
     assert without.receive(reveal(federation, "member-0"), federation.now_s) is without
@@ -94,8 +93,7 @@ def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
 
 def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
-    lost = phase.expire(phase.attempt.terms.latest_end_s)
-    assert isinstance(lost, Failed)
+    lost = of(Failed, phase.expire(phase.attempt.terms.latest_end_s))
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
     assert lost.fault.parties == ("member-1", "member-4", "member-5")
@@ -103,8 +101,7 @@ def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federati
 
 
 def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation) -> None:
-    lost = federation.phase.cancel(federation.now_s, "enough")
-    assert isinstance(lost, Failed)
+    lost = of(Failed, federation.phase.cancel(federation.now_s, "enough"))
     assert str(lost.fault) == "cancelled: enough [operator]"
 
 
@@ -167,20 +164,19 @@ def unreduced(_attempt: Attempt) -> Edit:
 LIES: dict[str, Callable[[Attempt], Edit]] = {
     "limbs out of range": out_of_range,
     "an edge's limbs out of range": lambda attempt: out_of_range(
-        attempt, attempt.secret_index("member-3", "member-7")
+        attempt, 1 + attempt.neighbours("member-3").index("member-7")
     ),
     "another secret of the right shape": other_secrets,
     "another b_u alone": lambda attempt: other_secrets(attempt, 0),
     "another edge to a lost member": lambda attempt: other_secrets(
-        attempt, attempt.secret_index("member-3", "member-7")
+        attempt, 1 + attempt.neighbours("member-3").index("member-7")
     ),
 }
 
 
 def exact(federation: Federation, outcome: Outcome) -> None:
     """The sum is that of the certified survivors without the evicted."""
-    phase = outcome.phase
-    assert isinstance(phase, Recovered)
+    phase = of(Recovered, outcome.phase)
     assert set(phase.summed) == set(outcome.survivors) - set(phase.evicted)
     assert outcome.total is not None
     expected = np.sum([federation.vectors_now[member] for member in phase.summed], axis=0)
@@ -208,7 +204,11 @@ def test_an_edge_that_nobody_needs_is_nobodys_business() -> None:
     federation = Federation(8)
     false_dealers(
         federation,
-        {"member-3": lambda attempt: other_secrets(attempt, attempt.secret_index("member-3", "member-7"))},
+        {
+            "member-3": lambda attempt: other_secrets(
+                attempt, 1 + attempt.neighbours("member-3").index("member-7")
+            )
+        },
     )
     outcome = federation.run_round()
     exact(federation, outcome)
@@ -303,3 +303,161 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
         assert isinstance(again_, Recovered)
         assert isinstance(whole, Recovered)
         assert (again_.self_seeds, again_.edge_seeds) == (whole.self_seeds, whole.edge_seeds)
+
+
+# Evictions reach decryptors late, or some of them (protocol §4.7).
+
+
+@pytest.fixture
+def evicting() -> tuple[Federation, Revealing]:
+    """Eight members, t = 6: member-3 has proved false, and nobody has seen the proof yet; two have revealed nothing."""
+    federation = Federation(8, drop={6: After.VOTE, 7: After.VOTE})
+    false_dealers(federation, {"member-3": other_secrets})
+    phase = revealing(federation)
+    federation.drop = {}
+    for member in federation.ids[:6]:
+        federation.phases[member], (sent,) = federation.ask(member, phase.certificate)
+        after = of(Revealing, phase.receive(sent, federation.now_s + 7))
+        phase = after
+    federation.phase = phase
+    return federation, phase
+
+
+def test_decryptors_are_asked_again_with_the_proof(evicting: tuple[Federation, Revealing]) -> None:
+    federation, phase = evicting
+    assert phase.evicted == ("member-3",)
+    assert list(phase.due) == [m for m in federation.ids if m != "member-3"]
+    assert phase.deadline_s == phase.attempt.terms.latest_end_s
+    assert phase.waiting_for() == federation.ids
+    assert phase.heard == set(federation.ids[:6])
+    for member in federation.ids:
+        # who has not heard of the certificate is shown that first
+        assert phase.request_for(member) == (phase.evictions if member in phase.heard else phase.certificate)
+
+
+def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, phase = evicting
+    federation.phases["member-6"], (first,) = federation.ask("member-6", phase.certificate)
+    assert isinstance(first, Reveal)
+    after = of(Revealing, phase.receive(first, federation.now_s))
+    assert after.reveals == {}
+    assert after.request_for("member-6") == phase.evictions
+    second = reveal_of(federation, after, "member-6")
+    assert second.evicted == ("member-3",)
+    counted = of(Revealing, after.receive(second, federation.now_s))
+    assert set(counted.reveals) == {"member-6"}
+    # and the first again changes nothing that counts
+    assert counted.receive(first, federation.now_s) is counted
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen:"):
+        phase.receive(again(second, federation.keys["member-6"], evicted=("member-4",)), federation.now_s)
+
+
+def test_reveals_without_the_evictions_fill_no_disk(evicting: tuple[Federation, Revealing]) -> None:
+    """Once a dealer was evicted, a reveal as if nobody was took any bytes, any number of times, and each was an event."""
+    federation, phase = evicting
+    key = federation.keys["member-6"]
+    federation.phases["member-6"], (first,) = federation.phases["member-6"].receive(
+        phase.certificate, key, federation.now_s
+    )
+    assert isinstance(first, Reveal)
+    for runs in ((bytes(360_000),) * 8, first.runs[1:], ()):
+        with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-6\]$"):
+            phase.receive(again(first, key, runs=runs), federation.now_s)
+    after = phase.receive(first, federation.now_s)
+    other = again(first, key, runs=tuple(bytes(len(run)) for run in first.runs))
+    for said in (first, other, again(first, key, runs=(bytes(360_000),) * 8)):
+        assert after.receive(said, federation.now_s) is after
+
+
+def reveal_of(federation: Federation, phase: Revealing, member: str) -> Reveal:
+    request = phase.request_for(member)
+    assert request is not None
+    return federation.answered(member, request, Reveal)
+
+
+def test_evictions_that_reach_too_few_fail_the_sum_and_open_no_more(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, phase = evicting
+    after: CoordinatorPhase = phase
+    for member in federation.ids[:5]:
+        assert isinstance(after, Revealing)
+        after = after.receive(reveal_of(federation, after, member), federation.now_s)
+    assert isinstance(after, Revealing)
+    failed = of(Failed, after.expire(after.attempt.terms.latest_end_s))
+    assert (failed.certificate, failed.proofs) == (phase.certificate, phase.proofs)
+    assert failed.fault.parties == ("member-5", "member-6", "member-7")
+
+
+def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, _ = evicting
+    silent = {"member-0", "member-1"}
+    federation.tamper = swallowing(Evictions, *(f"coordinator>{member}" for member in silent))
+    federation.run_until(Recovered)
+    exact(federation, federation.finish())
+
+
+def test_where_nothing_changed_the_second_reveal_is_the_first(evicting: tuple[Federation, Revealing]) -> None:
+    federation, phase = evicting
+    member = "member-0"
+    held = federation.phases[member]
+    (first,), second = held.outbox(), reveal_of(federation, phase, member)
+    assert isinstance(first, Reveal)
+    staying = [run for run, dealer in zip(first.runs, federation.ids, strict=True) if dealer != "member-3"]
+    # b_u again, and beside it one share more: of the edge to the evicted dealer
+    assert [run[:36] for run in second.runs] == staying
+    assert {len(run) for run in second.runs} == {72}
+    _, (third,) = held.receive(phase.certificate, federation.keys[member], federation.now_s)
+    assert third.to_bytes() == first.to_bytes()
+
+
+# What the coordinator shows of an indicator round, and of no other (protocol §8.2).
+
+
+def recovered(federation: Federation) -> Recovered:
+    return of(Recovered, federation.run_round().phase)
+
+
+@pytest.mark.parametrize("question", [{}, GRADIENTS], ids=["exact", "noisy"])
+def test_no_other_round_is_disclosed(question: dict[str, object]) -> None:
+    phase = recovered(Federation(4, question=question))
+
+    def never(_member: str, _index: int) -> bytes:
+        raise AssertionError
+
+    with pytest.raises(Misuse, match="only an indicator is disclosed"):
+        disclose(phase, never)
+
+
+@pytest.mark.parametrize("margin", [None, 0])
+def test_announcements_are_kept_for_a_disclosure_alone(margin: int | None) -> None:
+    federation = Federation(4, margin=margin)
+    federation.begin()
+    shelf = weakref.ref(federation.run_until(Revealing).setting.shelf)
+    phase = of(Recovered, federation.run_until(Recovered))
+    gc.collect()
+    assert (shelf() is None) is (margin is None)
+    assert set(phase.uploads) == set(phase.summed)
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_every_survivor_is_shown_with_its_chunks_and_every_seed_due(*, evicted: bool) -> None:
+    federation = Federation(6, margin=1, drop={} if evicted else {1: After.OPENING})
+    false_dealers(federation, {"member-1": other_secrets} if evicted else {})
+    phase = recovered(federation)
+    shown = disclose(phase, lambda member, index: federation.spool[member, index])
+    assert shown.context == phase.attempt.context
+    assert tuple(entry.member for entry in shown.entries) == phase.summed
+    assert "member-1" not in phase.summed
+    assert (phase.evictions is not None) is evicted
+    for entry in shown.entries:
+        assert entry.header == phase.uploads[entry.member].header
+        assert entry.chunks == (federation.spool[entry.member, 0],)
+        index = 1 + phase.attempt.neighbours(entry.member).index("member-1")
+        assert [seed.index for seed in entry.seeds] == [0, index]
+        assert entry.seeds[0].seed == phase.self_seeds[entry.member]
+        assert entry.seeds[1].seed == phase.edge_seeds[entry.member, "member-1"]

@@ -9,7 +9,6 @@ from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.member import MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Message
-from veilsum.protocol.messages.parse import MESSAGES
 
 
 def lives() -> dict[str, MemberPhase]:
@@ -78,8 +77,8 @@ TAKES = {
 @pytest.mark.parametrize("name", sorted(LIVES))
 def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
     phase = LIVES[name]
-    assert {form.__name__ for form in phase.handlers()} == TAKES[name]
-    for form in MESSAGES.values():
+    assert {form.__name__ for form in phase.handlers} == TAKES[name]
+    for form in Message.forms.values():
         if form.__name__ not in TAKES[name]:
             message: Any = object.__new__(form)
             with pytest.raises(PeerFault, match=rf"^wrong-phase: a member that is {name} takes no"):

@@ -4,16 +4,18 @@ from dataclasses import replace
 import pytest
 
 from tests.support.forging import resign
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Checked, Voted
+from veilsum.protocol.member import Checked, Voted, load_phase
 from veilsum.protocol.messages import (
     Deliveries,
     Freeze,
+    Message,
     Receipt,
     Refusal,
     Survivor,
+    Vote,
     survivors_hash,
 )
 
@@ -28,9 +30,7 @@ def federation() -> Federation:
 
 @pytest.fixture
 def freeze(federation: Federation) -> Freeze:
-    request = federation.phase.request_for("member-0")
-    assert isinstance(request, Freeze)
-    return request
+    return of(Freeze, federation.phase.request_for("member-0"))
 
 
 def refusal(federation: Federation, freeze: Freeze) -> str:
@@ -45,8 +45,7 @@ def refusal(federation: Federation, freeze: Freeze) -> str:
 
 
 def test_a_decryptor_signs_the_survivors_it_checked(federation: Federation, freeze: Freeze) -> None:
-    phase, replies = federation.ask("member-0", freeze)
-    assert isinstance(phase, Voted)
+    phase, replies = federation.ask("member-0", freeze, Voted)
     assert replies == phase.outbox() == (phase.given,)
     survivors = tuple(Survivor.of(header) for header in freeze.headers)
     assert phase.given.outcome == survivors_hash(freeze.context, survivors)
@@ -54,8 +53,7 @@ def test_a_decryptor_signs_the_survivors_it_checked(federation: Federation, free
 
 
 def test_a_decryptor_signs_a_set_without_itself(federation: Federation, freeze: Freeze) -> None:
-    phase, _ = federation.ask("member-0", replace(freeze, headers=freeze.headers[1:]))
-    assert isinstance(phase, Voted)
+    federation.ask("member-0", replace(freeze, headers=freeze.headers[1:]), Voted)
 
 
 def test_its_own_upload_is_looked_at_before_the_others(federation: Federation, freeze: Freeze) -> None:
@@ -66,8 +64,7 @@ def test_its_own_upload_is_looked_at_before_the_others(federation: Federation, f
         if isinstance(phase, Checked)
     )
     headers = (freeze.headers[0], other, freeze.headers[2], own, *freeze.headers[4:])
-    _, (reply,) = federation.ask("member-3", replace(freeze, headers=headers))
-    assert isinstance(reply, Refusal)
+    reply = federation.answered("member-3", replace(freeze, headers=headers), Refusal)
     assert reply.cause == "own-upload-changed"
 
 
@@ -75,13 +72,11 @@ def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
     federation: Federation, freeze: Freeze
 ) -> None:
     # the dispute may have cost this decryptor its place, or the cover spared both
-    phase = federation.phases["member-0"]
-    assert isinstance(phase, Checked)
+    phase = of(Checked, federation.phases["member-0"])
     refused = tuple(d.survivor for d in phase.opened if d.member == "member-2")
     held = tuple(d for d in phase.opened if d.member != "member-2")
     federation.phases["member-0"] = replace(phase, opened=held, refused=refused)
-    voted, _ = federation.ask("member-0", freeze)
-    assert isinstance(voted, Voted)
+    federation.ask("member-0", freeze, Voted)
     # but as the upload that was shown with the box, and no other
     headers = list(freeze.headers)
     headers[2] = resign(federation, federation.phases["member-2"].uploads[0], salt=bytes(32)).header  # type: ignore[attr-defined]  # it has uploaded
@@ -93,9 +88,8 @@ def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
 ) -> None:
     federation = sparse()
     federation.reach(Freezing)
-    request = federation.phase.request_for("member-00")
-    assert isinstance(request, Freeze)
-    ring = federation.phase.attempt.graph.ring
+    request = of(Freeze, federation.phase.request_for("member-00"))
+    ring = federation.phase.attempt.manifest.graph.ring
     for lost, expected in ((ring[0:2], "window-exceeded"), ((ring[0], ring[2]), None)):
         headers = tuple(header for header in request.headers if header.member not in lost)
         _, (reply,) = federation.ask("member-00", replace(request, headers=headers))
@@ -103,11 +97,34 @@ def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
 
 
 def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federation) -> None:
-    phase = federation.phases["member-0"]
-    assert isinstance(phase, Checked)
+    phase = of(Checked, federation.phases["member-0"])
     again, replies = federation.ask("member-0", Deliveries(phase.attempt.context, ()))
     assert again is phase
     assert replies == (phase.receipt,)
     assert isinstance(replies[0], Receipt)
     with pytest.raises(PeerFault, match=r"^wrong-context:"):
         federation.ask("member-0", Deliveries(bytes(32), ()))
+
+
+def vote(federation: Federation, message: Message) -> Vote:
+    """What member-0 signs; it is stored and reloaded."""
+    phase, (signed,) = federation.ask("member-0", message, Voted)
+    assert isinstance(signed, Vote)
+    federation.phases["member-0"] = load_phase(phase.to_bytes())
+    return signed
+
+
+def test_the_same_proposal_again_is_answered_by_the_same_bytes(
+    federation: Federation, freeze: Freeze
+) -> None:
+    first = vote(federation, freeze)
+    assert vote(federation, freeze).to_bytes() == first.to_bytes()
+    assert federation.phases["member-0"].outbox() == (first,)
+
+
+def test_the_vote_keeps_the_shares_it_will_reveal(federation: Federation, freeze: Freeze) -> None:
+    checked = of(Checked, federation.phases["member-0"])
+    vote(federation, freeze)
+    voted = of(Voted, federation.phases["member-0"])
+    assert voted.held() == checked.held() == checked.opened
+    assert len(voted.opened) == 4

@@ -4,9 +4,8 @@ from dataclasses import replace
 import pytest
 
 from tests.protocol.questions import GRADIENTS
-from tests.support.forging import false_dealers, other_secrets
-from tests.support.simulator import After, Federation, Tamper
-from veilsum.protocol.attempt import Attempt
+from tests.support.forging import false_dealers, other_secrets, swallowing
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Opened, load_phase
@@ -14,9 +13,7 @@ from veilsum.protocol.messages import Evictions, Reveal, Survivor, Upload
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
-    phase = federation.phases[member]
-    assert isinstance(phase, Closed)
-    return phase
+    return of(Closed, federation.phases[member])
 
 
 @pytest.fixture
@@ -46,20 +43,14 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     assert time.process_time() - started_s < 1
 
 
-def swallowing_uploads_of(*members: str) -> Tamper:
-    """They live, and their uploads never arrive."""
-    return lambda sender, message: None if sender in members and isinstance(message, Upload) else message
-
-
 def test_after_void_the_keys_wait_for_a_retry_no_longer_than_the_terms_last() -> None:
-    federation = Federation(5, tamper=swallowing_uploads_of("member-3", "member-4"))
+    federation = Federation(5, tamper=swallowing(Upload, "member-3", "member-4"))
     federation.run_round()
     phase = closed(federation)
     end = phase.opening.terms.latest_end_s
     assert phase.certificate.void
     assert phase.lapse(end - 1) is phase
-    lapsed = phase.lapse(end)
-    assert isinstance(lapsed, Closed)
+    lapsed = of(Closed, phase.lapse(end))
     assert (lapsed.ready.sequence, lapsed.ready.attempt) == (1, 0)
     assert lapsed.ready == phase.ready.advanced(1, 0, phase.history)
     assert lapsed.lapse(end) == lapsed
@@ -85,8 +76,7 @@ def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation) 
 def test_the_next_opening_is_taken_from_here_and_erases_the_shares(federation: Federation) -> None:
     held = closed(federation).held
     assert held
-    phase, _ = federation.ask("member-0", federation.opening(federation.terms()))
-    assert isinstance(phase, Opened)
+    phase, _ = federation.ask("member-0", federation.opening(federation.terms()), Opened)
     assert phase.opening.place == (1, 0)
     assert not any(dealt.shares in phase.to_bytes() for dealt in held)
 
@@ -103,7 +93,9 @@ def evicting() -> tuple[Federation, Evictions]:
         {
             # member-6 lies about one edge only, which nobody looks at before member-3 is evicted
             "member-3": other_secrets,
-            "member-6": lambda attempt: other_secrets(attempt, attempt.secret_index("member-6", "member-3")),
+            "member-6": lambda attempt: other_secrets(
+                attempt, 1 + attempt.neighbours("member-6").index("member-3")
+            ),
         },
     )
     outcome = federation.run_round()
@@ -129,8 +121,7 @@ def test_a_decryptor_reveals_again_as_if_the_evicted_were_lost(
     first = before_evictions(federation, "member-0")
     one = replace(evictions, proofs=evictions.proofs[:1])
     federation.phases["member-0"], (second,) = federation.ask("member-0", one)
-    phase, (third,) = federation.ask("member-0", evictions)
-    assert isinstance(phase, Closed)
+    phase, (third,) = federation.ask("member-0", evictions, Closed)
     assert [s.member for s in phase.evicted] == list(evictions.evicted)
     assert isinstance(third, Reveal)
     for reveal, evicted in ((first.reveals[0], 0), (second, 1), (third, 2)):
@@ -164,8 +155,8 @@ def test_more_than_may_collude_are_not_evicted(
 ) -> None:
     federation, evictions = evicting
     before_evictions(federation, "member-0")
-    quorum = replace(closed(federation).attempt.quorum, colluders=1)
-    monkeypatch.setattr(Attempt, "quorum", quorum)
+    attempt = closed(federation).attempt
+    monkeypatch.setitem(vars(attempt), "quorum", replace(attempt.quorum, colluders=1))
     with pytest.raises(PeerFault, match=r"^eviction-invalid: 2 dealers evicted after 0, at most 1 may be"):
         federation.ask("member-0", evictions)
     federation.ask("member-0", replace(evictions, proofs=evictions.proofs[:1]))
@@ -187,8 +178,7 @@ def test_once_the_shares_are_erased_evictions_open_nothing(evicting: tuple[Feder
 def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictions]) -> None:
     federation, evictions = evicting
     before_evictions(federation, "member-3")
-    _, (reveal,) = federation.ask("member-3", evictions)
-    assert isinstance(reveal, Reveal)
+    reveal = federation.answered("member-3", evictions, Reveal)
     assert [len(run) for run in reveal.runs] == [3 * 36] * 6
 
 

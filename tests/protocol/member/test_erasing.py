@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.forging import again, erasure, lost
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
@@ -43,7 +43,7 @@ def report(federation: Federation, member: str = "member-0") -> Erased:
     federation.phases[member] = load_phase(federation.phases[member].to_bytes())
     phase, (made,) = federation.ask(member, request(federation))
     assert isinstance(made, Erased)
-    federation.phase.attempt.check_erased(made)
+    federation.phase.attempt.check_from_decryptor(made)
     federation.phases[member] = load_phase(phase.to_bytes())
     return made
 
@@ -64,8 +64,7 @@ def test_whoever_revealed_nothing_erases_and_says_so(stage: type) -> None:
     before = federation.phases["member-0"]
     pass_end(federation)
     assert report(federation).revealed == NOTHING_REVEALED
-    after = federation.phases["member-0"]
-    assert isinstance(after, Ready)
+    after = of(Ready, federation.phases["member-0"])
     assert (after.sequence, after.attempt) == (1, 0)
     stored = after.to_bytes()
     assert not any(secret in stored for secret in (*keys(before), *filter(None, shares(before))))
@@ -89,18 +88,15 @@ def test_a_vote_does_not_matter() -> None:
 
 def test_whoever_revealed_says_for_which_outcome_also_when_the_shares_are_gone() -> None:
     federation = at(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    certified = federation.phase.certificate
+    certified = of(Revealing, federation.phase).certificate
     federation.phases["member-0"], (reveal,) = federation.ask("member-0", certified)
     assert isinstance(reveal, Reveal)
-    closed = federation.phases["member-0"]
-    assert isinstance(closed, Closed)
+    closed = of(Closed, federation.phases["member-0"])
     for erased_early in (False, True):
         federation.phases["member-0"] = closed.settled() if erased_early else closed
         pass_end(federation)
         assert report(federation).revealed == certified.outcome
-        after = federation.phases["member-0"]
-        assert isinstance(after, Closed)
+        after = of(Closed, federation.phases["member-0"])
         assert (after.held, after.reveals) == ((), ())
         assert federation.ask("member-0", certified)[1] == ()
 
@@ -162,8 +158,7 @@ def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence() -> None:
     opening = federation.phase.attempt.opening
     federation.phases["member-4"], replies = federation.ask("member-4", opening)
     assert replies == ()
-    after = federation.phases["member-4"]
-    assert isinstance(after, Ready)
+    after = of(Ready, federation.phases["member-4"])
     assert not set(keys(before)) & set(keys(after))
     assert report(federation, "member-4").revealed == NOTHING_REVEALED
     with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
@@ -206,11 +201,9 @@ def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
 
 def test_a_replayed_box_does_not_open_after_the_erasure() -> None:
     federation = at(Checking, Federation(5))
-    delivered = federation.phase.request_for("member-0")
-    assert isinstance(delivered, Deliveries)
+    delivered = of(Deliveries, federation.phase.request_for("member-0"))
     attempt, (box, *_) = federation.phase.attempt, delivered.deliveries
-    phase = federation.phases["member-0"]
-    assert isinstance(phase, Attempting)
+    phase = of(Attempting, federation.phases["member-0"])
 
     def opens(pairs: Ready) -> bool:
         (pair,) = (each for each in pairs.boxes if each.peer == box.member)
@@ -224,8 +217,7 @@ def test_a_replayed_box_does_not_open_after_the_erasure() -> None:
     assert opens(phase.ready)
     pass_end(federation)
     report(federation)
-    after = federation.phases["member-0"]
-    assert isinstance(after, Ready)
+    after = of(Ready, federation.phases["member-0"])
     assert not opens(after)
     with pytest.raises(PeerFault):
         federation.ask("member-0", delivered)
@@ -242,11 +234,9 @@ def test_a_member_killed_between_erasing_and_answering_reports_the_same() -> Non
 
 def test_a_member_killed_between_history_and_phase_erases_before_it_reports() -> None:
     federation = at(Checking, Federation(5, drop={4: After.CARD}))
-    before = federation.phases["member-4"]
-    assert isinstance(before, Ready)
+    before = of(Ready, federation.phases["member-4"])
     pass_end(federation)
-    shown, _ = federation.ask("member-4", federation.phase.attempt.opening)
-    assert isinstance(shown, Ready)
+    shown, _ = federation.ask("member-4", federation.phase.attempt.opening, Ready)
     federation.phases["member-4"] = before.knowing(shown.history)  # the phase was not stored any more
     report(federation, "member-4")
     assert not set(keys(before)) & set(keys(federation.phases["member-4"]))
@@ -264,8 +254,7 @@ def test_an_erasure_or_lost_closes_the_sequence(stage: type, lapsed: bool) -> No
     if lapsed:
         report(federation)
     for document in (erasure(federation, *federation.ids), lost(federation)):
-        phase, replies = federation.ask("member-0", document)
-        assert isinstance(phase, Ready)
+        phase, replies = federation.ask("member-0", document, Ready)
         assert replies == ()
         assert (phase.sequence, phase.attempt) == (1, 0)
         assert phase.history.unsettled == ()
@@ -276,7 +265,6 @@ def test_an_erasure_leaves_nothing_of_a_closed_attempt() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     federation.phases["member-0"], _ = federation.ask("member-0", federation.phase.certificate)
-    phase, replies = federation.ask("member-0", erasure(federation, *federation.ids[1:]))
-    assert isinstance(phase, Ready)
+    phase, replies = federation.ask("member-0", erasure(federation, *federation.ids[1:]), Ready)
     assert replies == ()
     assert [link.reason for link in phase.history.settled] == ["erased"]

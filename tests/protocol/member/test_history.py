@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.protocol.questions import GRADIENTS
-from tests.support.forging import again, erasure, lost
-from tests.support.simulator import After, Federation
+from tests.support.forging import again, erasure, lost, swallowing
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing, Revealing
@@ -61,8 +61,7 @@ def close(federation: Federation, closing: Closing) -> None:
 
 def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended() -> None:
     federation = lapsed(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    certified = federation.phase.certificate
+    certified = of(Revealing, federation.phase).certificate
     close(federation, certified)
     assert opens(federation) == Cause.OUTCOME_MISSING
     federation.phases["member-0"], replies = federation.ask("member-0", certified)
@@ -82,8 +81,7 @@ def test_lost_will_do_as_well() -> None:
 
 def test_what_was_shown_must_stand_in_the_chain() -> None:
     federation = lapsed(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    certified = federation.phase.certificate
+    certified = of(Revealing, federation.phase).certificate
     federation.phases["member-0"], _ = federation.ask("member-0", certified)
     federation.place = (1, 0)
     assert opens(federation) == Cause.OUTCOME_MISSING
@@ -94,7 +92,7 @@ def test_what_was_shown_must_stand_in_the_chain() -> None:
 
 def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too() -> None:
     federation = Federation(6)
-    federation.tamper = lambda who, sent: None if who == "member-5" and isinstance(sent, Upload) else sent
+    federation.tamper = swallowing(Upload, "member-5")
     lapsed(Revealing, federation)
     close(federation, lost(federation))
     assert opens(federation, "member-5") == Cause.OUTCOME_MISSING
@@ -124,8 +122,7 @@ def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -
 
 def test_an_end_of_something_else_settles_nothing() -> None:
     federation = lapsed(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    certified = federation.phase.certificate
+    certified = of(Revealing, federation.phase).certificate
     for document in (replace(certified, context=bytes(32)), lost(federation, context=bytes(32))):
         with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
             federation.ask("member-0", document)
@@ -170,12 +167,10 @@ def test_an_attempt_left_open_in_one_cohort_holds_up_the_next() -> None:
 
 def test_what_is_learned_in_another_cohort_is_known_in_this_one() -> None:
     federation = Federation(5)
-    here = federation.phases["member-0"]
-    assert isinstance(here, Ready)
+    here = of(Ready, federation.phases["member-0"])
     federation.enrol("other-1")
     federation.reach(Checking)
-    elsewhere = federation.phases["member-0"]
-    assert isinstance(elsewhere, Attempting)
+    elsewhere = of(Attempting, federation.phases["member-0"])
     known = here.knowing(elsewhere.history)
     assert known == replace(here, history=elsewhere.history)
     with pytest.raises(PeerFault, match=r"^outcome-missing: show how 1 attempts ended"):
@@ -218,8 +213,7 @@ def test_lost_holds_after_the_latest_end_and_not_before() -> None:
     with pytest.raises(PeerFault, match=r"^wrong-phase: an attempt is lost after its latest end.*\[admin\]$"):
         federation.ask("member-0", lost(federation))
     federation.now_s = federation.phase.attempt.terms.latest_end_s
-    phase, _ = federation.ask("member-0", lost(federation))
-    assert isinstance(phase, Ready)
+    phase, _ = federation.ask("member-0", lost(federation), Ready)
     assert len(history_of(phase).settled) == 1
 
 
@@ -297,8 +291,7 @@ def two_cohorts(federation: Federation) -> tuple[Opened, Freezing]:
     """Member-0 has opened an attempt in cohort 0; since then it has voted in one of cohort 1."""
     federation.begin()
     opening = federation.phase.attempt.opening
-    here, _ = federation.ask("member-0", opening)
-    assert isinstance(here, Opened)
+    here, _ = federation.ask("member-0", opening, Opened)
     federation.enrol("other-1")
     phase = federation.reach(Freezing)
     request = phase.request_for("member-0")
@@ -323,8 +316,7 @@ def test_nobody_uploads_in_one_cohort_while_it_takes_part_in_another() -> None:
 def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> None:
     federation = Federation(5)
     federation.begin()
-    proposal = federation.run_until(Freezing).request_for("member-0")
-    assert isinstance(proposal, Freeze)
+    proposal = of(Freeze, federation.run_until(Freezing).request_for("member-0"))
     here, context = federation.phases["member-0"], federation.phase.attempt.context
     assert isinstance(here, Attempting)
     federation.phases["member-0"], history = here, here.history
@@ -335,8 +327,7 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
         (replace(history, settled=(elsewhere.link(lost(federation)),)), "chain-broken"),
     ):
         federation.phases["member-0"] = here.knowing(known)
-        _, (refusal,) = federation.ask("member-0", proposal)
-        assert isinstance(refusal, Refusal)
+        refusal = federation.answered("member-0", proposal, Refusal)
         assert (refusal.context, refusal.cause) == (context, cause)
     federation.phases["member-0"] = here
     assert isinstance(federation.ask("member-0", proposal)[1][0], Vote)
@@ -344,8 +335,7 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> N
 
 def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:
     federation = Federation(5)
-    here = federation.phases["member-0"]
-    assert isinstance(here, Ready)
+    here = of(Ready, federation.phases["member-0"])
     two_cohorts(federation)
     elsewhere = ErasureRequest(federation.phase.attempt.context)
     known = here.knowing(history_of(federation.phases["member-0"]))

@@ -13,8 +13,7 @@ from veilsum.protocol.messages import Message, Upload
 
 
 def opened(federation: Federation, member: str) -> Opened:
-    phase, _ = federation.ask(member, federation.phase.attempt.opening)
-    assert isinstance(phase, Opened)
+    phase, _ = federation.ask(member, federation.phase.attempt.opening, Opened)
     return phase
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.protocol.questions import GRADIENTS, link
 from tests.support.forging import again
-from tests.support.simulator import After, Federation
+from tests.support.simulator import After, Federation, of
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
@@ -83,8 +83,7 @@ def test_attempts_of_other_cohorts_stand_between_and_skip_nothing() -> None:
     federation = Federation(4)
     federation.run_round()
     federation.enrol("other-1")
-    phase, _ = federation.ask("member-0", opening(federation))
-    assert isinstance(phase, Opened)
+    phase, _ = federation.ask("member-0", opening(federation), Opened)
     assert phase.ready.history.length == 1
 
 
@@ -102,9 +101,8 @@ def test_every_step_is_the_next_attempt_or_the_next_round(
 ) -> None:
     links = tuple(link(federation, place) for place in places)
     phase, _ = federation.ask(
-        "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
+        "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1]), Opened
     )
-    assert isinstance(phase, Opened)
     assert phase.ready.sequence == opened[0]
 
 
@@ -118,8 +116,7 @@ def test_any_other_step_is_refused(federation: Federation, places: list[tuple[in
 
 
 def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) -> None:
-    ready = federation.phases["member-0"]
-    assert isinstance(ready, Ready)
+    ready = of(Ready, federation.phases["member-0"])
     retry = ready.advanced(0, 3, ready.history)
     assert (retry.masks, retry.boxes) == (ready.masks, ready.boxes)
     two = ready.advanced(2, 0, ready.history)
@@ -136,8 +133,7 @@ def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) 
 def test_a_decryptor_that_comes_too_late_erases_and_others_refuse() -> None:
     federation = Federation(5, decryptors=(1, 2, 3, 4))
     late = opening(federation, terms=federation.terms(latest_end_s=int(federation.now_s)))
-    ready, _ = federation.ask("member-1", late)
-    assert isinstance(ready, Ready)
+    ready, _ = federation.ask("member-1", late, Ready)
     assert (ready.sequence, len(ready.history.unsettled)) == (1, 1)
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
         federation.ask("member-0", late)

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from veilsum.protocol.codec import Bytes, Codec, Fixed, Float, Many, Name, Nested, Struct, Text, UInt
-from veilsum.protocol.messages import Certificate, Link
-from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.codec import Bytes, Codec, Fixed, Many, Name, Struct, Text, UInt
+from veilsum.protocol.messages import Certificate, Link, Message
 
 NEEDED: dict[tuple[type[Struct], str], Any] = {
     (Certificate, "reason"): "none",
@@ -21,13 +20,11 @@ def named(form: type[Struct]) -> str:
     return PAGE_NAMES.get(form.__name__, form.__name__)
 
 
-def shown(codec: Codec) -> str:
+def shown(codec: Any) -> str:
     """The codec as docs/protocol.md writes it."""
     match codec:
         case UInt(size=size):
             return f"u{8 * size}"
-        case Float():
-            return "f64"
         case Name():
             return "id"
         case Fixed(size=size):
@@ -38,19 +35,19 @@ def shown(codec: Codec) -> str:
             return f"text≤{limit:,}"
         case Many(item=item, limit=limit, ascending=ascending):
             return f"list≤{limit:,} {shown(item)}{'↑' if ascending else ''}"
-        case Nested(struct=struct):
-            return named(struct)
+        case type():
+            return named(codec)
     raise TypeError(codec)
 
 
 def structs() -> set[type[Struct]]:
     """Every struct and message inside another message."""
     found: set[type[Struct]] = set()
-    new: set[type[Struct]] = set(MESSAGES.values())
+    new: set[type[Struct]] = set(Message.forms.values())
     while new:
         codecs = [codec for form in new for _, codec in form.codecs()]
-        inner = [codec.item if isinstance(codec, Many) else codec for codec in codecs]
-        new = {codec.struct for codec in inner if isinstance(codec, Nested)} - found
+        inner: list[Any] = [codec.item if isinstance(codec, Many) else codec for codec in codecs]
+        new = {codec for codec in inner if isinstance(codec, type)} - found
         found |= new
     return found
 
@@ -60,12 +57,10 @@ def sample(form: type[Struct]) -> Any:
     return form(**{name: NEEDED.get((form, name), _value(codec)) for name, codec in form.codecs()})
 
 
-def _value(codec: Codec) -> Any:
+def _value(codec: Any) -> Any:
     match codec:
         case UInt():
             return 1
-        case Float():
-            return 0.5
         case Name() | Text():
             return "a"
         case Fixed(size=size):
@@ -74,8 +69,8 @@ def _value(codec: Codec) -> Any:
             return b"a"
         case Many(item=item):
             return (_value(item),)
-        case Nested(struct=struct):
-            return sample(struct)
+        case type():
+            return sample(codec)
     raise TypeError(codec)
 
 
@@ -89,7 +84,7 @@ def lengths(value: Struct, at: int = 2) -> Iterator[tuple[int, Many | Bytes | Te
 
 def _lengths(codec: Codec, held: Any, at: int) -> Iterator[tuple[int, Many | Bytes | Text, Any]]:
     match codec:
-        case Nested():
+        case type():
             yield from lengths(held, at)
         case Many(item=item):
             yield at, codec, held

@@ -10,11 +10,10 @@ from tests.protocol.messages.forms import sample
 from tests.support.forging import again
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages.base import Signed
-from veilsum.protocol.messages.parse import MESSAGES
+from veilsum.protocol.messages.base import Message, Signed
 
 KEY = SigningKey(b"\x0a" * 32)
-SIGNED = [form for form in MESSAGES.values() if issubclass(form, Signed)]
+SIGNED = [form for form in Message.forms.values() if issubclass(form, Signed)]
 REVEALS = {"Reveal", "RevealSummary"}
 
 

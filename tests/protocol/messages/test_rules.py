@@ -204,7 +204,7 @@ def test_one_changed_card_is_seen_however_it_is_shown(field: str) -> None:
 
 
 def test_a_cohort_of_nobody_is_bound_by_the_root_over_nothing() -> None:
-    show(paths=False, members=(), cards_root=Tree.of([b""]).root).check_bound()
+    show(paths=False, members=(), cards_root=Tree([b""]).root).check_bound()
 
 
 def test_links_that_many_messages_name_are_one_object_each() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -280,8 +280,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
     """Nothing is read of a connection while requests wait: it is found out by a write."""
     monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.05)
     async with running(tmp_path) as server, served(server, http=Connection) as url:
-        await party.begin(server)
-        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.open_round(server)}/events".encode())
+        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.begun(server)}/events".encode())
         reader, writer = await opened(url)
         writer.write(stream)
         await reader.readuntil(b"event: round")
@@ -362,3 +361,45 @@ async def test_a_head_has_its_bounds_one_host_and_no_way_out(
         writer.write(written)
         assert int((await asyncio.wait_for(reader.readline(), 120)).split()[1]) == status
         writer.close()
+
+
+class Full:
+    """No room for a body, ever."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def enter(self, size: int, ending: ExitStack) -> Callable[[], None]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_body_that_waits_for_room_waits_with_its_sender(tmp_path: Path, party: Party) -> None:
+    """Not in the kernel: it would buffer whole bodies of hundreds of senders, and then drop what arrives."""
+    taken, most = 0, 8 << 20
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        await party.begin(server)
+        parts, sender = urlsplit(url), socket.socket()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        sender.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sender, (parts.hostname, parts.port))
+        head = await head_of(party, server, url, bytes(most), most)
+        # Lets the kernel see a reader so quick that it would buffer more for it.
+        await loop.sock_sendall(
+            sender, b"PUT /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % most
+        )
+        await loop.sock_sendall(sender, bytes(most))
+        assert b" 413 " in await loop.sock_recv(sender, 4096)
+        server.app.state.room = full = Full()
+        await loop.sock_sendall(sender, head)
+        await full.asked.wait()
+        with suppress(TimeoutError):
+            while taken < most:
+                async with asyncio.timeout(LATE_S):
+                    await loop.sock_sendall(sender, bytes(1 << 14))
+                    taken += 1 << 14
+            raise AssertionError("the whole body was taken")
+        sender.close()
+    assert taken < 1 << 20

@@ -83,8 +83,7 @@ async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Pat
     del stores
     party = Party(("m-0", "m-1", "m-2"))
     async with running(tmp_path, clock_skew_s=600.0) as server:
-        await party.begin(server)
-        asked = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         first, second = (headers(party, asked, created_s=server.clock() - 400) for _ in range(2))
         async with server.anonymous() as client:
             assert (await client.get(asked, headers=first)).status_code == 200
@@ -97,8 +96,7 @@ async def test_a_request_is_known_for_as_long_as_it_would_be_taken(tmp_path: Pat
 async def test_replays_are_remembered_by_the_next_process_too(tmp_path: Path) -> None:
     party = Party(("m-0", "m-1", "m-2"))
     async with running(tmp_path) as server:
-        await party.begin(server)
-        asked = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         once = headers(party, asked)
         assert (await server.anonymous().get(asked, headers=once)).status_code == 200
     async with running(tmp_path) as server:
@@ -111,9 +109,8 @@ async def test_of_many_copies_at_once_one_is_taken(server: Server) -> None:
     uses = [one.use(nonce), other.use(nonce), one.use(nonce), one.use(Nonce("f/m-1", "n" * 16, 1e12))]
     outcomes = await asyncio.gather(*uses, return_exceptions=True)
     assert [outcome is None for outcome in outcomes].count(True) == 2
-    async with server.coordinator.database.reading() as connection:
-        rows = select(func.count()).select_from(nonces).where(nonces.c.signer.startswith("f/m-"))
-        assert (await connection.execute(rows)).scalar_one() == 2
+    rows = select(func.count()).select_from(nonces).where(nonces.c.signer.startswith("f/m-"))
+    assert await server.coordinator.database.value(rows) == 2
 
 
 class Body:
@@ -199,8 +196,7 @@ async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
 async def test_a_coordinator_behind_a_proxy_knows_its_public_address(tmp_path: Path) -> None:
     party = Party(("m-0", "m-1", "m-2"))
     async with running(tmp_path) as server:
-        await party.begin(server)
-        asked = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        asked = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         rewritten = {**headers(party, asked, authority="sum.example.org"), "host": "10.0.0.7:8000"}
         answer = await server.anonymous().get(asked, headers=rewritten)
         assert cause(answer) == (401, "request-forged")

@@ -105,8 +105,7 @@ def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> Non
 
 async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path, limits=few(3)) as server, server.anonymous() as nobody:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         path = f"/v1/rounds/{round_id}"
         answers = [await nobody.get(path) for _ in range(20)]
         assert {answer.status_code for answer in answers[-10:]} == {429}
@@ -130,8 +129,7 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
 
 async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path, limits=few(caller=30)) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
 
         def asking(member: str) -> str:
             return f"/v1/rounds/{round_id}/requests/{member}"
@@ -144,15 +142,13 @@ async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> No
 
 async def count(server: Server, signer: str) -> int:
     rows = select(func.count()).select_from(nonces).where(nonces.c.signer.endswith(signer))
-    async with server.coordinator.database.reading() as connection:
-        return int((await connection.execute(rows)).scalar_one())
+    return int(await server.coordinator.database.value(rows))
 
 
 async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path, party: Party) -> None:
     """Nor does what comes at the same time: a look before the write would let all of it in."""
     async with running(tmp_path, limits=few(caller=30)) as server:
-        await party.begin(server)
-        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        path = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         for _ in range(2):
             answers = await asyncio.gather(*(server.client.get(path) for _ in range(50)))
             assert answers[-1].status_code == 429
@@ -168,8 +164,7 @@ async def test_whoever_repeats_a_member_s_request_uses_up_its_own_bucket(
     tmp_path: Path, party: Party
 ) -> None:
     async with running(tmp_path, limits=few(25, 40)) as server:
-        await party.begin(server)
-        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        path = f"/v1/rounds/{await party.begun(server)}/requests/m-0"
         sent = (await server.client.get(path)).request.headers
         async with server.anonymous() as nobody:
             for many in (20, 1):
@@ -208,8 +203,7 @@ async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and
 
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
     async with running(tmp_path, limits=few(at_once=2)) as server, server.anonymous() as nobody:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         path, version = f"/v1/rounds/{round_id}", (await server.view(round_id))["version"]
         waiting = {"after": version, "wait_s": 30}
         polls = [asyncio.create_task(nobody.get(path, params=waiting)) for _ in range(2)]

@@ -15,6 +15,7 @@ from service.access import callers
 from service.access.callers import ADDRESS, CALLER, STRANGER, Allowance, Caller, Limits, Role, TooMany
 from service.access.metering import _measured, in_thread
 from service.routes.published import PublishedCache
+from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import running
 from veilsum.protocol import rest
@@ -138,7 +139,7 @@ async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
         assert WORK_S <= spent(few, "address 127.0.0.1") < 1.5 * WORK_S
         assert (await ask(nobody)).status_code == 200
         refused = await ask(nobody)
-        assert (refused.status_code, refused.json()["cause"]) == (429, "too-many-requests")
+        assert refusal(refused) == (429, "too-many-requests")
         assert "may use 0.001 of a processor" in refused.json()["detail"]
         assert (await nobody.get(rest.HEALTH)).status_code == 200
         member = server.signing("m-0", party.keys["m-0"])

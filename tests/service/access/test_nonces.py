@@ -15,6 +15,7 @@ from service.storage.database import Database
 from service.storage.stores import opened
 from service.storage.tables import nonces
 from tests.support import serving
+from tests.support.serving import carry_out
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.request_signature import MAX_LIFETIME_S
@@ -63,8 +64,7 @@ def fresh(expires_s: float) -> Nonce:
 
 
 async def known(database: Database) -> set[str]:
-    async with database.reading() as connection:
-        return set((await connection.execute(select(nonces.c.nonce))).scalars())
+    return set(await database.values(select(nonces.c.nonce)))
 
 
 async def live_on(store: Nonces, clocks: Clocks, for_s: float) -> None:
@@ -139,10 +139,8 @@ async def test_a_clock_that_was_set_back_does_not_keep_them_for_ever(
     store = started(database, clocks)
     await live_on(store, clocks, 2 * LIVES_S)
     clocks.ahead_s = 0.0
-    async with database.transaction() as connection:
-        await connection.execute(
-            insert(nonces).values(signer="f/m-0", nonce="old", expires_s=time.time() - 2 * CLOCKS_S)
-        )
+    long_ago_s = time.time() - 2 * CLOCKS_S
+    await carry_out(database, insert(nonces).values(signer="f/m-0", nonce="old", expires_s=long_ago_s))
     await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
     assert "old" not in await known(database)
 
@@ -169,8 +167,7 @@ async def test_what_is_forgotten_is_taken_no_more_where_a_clock_is_set_back(
     await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
     with pytest.raises(PeerFault, match="forgotten"):
         await store.use(fresh(long_ago + 2.5))
-    async with database.reading() as connection:
-        rows = (await connection.execute(select(nonces).where(nonces.c.nonce == ""))).all()
+    rows = await database.rows(select(nonces).where(nonces.c.nonce == ""))
     assert {row.signer: row.expires_s for row in rows} == {
         "f/m-0": pytest.approx(long_ago + 2.5),
         "f/m-1": pytest.approx(used.expires_s),
@@ -186,8 +183,7 @@ async def test_the_newest_is_known_also_of_what_is_forgotten(database: Database,
     asked = {old.signer, new.signer, "f/never", "g/old"}
     assert await newest(database, asked) == {old.signer: pytest.approx(now_s + 2)}
     # The database's own clock forgets nothing that has just expired.
-    async with database.transaction() as connection:
-        await connection.execute(update(nonces).values(expires_s=nonces.c.expires_s - DAY_S))
+    await carry_out(database, update(nonces).values(expires_s=nonces.c.expires_s - DAY_S))
     await live_on(store, clocks, FORGET_EVERY_S)
     assert old.nonce not in await known(database)
     assert await newest(database, asked) == {old.signer: pytest.approx(now_s + 2 - DAY_S)}

@@ -56,8 +56,7 @@ async def hang(server: Server, party: Party) -> Gallery:
     """Play what the pages show."""
     await party.begin(server)
     party.drop = {party.ids[-1]: After.ANNOUNCEMENT}
-    done = await party.open_round(server)
-    assert (await party.play(server, done))["state"] == "done"
+    done = await party.done(server)
     party.drop = {}
     await party.serve(server, done, party.ids[-1])  # it hears how that ended
     later, combination = await next_period(server, party, done)
@@ -86,8 +85,7 @@ async def hang(server: Server, party: Party) -> Gallery:
 
 async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:
     """The next period's round, and both combined."""
-    second = await party.open_round(server)
-    assert (await party.play(server, second))["state"] == "done"
+    second = await party.done(server)
     made = await server.client.post(
         f"/v1/federations/{party.federation}/combinations", json={"rounds": [before, second]}
     )

@@ -69,8 +69,7 @@ async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, par
         served(server) as address,
         looking.chromium() as browser,
     ):
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         context = await looking.context_of(browser, looking.WIDTHS["desktop"], "light")
         page = await context.new_page()
         await page.clock.install()

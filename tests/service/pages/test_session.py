@@ -96,8 +96,7 @@ async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
 ) -> None:
     async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
         assert f"An ID or access token of <code>{provider.url}</code>" in (await client.get("/sign-in")).text
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         token = provider.token(exp=int(server.clock()) + 600)
         answer = await sign_in(client, token)
         assert (answer.status_code, answer.headers["location"]) == (303, "/federations")
@@ -120,8 +119,7 @@ async def test_what_an_issuer_s_session_may_follows_from_its_claim(
     tmp_path: Path, provider: Provider, party: Party
 ) -> None:
     async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         for groups, reads in (("auditors", True), ("staff", False)):
             assert (await sign_in(client, provider.token(groups=groups))).status_code == 303
             assert (await client.get("/audit")).status_code == (200 if reads else 403)

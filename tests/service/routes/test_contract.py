@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.problems import status_of
-from tests.support.clients import OBSERVED, client_of
+from tests.support.clients import OBSERVED, client_of, refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server
 from veilsum.protocol import rest
@@ -147,8 +147,8 @@ async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str
         )
         assert answer.status_code == 400, (body[:50], answer.text)
         assert len(answer.json()["detail"]) <= 1000
-    large = await server.client.post(path.format(**paths), content=b" " * ((1 << 20) + 1))
-    assert (large.status_code, large.json()["cause"]) == (413, "oversized")
+    answer = await server.client.post(path.format(**paths), content=b" " * ((1 << 20) + 1))
+    assert refusal(answer) == (413, "oversized")
 
 
 ASTRAY = [
@@ -207,15 +207,14 @@ async def test_a_raw_body_has_its_type_and_its_limit(server: Server, paths: dict
     for method, path in BINARY:
         where = path.format(**paths)
         kind = await server.client.request(method, where, content=b"x", headers={"content-type": "text/html"})
-        assert (kind.status_code, kind.json()["cause"]) == (400, "malformed-request")
+        assert refusal(kind) == (400, "malformed-request")
         assert "text/html" in kind.json()["detail"]
     card = f"/v1/cohorts/{paths['c']}/cards/m-0"
-    large = await server.client.put(card, content=bytes(4097), headers=OCTETS)
-    assert (large.status_code, large.json()["cause"]) == (413, "oversized")
+    assert refusal(await server.client.put(card, content=bytes(4097), headers=OCTETS)) == (413, "oversized")
     roster = f"/v1/federations/{paths['f']}/roster"
     operator = client_of(server.app, {"authorization": f"Bearer {TOKEN}"})
-    endless = await operator.put(roster, content=_pieces(17 << 20), headers=OCTETS)
-    assert (endless.status_code, endless.json()["cause"]) == (413, "oversized")
+    answer = await operator.put(roster, content=_pieces(17 << 20), headers=OCTETS)
+    assert refusal(answer) == (413, "oversized")
     declared = await server.client.put(
         f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
         content=b"x",
@@ -252,8 +251,7 @@ async def test_strangers_find_nothing(server: Server) -> None:
         f"/v1/rounds/{r}/result/weights",
         f"/v1/rounds/{r}/result/sums",
     ):
-        answer = await server.client.get(path)
-        assert (answer.status_code, answer.json()["cause"]) == (404, "not-found"), path
+        assert refusal(await server.client.get(path)) == (404, "not-found"), path
     for path, body in (
         (f"/v1/federations/{h}/cohorts", {"study": h, "period": "p"}),
         (f"/v1/cohorts/{h}/rounds", {}),

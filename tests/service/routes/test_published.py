@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 
 from service.cache import ObjectCache
 from service.cohorts import Cohort
@@ -85,8 +85,8 @@ async def test_a_document_is_built_once_for_each_version(
         assert (await shown(party.where))["cohorts"] == [party.cohort]
         assert (await shown(cohort))["cards"] == []
         assert built == {"Federations": 1, "Cohort": 1}
-        await party.enrol(server, party.ids[:1])
         built.clear()
+        await party.enrol(server, party.ids[:1])  # a card is answered with the document
         assert (await shown(cohort))["cards"] == [party.ids[0]]
         assert (await shown(party.where))["cohorts"] == [party.cohort]
         assert built == {"Cohort": 1}
@@ -146,13 +146,15 @@ async def test_what_was_just_stored_is_not_read_back(tmp_path: Path, party: Part
         [at] = [index for index, each in enumerate(statements) if each.startswith(change)]
         return [each for each in statements[at:] if each.startswith("SELECT rounds.number, rounds.id")]
 
+    def note(*given: Any) -> None:
+        statements.append(" ".join(given[2].split()))
+
     async with running(tmp_path) as server:
-        engine = server.coordinator.database._engine.sync_engine
-        event.listen(engine, "before_cursor_execute", lambda *a: statements.append(" ".join(a[2].split())))
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        event.listen(Engine, "before_cursor_execute", note)
+        round_id = await party.begun(server)
         assert after("INSERT INTO rounds") == []
         await party.play(server, round_id)
         await server.tidy(round_id)
         assert after("UPDATE rounds SET final") == []
+        event.remove(Engine, "before_cursor_execute", note)
         await party.check_result(server, round_id)

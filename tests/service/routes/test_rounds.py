@@ -10,8 +10,10 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
+from service.access.bodies import Room
 from service.storage.tables import events
 from service.summing import chunk_name
+from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
 from veilsum.protocol import rest
@@ -25,8 +27,7 @@ from veilsum.protocol.tags import PROTOCOL_VERSION
 
 
 async def count(server: Server) -> int:
-    async with server.coordinator.database.reading() as connection:
-        return int((await connection.execute(select(func.count()).select_from(events))).scalar_one())
+    return int(await server.coordinator.database.value(select(func.count()).select_from(events)))
 
 
 @pytest.fixture
@@ -45,25 +46,18 @@ async def put_chunk(server: Server, round_id: str, member: str, index: int, data
 
 async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Party, round_id: str) -> None:
     where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
-    early = await put_chunk(server, round_id, "m-0", 0, chunks[0])
-    assert (early.status_code, early.json()["cause"]) == (422, "chunk-unknown")
-    unknown = await server.client.get(where)
-    assert (unknown.status_code, unknown.json()["cause"]) == (422, "chunk-unknown")
+    assert refusal(await put_chunk(server, round_id, "m-0", 0, chunks[0])) == (422, "chunk-unknown")
+    assert refusal(await server.client.get(where)) == (422, "chunk-unknown")
     first = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
     assert first.json() == {"member": "m-0", "chunks": len(chunks), "missing": list(range(len(chunks)))}
     again = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
     assert (again.status_code, again.json(), await count(server)) == (200, first.json(), 1)
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
     again = await put_chunk(server, round_id, "m-0", 1, chunks[1])
-    assert (again.status_code, again.json()["missing"], await count(server)) == (
-        200,
-        [0, *range(2, len(chunks))],
-        2,
-    )
-    other = await put_chunk(server, round_id, "m-0", 0, chunks[1])
-    assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
-    short = await put_chunk(server, round_id, "m-0", 0, chunks[0][:-1])
-    assert (short.status_code, short.json()["cause"]) == (422, "chunk-mismatch")
+    assert (again.status_code, await count(server)) == (200, 2)
+    assert (await server.client.get(where)).json()["missing"] == [0, *range(2, len(chunks))]
+    assert refusal(await put_chunk(server, round_id, "m-0", 0, chunks[1])) == (422, "chunk-mismatch")
+    assert refusal(await put_chunk(server, round_id, "m-0", 0, chunks[0][:-1])) == (422, "chunk-mismatch")
     assert await count(server) == 2
 
 
@@ -105,12 +99,12 @@ async def test_another_upload_of_the_same_member_is_a_conflict(
     assert isinstance(phase, Attempting)
     other.phases["m-0"] = Opened(phase.ready.knowing(History()), phase.opening, (), phase.own_shares)
     other.seal("m-0", phase.opening)
-    conflict = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
-    assert (conflict.status_code, conflict.json()["cause"]) == (409, "upload-conflict")
-    wrong = await server.client.put(
+    answer = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
+    assert refusal(answer) == (409, "upload-conflict")
+    answer = await server.client.put(
         f"/v1/rounds/{round_id}/uploads/m-1", content=formed.upload_of("m-0"), headers=OCTETS
     )
-    assert (wrong.status_code, wrong.json()["cause"]) == (400, "malformed-request")
+    assert refusal(answer) == (400, "malformed-request")
 
 
 async def test_the_last_chunk_again_after_the_round_moved_on(
@@ -126,20 +120,19 @@ async def test_the_last_chunk_again_after_the_round_moved_on(
         await formed.play_until(server, round_id, state)
         before = await count(server)
         again = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
-        assert (again.status_code, again.json()["missing"]) == (200, [])
-        other = await put_chunk(server, round_id, "m-5", last, b"other")
-        assert (other.status_code, other.json()["cause"]) == (409, "conflict")
+        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-5")
+        assert (again.status_code, again.content) == (asked.status_code, asked.content)
+        assert refusal(await put_chunk(server, round_id, "m-5", last, b"other")) == (409, "conflict")
         upload = await server.client.put(
             f"/v1/rounds/{round_id}/uploads/m-5", content=formed.upload_of("m-5"), headers=OCTETS
         )
         assert upload.status_code == 200
         assert await count(server) == before
-    beyond = await put_chunk(server, round_id, "m-5", last + 1, b"x")
-    assert (beyond.status_code, beyond.json()["cause"]) == (409, "wrong-phase")
+    assert refusal(await put_chunk(server, round_id, "m-5", last + 1, b"x")) == (409, "wrong-phase")
     upload_bytes = formed.upload_of("m-5")
     await formed.play(server, round_id)
-    late = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
-    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    answer = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
+    assert refusal(answer) == (409, "wrong-phase")
     late = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-5", content=upload_bytes, headers=OCTETS)
     assert (late.status_code, late.json()["detail"]) == (409, "the round is done")
 
@@ -158,6 +151,33 @@ async def test_concurrent_copies_of_a_chunk_are_counted_once(
     assert (await server.view(round_id))["version"] == 3
 
 
+async def test_a_chunk_is_answered_once_its_member_is_asked_something_new(
+    server: Server, formed: Party, round_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the chunk counts, the audit log has it, and no memory is kept for it."""
+    monkeypatch.setattr(Room, "SMALL", 0)
+    where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
+    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    for index in range(last := len(chunks) - 1):
+        assert (await put_chunk(server, round_id, "m-0", index, chunks[index])).status_code == 200
+    waits = {"after": 1, "wait_s": 20}
+    waiting = asyncio.create_task(
+        server.client.put(f"{where}/chunks/{last}", content=chunks[last], headers=OCTETS, params=waits)
+    )
+    noted: list[Any] = []
+    while not noted:
+        entries = (await server.client.get("/v1/audit")).json()["entries"]
+        noted = [each for each in entries if f"index={last}" in each["on"]]
+    assert (await server.view(round_id))["uploaded"] == ["m-0"]
+    assert (waiting.done(), server.app.state.room._taken) == (False, 0)
+    for member in formed.ids[1:]:
+        await formed.serve(server, round_id, member)
+    answer, asked = await waiting, await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+    assert (answer.status_code, answer.content) == (200, asked.content)
+    assert {each.headers[STATE_HEADER] for each in (answer, asked)} == {"checking"}
+    assert answer.headers[rest.VERSION_HEADER] == asked.headers[rest.VERSION_HEADER]
+
+
 async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_id: str) -> None:
     await formed.play_until(server, round_id, "freezing")
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
@@ -174,17 +194,17 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     context = bytes.fromhex((await server.view(round_id))["context"])
     other = Vote.make(formed.keys["m-0"], context=context, member="m-0", outcome=bytes(32))
     for _ in range(2):
-        refused = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
-        assert (refused.status_code, refused.json()["cause"]) == (409, "already-voted")
+        answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+        assert refusal(answer) == (409, "already-voted")
     assert await count(server) == events_before + 1  # it proves m-0 false: kept, and once
     other = Vote.make(formed.keys["m-1"], context=bytes(32), member="m-1", outcome=bytes(32))
-    refused = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
-    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-context")
+    answer = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+    assert refusal(answer) == (409, "wrong-context")
     forged = Vote.make(formed.keys["m-2"], context=context, member="m-1", outcome=bytes(32))
-    refused = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
-    assert (refused.status_code, refused.json()["cause"]) == (422, "bad-signature")
-    refused = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
-    assert (refused.status_code, refused.json()["cause"]) == (400, "unknown-message")
+    answer = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
+    assert refusal(answer) == (422, "bad-signature")
+    answer = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
+    assert refusal(answer) == (400, "unknown-message")
     for kind, expected in ((Roster.kind, "unknown-message"), (Vote.kind, "truncated")):
         cut = await server.signing("m-1", formed.keys["m-1"]).post(
             where, content=bytes((PROTOCOL_VERSION, kind)), headers=OCTETS
@@ -253,8 +273,7 @@ async def test_the_stream_of_a_round_tells_every_change_until_the_end(
 async def test_nothing_about_what_is_summed_can_be_asked_for(
     server: Server, formed: Party, field: str
 ) -> None:
-    refused = await formed.try_round(server, **{field: 1})
-    assert (refused.status_code, refused.json()["cause"]) == (400, "malformed-request")
+    assert refusal(await formed.try_round(server, **{field: 1})) == (400, "malformed-request")
 
 
 async def posts(server: Server) -> list[dict[str, Any]]:

@@ -53,8 +53,7 @@ async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> N
         running(tmp_path, limits=Limits(CALLER, replace(ADDRESS, streams=2))) as server,
         server.anonymous() as nobody,
     ):
-        await party.begin(server)
-        path = f"/v1/rounds/{await party.open_round(server)}"
+        path = f"/v1/rounds/{await party.begun(server)}"
         streams = await opened(server, f"{path}/events", 2)
         refused = await nobody.get(f"{path}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
@@ -77,8 +76,7 @@ async def test_a_stream_says_that_it_lives_and_takes_no_processor_for_it(
     """Also where polls are not held at all."""
     monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.1)
     async with running(tmp_path, max_wait_s=0) as server:
-        await party.begin(server)
-        round_id = await party.open_round(server)
+        round_id = await party.begun(server)
         [stream] = await opened(server, f"/v1/rounds/{round_id}/events", 1)
         await asyncio.sleep(0.1)
         began_s, begun_s = time.monotonic(), time.process_time()

@@ -42,8 +42,7 @@ async def made(folder: Path) -> None:
     async with running(folder) as server:
         for seed in (FINISHED, RUNNING):
             party = Party(SIX, admin_seed=seed)
-            await party.begin(server)
-            round_id = await party.open_round(server)
+            round_id = await party.begun(server)
             if seed == RUNNING:
                 await party.serve(server, round_id, "m-0")
             else:

@@ -1,15 +1,18 @@
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, event, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from service.storage import dialects as module
 from service.storage.dialects import Sqlite
 from service.storage.tables import links, nonces
+from tests.support.serving import carry_out
 
 ROW = {"signer": "x", "nonce": "n", "expires_s": 0.0}
 
@@ -32,9 +35,7 @@ def holding(folder: Path, needle: bytes) -> list[str]:
 
 
 async def added(database: Sqlite, times: int = 1, **values: str) -> None:
-    async with database.transaction() as connection:
-        for _ in range(times):
-            await connection.execute(insert(nonces).values({**ROW, **values}))
+    await carry_out(database, *[insert(nonces).values({**ROW, **values})] * times)
 
 
 async def test_every_connection_is_durable_and_forgets(database: Sqlite) -> None:
@@ -45,10 +46,11 @@ async def test_every_connection_is_durable_and_forgets(database: Sqlite) -> None
         "busy_timeout": 10_000,
         "secure_delete": 1,
     }
-    async with database.reading() as one, database.reading() as other:
-        for connection in (one, other):
-            for name, value in wanted.items():
-                assert (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one() == value, name
+
+    def found(connection: Connection) -> dict[str, object]:
+        return {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in wanted}
+
+    assert [await database.read(found), await database.write(found)] == [wanted] * 2
 
 
 async def test_the_files_are_private(tmp_path: Path, database: Sqlite) -> None:
@@ -60,74 +62,171 @@ async def test_an_exception_rolls_back_and_tells_no_values(database: Sqlite) -> 
     with pytest.raises(IntegrityError) as caught:
         await added(database, 2, signer="canary")
     assert "canary" not in str(caught.value)
-    async with database.reading() as connection:
-        assert (await connection.execute(select(nonces))).all() == []
+    assert await database.rows(select(nonces)) == []
 
 
 async def test_what_a_writer_reads_holds_until_it_writes(database: Sqlite) -> None:
     """Two rounds that end in the same moment get two positions in the chain."""
 
-    async def append() -> None:
-        async with database.transaction() as connection:
-            position = (await connection.execute(select(func.count()).select_from(links))).scalar_one()
-            await asyncio.sleep(0)
-            await connection.execute(insert(links).values(federation="f", position=position, body=b""))
+    def append(connection: Connection) -> None:
+        position = connection.execute(select(func.count()).select_from(links)).scalar_one()
+        connection.execute(insert(links).values(federation="f", position=position, body=b""))
 
-    await asyncio.gather(*(append() for _ in range(20)))
-    async with database.reading() as connection:
-        positions = (await connection.execute(select(links.c.position).order_by(links.c.position))).scalars()
-        assert list(positions) == list(range(20))
+    await asyncio.gather(*(database.write(append) for _ in range(20)))
+    positions = await database.values(select(links.c.position).order_by(links.c.position))
+    assert list(positions) == list(range(20))
 
 
-async def test_work_that_is_handed_over_is_kept_whole_or_not_at_all(database: Sqlite) -> None:
-    def twice(connection: Connection) -> int:
-        return sum(database.add(connection, nonces, ROW) for _ in range(2))
+@dataclass
+class Busy:
+    """A writer that is kept busy, so that what is asked meanwhile shares the next transaction."""
 
+    database: Sqlite
+    began: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def work(self, connection: Connection) -> None:
+        self.began.set()
+        assert self.go_on.wait(10)
+        self.database.add(connection, nonces, {**ROW, "nonce": "busy"})
+
+    async def begin(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self.database.write(self.work))
+        assert await asyncio.to_thread(self.began.wait, 10)
+        return task
+
+    def ask(self, work: Callable[[Connection], Any]) -> asyncio.Task[Any]:
+        return asyncio.create_task(self.database.write(work))
+
+    def adding(self, nonce: str) -> asyncio.Task[bool]:
+        row = {**ROW, "nonce": nonce}
+        return self.ask(lambda connection: self.database.add(connection, nonces, row))
+
+
+@pytest.fixture
+async def busy(database: Sqlite) -> AsyncIterator[Busy]:
+    found = Busy(database)
+    task = await found.begin()
+    yield found
+    found.go_on.set()
+    await asyncio.wait([task])
+
+
+def commits(database: Sqlite) -> list[Connection]:
+    """A list that gets longer at each commit."""
+    found: list[Connection] = []
+    event.listen(database._engine, "commit", found.append)
+    return found
+
+
+async def stored(database: Sqlite) -> set[str]:
+    return set(await database.values(select(nonces.c.nonce)))
+
+
+async def test_what_comes_meanwhile_is_committed_at_once(
+    database: Sqlite, busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 8)
+    counted, asked = commits(database), [busy.adding(str(number)) for number in range(20)]
+    await asyncio.sleep(0)
+    busy.go_on.set()
+    assert await asyncio.gather(*asked) == [True] * 20
+    assert len(counted) == 4, "the busy one's, then 8, 8 and 4"
+    assert len(await stored(database)) == 21
+
+
+async def test_nothing_is_answered_before_it_is_committed(database: Sqlite, busy: Busy) -> None:
+    order: list[str] = []
+    event.listen(database._engine, "commit", lambda _: order.append("commit"))
+    asked = busy.adding("a"), busy.adding("b")
+    for task in asked:
+        task.add_done_callback(lambda _: order.append("answer"))
+    await asyncio.sleep(0)
+    busy.go_on.set()
+    await asyncio.gather(*asked)
+    assert order == ["commit", "commit", "answer", "answer"]
+
+
+async def test_a_work_that_fails_undoes_its_own_and_nothing_else(database: Sqlite, busy: Busy) -> None:
     def failing(connection: Connection) -> None:
-        assert database.add(connection, nonces, {**ROW, "nonce": "other"})
+        assert database.add(connection, nonces, {**ROW, "nonce": "undone"})
         raise OSError("full")
 
-    assert await database.write(twice) == 1
-    with pytest.raises(OSError, match="full"):
-        await database.write(failing)
-    assert await database.values(select(nonces.c.nonce)) == ["n"]
+    def doubled(connection: Connection) -> None:
+        for _ in range(2):
+            connection.execute(insert(nonces).values({**ROW, "nonce": "undone, too"}))
+
+    asked = busy.adding("before"), busy.ask(failing), busy.ask(doubled), busy.adding("after")
+    await asyncio.sleep(0)
+    busy.go_on.set()
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in told] == [bool, OSError, IntegrityError, bool]
+    assert await stored(database) == {"busy", "before", "after"}
 
 
-async def test_a_writer_that_goes_away_is_waited_for(database: Sqlite) -> None:
-    """Else what the next one reads might not hold until it writes."""
-    began, go_on = threading.Event(), threading.Event()
+@pytest.mark.parametrize("how", ["commit", "page", "rollback"])
+async def test_all_hear_of_a_transaction_that_is_not_committed(
+    database: Sqlite, busy: Busy, how: str
+) -> None:
+    """Because the commit fails, because SQLite gives it up, as for a full disk, or because a work ends it."""
 
-    def slow(connection: Connection) -> None:
-        began.set()
-        go_on.wait(10)
-        database.add(connection, nonces, ROW)
+    def fails(_: Connection) -> None:
+        raise OSError("no room")
 
-    async def next_one() -> int:
-        async with database.transaction() as connection:
-            counted = await connection.execute(select(func.count()).select_from(nonces))
-            return int(counted.scalar_one())
+    def last(connection: Connection) -> None:
+        if how == "commit":
+            event.listen(database._engine, "commit", fails, once=True)
+        elif how == "rollback":
+            connection.rollback()
+        else:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+            try:
+                connection.execute(insert(links).values(federation="f", position=0, body=bytes(1 << 20)))
+            finally:
+                connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
 
-    asked = asyncio.create_task(database.write(slow))
-    await asyncio.to_thread(began.wait, 10)
-    asked.cancel()
-    other = asyncio.create_task(next_one())
-    await asyncio.sleep(0.02)
-    assert not asked.done()
-    assert not other.done()
-    go_on.set()
+    asked = busy.adding("before"), busy.ask(last), busy.adding("after")
+    await asyncio.sleep(0)
+    busy.go_on.set()
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(each, Exception) for each in told), told
+    assert await stored(database) == {"busy"}
+    assert await database.write(lambda connection: database.add(connection, nonces, ROW))
+    assert await stored(database) == {"busy", "n"}
+
+
+async def test_who_is_cancelled_in_the_queue_is_never_served(database: Sqlite, busy: Busy) -> None:
+    gone, stays = busy.adding("gone"), busy.adding("stays")
+    await asyncio.sleep(0)
+    gone.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
-    assert await other == 1
+        await gone
+    busy.go_on.set()
+    assert await stays
+    assert await stored(database) == {"busy", "stays"}
+
+
+async def test_who_is_cancelled_in_the_midst_hears_it_once_it_is_decided(database: Sqlite) -> None:
+    """However often: a lock that the caller holds is free when the next reader finds what was done."""
+    busy = Busy(database)
+    task = await busy.begin()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+    busy.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await stored(database) == {"busy"}
 
 
 async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path, database: Sqlite) -> None:
     body = b"a share that nobody may find" * 500
-    async with database.transaction() as connection:
-        await connection.execute(insert(links).values(federation="f", position=0, body=body))
+    await carry_out(database, insert(links).values(federation="f", position=0, body=body))
     await database.forget()
     assert holding(tmp_path, body[:28]) == ["db"]
-    async with database.transaction() as connection:
-        await connection.execute(links.delete())
+    await carry_out(database, links.delete())
     await database.forget()
     assert holding(tmp_path, body[:28]) == []
 
@@ -136,13 +235,21 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(module.PRAGMAS, "busy_timeout", "10")
     database = Sqlite(tmp_path / "db")
     await database.start()
-    async with database.reading() as reader:
-        await reader.exec_driver_sql("BEGIN")
-        (await reader.execute(select(nonces))).all()
-        await added(database)
-        with pytest.raises(OSError, match="in use"):
-            await database.forget()
-        await reader.exec_driver_sql("ROLLBACK")
+    began, go_on = threading.Event(), threading.Event()
+
+    def reading(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+        connection.execute(select(nonces)).all()
+        began.set()
+        assert go_on.wait(10)
+
+    reader = asyncio.create_task(database.read(reading))
+    await asyncio.to_thread(began.wait, 10)
+    await added(database)
+    with pytest.raises(OSError, match="in use"):
+        await database.forget()
+    go_on.set()
+    await reader
     await database.forget()
     await database.stop()
 
@@ -150,15 +257,11 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
 async def test_a_cancelled_query_holds_no_transaction(database: Sqlite) -> None:
     await added(database)
 
-    async def query() -> None:
-        """Its first row takes a while; the others are there."""
-        async with database.reading() as connection:
-            await connection.exec_driver_sql(
-                "WITH RECURSIVE count(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count WHERE x < 1000000)"
-                " SELECT name, (SELECT max(x) FROM count) FROM sqlite_master"
-            )
-
-    asked = asyncio.create_task(query())
+    slow = text(
+        "WITH RECURSIVE count(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count WHERE x < 1000000)"
+        " SELECT name, (SELECT max(x) FROM count) FROM sqlite_master"
+    )
+    asked = asyncio.create_task(database.rows(slow))
     await asyncio.sleep(0.02)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):

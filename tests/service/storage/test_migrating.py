@@ -12,7 +12,7 @@ from service.storage.database import Database
 from service.storage.stores import database_of
 from service.storage.tables import audit_head, rosters
 from tests.support import serving
-from tests.support.serving import Server, running
+from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.tags import PROTOCOL_VERSION
 
@@ -34,8 +34,7 @@ def test_a_format_says_whose_protocol_s_messages_it_holds() -> None:
 async def test_new_tables_are_at_the_newest_revision(database: Database) -> None:
     await database.start()
     await database.start()
-    async with database.transaction() as connection:
-        assert await connection.run_sync(migrating.current) == migrating.newest()
+    assert await database.read(migrating.current) == migrating.newest()
 
 
 def later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,14 +54,12 @@ async def test_older_tables_are_upgraded_by_the_scripts(
     await database.start()
     later(tmp_path, monkeypatch)
     await database.start()
-    async with database.transaction() as connection:
-        assert await connection.run_sync(lambda inner: inspect(inner).has_table("later"))
-        assert await connection.run_sync(migrating.current) == "later"
+    assert await database.read(lambda connection: inspect(connection).has_table("later"))
+    assert await database.read(migrating.current) == "later"
 
 
 async def format_of(server: Server) -> str | None:
-    async with server.coordinator.database.reading() as connection:
-        return await connection.run_sync(migrating.current)
+    return await server.coordinator.database.read(migrating.current)
 
 
 @pytest.mark.parametrize("wrong", [{"coordinator_key": "5e" * 32}, {"operator_token": "too short"}])
@@ -95,10 +92,12 @@ async def test_a_migration_that_fails_leaves_nothing(
 
 async def test_what_counts_for_years_has_64_bits(database: Database) -> None:
     await database.start()
-    async with database.transaction() as connection:
-        await connection.execute(insert(rosters).values(federation="a", number=1 << 40, body=b""))
-        await connection.execute(insert(audit_head).values(id=0, number=1 << 40, head="b"))
-        assert (await connection.execute(select(rosters.c.number))).scalar_one() == 1 << 40
+    await carry_out(
+        database,
+        insert(rosters).values(federation="a", number=1 << 40, body=b""),
+        insert(audit_head).values(id=0, number=1 << 40, head="b"),
+    )
+    assert await database.value(select(rosters.c.number)) == 1 << 40
 
 
 @pytest.mark.parametrize(
@@ -112,10 +111,7 @@ async def test_another_format_is_refused_and_left_as_it_is(
     database: Database, change: str, said: str
 ) -> None:
     await database.start()
-    async with database.transaction() as connection:
-        await connection.execute(text(change))
-        await connection.execute(text("DROP TABLE leases"))
+    await carry_out(database, text(change), text("DROP TABLE leases"))
     with pytest.raises(Misuse, match=said):
         await database.start()
-    async with database.reading() as connection:
-        assert not await connection.run_sync(lambda inner: inspect(inner).has_table("leases"))
+    assert not await database.read(lambda connection: inspect(connection).has_table("leases"))

@@ -11,6 +11,7 @@ from service.settings import Settings
 from service.storage import migrating
 from service.telemetry.metrics import DAMAGED
 from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
@@ -124,7 +125,7 @@ async def test_a_flipped_bit_in_how_a_round_ended_is_found(folder: Path, column:
     async with running(folder, clock) as server:
         for path in ("", "/result", "/transcript", "/result/weights"):
             answer = await server.client.get(f"/v1/rounds/{of['round']}{path}")
-            assert (answer.status_code, answer.json()["cause"]) == (500, "storage-damaged")
+            assert refusal(answer) == (500, "storage-damaged")
             assert f"round {of['round']}" in answer.json()["detail"]
         assert f"round {of['round']}" in (await server.client.get("/readyz")).json()["damaged"]
 
@@ -137,7 +138,7 @@ async def test_a_damaged_page_is_noticed_at_the_start(folder: Path, table: str) 
     async with running(folder, clock) as server:
         assert count("file") == found + 1
         answer = await server.client.get("/readyz")
-        assert (answer.status_code, answer.json()["cause"]) == (503, "unavailable")
+        assert refusal(answer) == (503, "unavailable")
         assert "database: its file is damaged (" in answer.json()["detail"]
         assert (await server.client.get(f"/federations/{DONE}")).status_code == 200
 

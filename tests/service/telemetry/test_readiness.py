@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from service.storage import migrating
 from service.telemetry.metrics import READY, REGISTRY, Exposition
 from service.telemetry.readiness import NotReady, Readiness, checks_of
-from tests.support.serving import Server, running
+from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.errors import PeerFault
 
 
@@ -63,8 +64,7 @@ def _full(name: str, data: bytes) -> None:
 
 async def test_a_database_of_another_revision_is_told(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
-        async with server.coordinator.database.transaction() as connection:
-            await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'older'")
+        await carry_out(server.coordinator.database, text("UPDATE alembic_version SET version_num = 'older'"))
         detail = (await server.client.get("/readyz")).json()["detail"]
         newest = migrating.newest()
         assert detail == f"migrations: the database has format older, this release works with {newest}"

@@ -7,7 +7,7 @@ import pytest
 
 from veilsum.demo.comparison import Heads
 from veilsum.demo.consortium import KilledMember
-from veilsum.demo.facts import Facts, Identities, Rules
+from veilsum.demo.facts import Facts
 
 MEMBERS = ("member-01", "member-02", "member-03", "member-04")
 
@@ -49,8 +49,12 @@ def make_facts() -> Callable[..., Facts]:
             chunks=1,
             bias=True,
             seconds={"training": 12.3, "enrolment": 2.0, "collecting": 5.0, "total": 20.0},
-            rules=Rules(survivors_min=3, threshold=3, colluders=1, votes=3),
-            identities=Identities(*(f"name-{k}" for k in range(7))),
+            survivors_min=3,
+            threshold=3,
+            colluders=1,
+            votes=3,
+            federation="name-0",
+            names={"round": "name-1"},
             versions={"veilsum": "1"},
         )
         return replace(facts, **changes)

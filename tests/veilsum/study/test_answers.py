@@ -282,9 +282,8 @@ def test_material_of_another_shape_or_size_is_refused(name: str, spoil: Any) -> 
         del arrays[name]
     else:
         arrays[name] = spoil(arrays[name])
-    with pytest.raises(PeerFault) as refused:
+    with pytest.raises(PeerFault, match=r"^terms-refused:"):
         read_material(spec, save(arrays))
-    assert refused.value.cause is Cause.TERMS_REFUSED
     with pytest.raises(PeerFault):
         read_material(spec, None)
     with pytest.raises(PeerFault):

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
@@ -36,31 +36,11 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.proposal import covers
 from veilsum.protocol.reveal_plan import due_secrets
 from veilsum.protocol.shelf import Announced, Shelf
-from veilsum.protocol.study import Question
+from veilsum.protocol.study import Windows
 from veilsum.protocol.unmasking import Unmasking
 
 GRACE_S = 15.0
-"""Longest wait for further receipts after a threshold of them has arrived."""
-
-
-@dataclass(frozen=True)
-class PhaseTimeouts:
-    """Timeout of each phase in seconds. The study sets them; an operator may extend a phase.
-
-    `grace_s` is the wait for further receipts after a threshold of them has arrived. A later decryptor may still sign and
-    reveal, but its complaints no longer drop a member.
-    """
-
-    upload_s: float
-    check_s: float
-    freeze_s: float
-    grace_s: float
-
-    @classmethod
-    def of(cls, question: Question) -> "PhaseTimeouts":
-        """The windows of a study's question."""
-        windows = question.windows
-        return cls(windows.upload, windows.answer, windows.answer, min(GRACE_S, windows.answer))
+"""Longest wait for further receipts after a threshold of them: a later decryptor may still sign and reveal, but its complaints drop no member."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +58,9 @@ class Setting:
     shelf: Shelf
 
     @property
-    def windows(self) -> PhaseTimeouts:
-        """Timeout of each phase."""
-        return PhaseTimeouts.of(self.attempt.question)
+    def windows(self) -> Windows:
+        """The study's least time for each phase; an operator may extend a phase."""
+        return self.attempt.question.windows
 
     def until(self, now_s: float, window_s: float) -> float:
         """End of a window that begins now, capped at the terms' latest end."""
@@ -99,6 +79,8 @@ class CoordinatorPhase(ABC):
     name: ClassVar[str]
     late: ClassVar[tuple[type[Message], ...]] = ()
     """Messages that answer an earlier phase, ignored here."""
+    handlers: ClassVar[dict[type[Message], Callable[[Any, Any, float], "CoordinatorPhase"]]] = {}
+    """What the phase takes, and how."""
     setting: Setting
     deadline_s: float | None
 
@@ -114,15 +96,11 @@ class CoordinatorPhase(ABC):
         """
         if isinstance(message, self.late):
             return self
-        handler = self.handlers().get(type(message))
+        handler = self.handlers.get(type(message))
         if handler is None:
             said = f"the attempt is {self.name} and takes no {type(message).__name__.lower()}"
             raise PeerFault(Cause.WRONG_PHASE, said)
-        return handler(message, now_s)
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], "CoordinatorPhase"]]:
-        """Map each accepted message type to its handler."""
-        return {}
+        return handler(self, message, now_s)
 
     @abstractmethod
     def request_for(self, member: str) -> Message | None:
@@ -166,13 +144,25 @@ class CoordinatorPhase(ABC):
         del member, index
         return self
 
-    def check_sender(self, member: str, context: bytes) -> None:
-        """Refuse a message with another context or from a member that is not a decryptor."""
-        self.attempt.check_context(context, member)
-        self.attempt.check_decryptor(member)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
+
+
+class Evicting(CoordinatorPhase):
+    """A phase with proofs against false dealers, whom its sum leaves out."""
+
+    if TYPE_CHECKING:  # each phase declares it itself, among its fields
+        proofs: tuple[Proof, ...]
+
+    @property
+    def evictions(self) -> Evictions | None:
+        """What members see before they reveal again, or recount the sum; None without false dealers."""
+        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """Certified survivors that proved false."""
+        return tuple(proof.member for proof in self.proofs)
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,8 +208,7 @@ class Delivering(CoordinatorPhase):
         """
         del now_s
         member = receipt.member
-        self.check_sender(member, receipt.context)
-        receipt.verify(self.attempt.roster.key_of(member), member)
+        self.attempt.check_from_decryptor(receipt)
         if not covers(receipt, self.uploads):
             raise PeerFault(
                 Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
@@ -314,7 +303,7 @@ class Certified(Ended):
 
 
 @dataclass(frozen=True, repr=False)
-class Recovered(Certified):
+class Recovered(Certified, Evicting):
     """M4: the seeds are rebuilt and checked; unmasking remains (`veilsum.protocol.unmasking`).
 
     Attributes:
@@ -333,16 +322,6 @@ class Recovered(Certified):
     edge_seeds: dict[tuple[str, str], bytes]
 
     @property
-    def evictions(self) -> Evictions | None:
-        """The evictions that members see before they recount the sum; None without evictions."""
-        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
-
-    @property
-    def evicted(self) -> tuple[str, ...]:
-        """Certified survivors that the sum leaves out because they proved false."""
-        return tuple(proof.member for proof in self.proofs)
-
-    @property
     def summed(self) -> tuple[str, ...]:
         """Members whose vectors are in the sum."""
         return tuple(self.self_seeds)
@@ -353,7 +332,7 @@ class Recovered(Certified):
 
 
 @dataclass(frozen=True, repr=False)
-class Failed(Certified):
+class Failed(Certified, Evicting):
     """Certified but closed without a sum: cancelled, or too many dealers are false."""
 
     name: ClassVar[str] = "failed"
@@ -411,9 +390,6 @@ class Erasing(CoordinatorPhase):
     revealed: frozenset[str] = frozenset()
     reports: dict[str, Erased] = field(default_factory=dict)
 
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        return {Erased: self._erased, Lost: self._lost}
-
     @property
     def silent(self) -> tuple[str, ...]:
         """Decryptors that reported revealing nothing."""
@@ -428,7 +404,7 @@ class Erasing(CoordinatorPhase):
         return ErasureRequest(self.attempt.context) if member in self.waiting_for() else None
 
     def _erased(self, report: Erased, _now_s: float) -> CoordinatorPhase:
-        self.attempt.check_erased(report)
+        self.attempt.check_from_decryptor(report)
         reports = added(self.reports, report.member, report, Cause.CONFLICT)
         if reports is None:
             return self
@@ -455,6 +431,8 @@ class Erasing(CoordinatorPhase):
             return self
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
 
+    handlers: ClassVar = {Erased: _erased, Lost: _lost}
+
 
 @dataclass(frozen=True, repr=False)
 class Voiding(CoordinatorPhase):
@@ -477,9 +455,6 @@ class Voiding(CoordinatorPhase):
         """Ask for VOID."""
         return cls(setting, setting.attempt.terms.latest_end_s, fault, spent)
 
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        return {Vote: self._vote}
-
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors that may still sign."""
         return tuple(m for m in self.attempt.decryptors if m not in self.votes and m not in self.spent)
@@ -494,8 +469,7 @@ class Voiding(CoordinatorPhase):
         return VoidRequest(self.attempt.context, self.fault.cause.value)
 
     def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
-        self.check_sender(vote.member, vote.context)
-        vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        self.attempt.check_from_decryptor(vote)
         reason = self.fault.cause.value
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
@@ -522,6 +496,8 @@ class Voiding(CoordinatorPhase):
         """Ignore it: the attempt is already being voided."""
         del fault
         return self
+
+    handlers: ClassVar = {Vote: _vote}
 
 
 def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:

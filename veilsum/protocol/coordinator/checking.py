@@ -1,11 +1,10 @@
 """M1b: decryptors open their boxes and return receipts; disputes are resolved (protocol §4.5)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Setting, Voiding
+from veilsum.protocol.coordinator.base import GRACE_S, CoordinatorPhase, Delivering, Setting, Voiding
 from veilsum.protocol.coordinator.freezing import Freezing
 from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
@@ -28,11 +27,8 @@ class Checking(Delivering):
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Deliver the boxes."""
-        latest_s = setting.until(now_s, setting.windows.check_s)
+        latest_s = setting.until(now_s, setting.windows.answer)
         return cls(setting, latest_s, uploads, {}, latest_s)
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        return {Receipt: self._receipt}
 
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors without a receipt."""
@@ -48,7 +44,7 @@ class Checking(Delivering):
             return self
         deadline_s = self.deadline_s
         if len(phase.receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
-            deadline_s = min(deadline_s, now_s + self.setting.windows.grace_s)
+            deadline_s = min(deadline_s, now_s + min(GRACE_S, self.setting.windows.answer))
         latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have given more time
         phase = replace(phase, deadline_s=deadline_s, latest_s=latest_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
@@ -88,3 +84,5 @@ class Checking(Delivering):
                 raise
             self.attempt.check_windows({*survivors, *parties})  # dropouts alone exceed the window
             raise PeerFault(disputes[0].cause, fault.detail, parties) from fault
+
+    handlers: ClassVar = {Receipt: _receipt}

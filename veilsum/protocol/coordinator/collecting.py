@@ -1,8 +1,7 @@
 """M1: members upload; a signed announcement precedes the chunks (protocol §4.4)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -42,11 +41,7 @@ class Collecting(CoordinatorPhase):
     ) -> "Collecting":
         """Open the attempt; `Setting` describes the arguments."""
         setting = Setting(attempt, earlier, MemoryShelf() if shelf is None else shelf)
-        return cls(setting, setting.until(now_s, setting.windows.upload_s))
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Accept announcements; `chunk_stored` reports chunks."""
-        return {Upload: self._upload}
+        return cls(setting, setting.until(now_s, setting.windows.upload))
 
     def request_for(self, member: str) -> Message | None:
         """The opening, until the member's upload is complete."""
@@ -72,7 +67,7 @@ class Collecting(CoordinatorPhase):
         return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
-        """Check a chunk against the member's announcement, before storing its bytes.
+        """Refuse bytes that are not the announced chunk; call before storing them (protocol §4.4).
 
         Args:
             member: the uploading member.
@@ -83,8 +78,13 @@ class Collecting(CoordinatorPhase):
         Raises:
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
         """
-        announced = self._announced(member, index)
-        self.attempt.check_chunk(member, index, digest, packed, announced.chunk_digest(index))
+        announced = self._announced(member, index).chunk_digest(index)
+        if digest != announced or not self.attempt.is_chunk(index, packed):
+            raise PeerFault(
+                Cause.CHUNK_MISMATCH,
+                f"chunk {index} has {len(packed)} bytes, and not the length and digest that {member} announced",
+                [member],
+            )
 
     def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
         """Record that a checked chunk is stored durably; idempotent."""
@@ -124,7 +124,7 @@ class Collecting(CoordinatorPhase):
         """
         attempt, header = self.attempt, upload.header
         attempt.check_header(header)
-        secrets, holders = 1 + attempt.neighbour_count, len(attempt.decryptors)
+        secrets, holders = 1 + attempt.manifest.degree, len(attempt.decryptors)
         boxes = [
             0 if d == header.member else SHARE_BYTES * secrets + BOX_TAG_BYTES for d in attempt.decryptors
         ]
@@ -143,7 +143,7 @@ class Collecting(CoordinatorPhase):
                 raise PeerFault(Cause.UPLOAD_MISSHAPEN, detail, [header.member])
         trees = Trees.of(upload)
         for what, root, signed in (
-            ("chunk digests", Tree.of(upload.chunk_digests).root, header.chunk_root),
+            ("chunk digests", Tree(upload.chunk_digests).root, header.chunk_root),
             ("commitments", trees.commitments.root, header.commitment_root),
             ("boxes", trees.boxes.root, header.box_root),
         ):
@@ -173,6 +173,8 @@ class Collecting(CoordinatorPhase):
                 self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
         return Checking.begin(self.setting, now_s, uploads)
+
+    handlers: ClassVar = {Upload: _upload}
 
 
 def _shown(size: int | list[int]) -> str:

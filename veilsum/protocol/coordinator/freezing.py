@@ -1,8 +1,8 @@
 """M2: decryptors receive the proposed survivors and sign them, once (protocol §4.6)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator.base import CoordinatorPhase, Delivering, Voiding, added
@@ -49,12 +49,8 @@ class Freezing(Delivering):
         setting, uploads = checked.setting, checked.uploads
         survivors = tuple(Survivor.of(uploads[member].header) for member in members)
         outcome = survivors_hash(setting.attempt.context, survivors)
-        deadline_s = setting.until(now_s, setting.windows.freeze_s)
+        deadline_s = setting.until(now_s, setting.windows.answer)
         return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Accept votes, refusals and late receipts."""
-        return {Receipt: self.take_receipt, Vote: self._vote, Refusal: self._refusal}
 
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors without an answer; if too few of them hold shares to certify, only those without a receipt.
@@ -83,8 +79,7 @@ class Freezing(Delivering):
         return Freeze(self.attempt.context, headers, self.setting.earlier)
 
     def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
-        self.check_sender(vote.member, vote.context)
-        vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        self.attempt.check_from_decryptor(vote)
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
             return self
@@ -101,8 +96,7 @@ class Freezing(Delivering):
         return Revealing.begin(self, certificate, self.disputes)
 
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
-        self.check_sender(refusal.member, refusal.context)
-        refusal.verify(self.attempt.roster.key_of(refusal.member), refusal.member)
+        self.attempt.check_from_decryptor(refusal)
         refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
         if refusals is None or refusal.member in self.votes:
             return self
@@ -129,6 +123,8 @@ class Freezing(Delivering):
     @property
     def _spent(self) -> frozenset[str]:
         return frozenset(self.votes)
+
+    handlers: ClassVar = {Receipt: Delivering.take_receipt, Vote: _vote, Refusal: _refusal}
 
 
 _REFUSALS = frozenset(

@@ -1,10 +1,10 @@
 """M3: decryptors receive the certificate and reveal shares; the seeds are rebuilt (protocol §4.7)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
@@ -12,6 +12,7 @@ from veilsum.protocol.coordinator.base import (
     CoordinatorPhase,
     Delivering,
     Erasing,
+    Evicting,
     Failed,
     Recovered,
     added,
@@ -20,10 +21,10 @@ from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
+    COMMITMENT_BYTES,
     SHARE_BYTES,
     BadRun,
     Certificate,
-    Evictions,
     Holder,
     Message,
     Proof,
@@ -33,7 +34,7 @@ from veilsum.protocol.messages import (
     Vote,
     share_commitments,
 )
-from veilsum.protocol.reveal_plan import Due, Dues, commitments_due
+from veilsum.protocol.reveal_plan import Due, entries_due, secrets_due
 from veilsum.protocol.shamir import ShareError, recover_secrets
 from veilsum.protocol.shelf import MemoryShelf
 
@@ -55,13 +56,13 @@ class OutcomeFault(PeerFault):
 
 
 @dataclass(frozen=True, repr=False)
-class Revealing(Delivering):
+class Revealing(Delivering, Evicting):
     """Waits until each survivor has a threshold of runs.
 
     Attributes:
         certificate: the certified survivors.
         disputes: disputes that dropped members before the freeze.
-        dues: secrets to rebuild for the certified survivors, less the evicted.
+        due: secrets to rebuild, by dealer: the certified survivors in order, less the evicted.
         proofs: against false dealers.
         heard: decryptors that have revealed anything and so know the certificate.
         reveals: by decryptor in order of arrival, all for the survivors less the evicted.
@@ -71,7 +72,7 @@ class Revealing(Delivering):
     late: ClassVar[tuple[type[Message], ...]] = (Vote, Refusal)
     certificate: Certificate
     disputes: tuple[Dispute, ...]
-    dues: Dues
+    due: dict[str, tuple[Due, ...]]
     proofs: tuple[Proof, ...] = ()
     heard: frozenset[str] = frozenset()
     reveals: dict[str, Reveal] = field(default_factory=dict)
@@ -83,12 +84,8 @@ class Revealing(Delivering):
         """Send the certificate."""
         setting = frozen.setting
         deadline_s = setting.attempt.terms.latest_end_s
-        dues = Dues(setting.attempt, tuple(survivor.member for survivor in certificate.survivors))
-        return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, dues)
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Accept reveals and late receipts."""
-        return {Receipt: self.take_receipt, Reveal: self._reveal}
+        due = secrets_due(setting.attempt, [survivor.member for survivor in certificate.survivors])
+        return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, due)
 
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors that have not revealed their shares."""
@@ -100,41 +97,21 @@ class Revealing(Delivering):
             return None
         return self.evictions if self.evictions and member in self.heard else self.certificate
 
-    @property
-    def evictions(self) -> Evictions | None:
-        """The evictions for a decryptor that knows the certificate; None without false dealers."""
-        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
-
-    @property
-    def evicted(self) -> tuple[str, ...]:
-        """Dealers proved false."""
-        return tuple(proof.member for proof in self.proofs)
-
-    @property
-    def staying(self) -> tuple[str, ...]:
-        """S∖E in order."""
-        return self.dues.staying
-
-    @property
-    def due(self) -> dict[str, tuple[Due, ...]]:
-        """Secrets to rebuild, by dealer."""
-        return self.dues.by_dealer
-
     def _asked(self, reveal: Reveal) -> tuple[tuple[str, ...], list[tuple[Due, ...]]]:
         """Dealers and secrets due under the reveal's evictions; PeerFault(reveal-misshapen) for other runs."""
-        dues = self.dues
+        due = self.due
         if reveal.evicted != self.evicted:
             if not set(reveal.evicted) < set(self.evicted):
                 raise self._misshapen(reveal.member)
             certified, evicted = (each.member for each in self.certificate.survivors), set(reveal.evicted)
-            dues = Dues(self.attempt, tuple(each for each in certified if each not in evicted))
-        dealers = self._dealers_of(reveal.member, dues.staying)
-        asked = [dues.by_dealer[dealer] for dealer in dealers]
-        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in asked]:
+            due = secrets_due(self.attempt, [each for each in certified if each not in evicted])
+        dealers = self._dealers_of(reveal.member, due)
+        asked = [due[dealer] for dealer in dealers]
+        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(each) for each in asked]:
             raise self._misshapen(reveal.member)
         return dealers, asked
 
-    def _dealers_of(self, member: str, staying: tuple[str, ...]) -> tuple[str, ...]:
+    def _dealers_of(self, member: str, staying: Iterable[str]) -> tuple[str, ...]:
         """Dealers whose runs a decryptor must reveal: those of its receipt, and itself."""
         held = {member, *self.receipts[member].dealers}
         return tuple(dealer for dealer in staying if dealer in held)
@@ -148,8 +125,7 @@ class Revealing(Delivering):
         3. each share matches its dealer's commitment; a bad share names the decryptor (share-invalid).
         """
         member, attempt = reveal.member, self.attempt
-        self.check_sender(member, reveal.context)
-        reveal.verify(attempt.roster.key_of(member), member)
+        attempt.check_from_decryptor(reveal)
         if len(reveal.evicted) > attempt.quorum.colluders:
             raise self._misshapen(
                 member
@@ -163,7 +139,7 @@ class Revealing(Delivering):
             return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
         context, place, shelf = attempt.context, attempt.decryptor_place[member], self.setting.shelf
         for dealer, due, run in zip(dealers, dues, reveal.runs, strict=True):
-            committed = commitments_due(shelf.row(dealer, place), due)
+            committed = entries_due(shelf.row(dealer, place), due, COMMITMENT_BYTES)
             if share_commitments(context, dealer, member, [each.index for each in due], run) != committed:
                 raise ShareFault(self._evidence(reveal, dealers, dealer))
         reveals = added(self.reveals, member, reveal, Cause.CONFLICT)
@@ -181,7 +157,7 @@ class Revealing(Delivering):
             place=place,
             count=len(reveal.runs),
             run=reveal.runs[place],
-            run_path=tuple(Tree.of(reveal.runs).path(place)),
+            run_path=tuple(Tree(reveal.runs).path(place)),
             row=delivery.row,
             row_path=delivery.row_path,
         )
@@ -192,9 +168,9 @@ class Revealing(Delivering):
     @cached_property
     def _runs(self) -> dict[str, dict[str, bytes]]:
         """Runs by dealer and decryptor, in order of arrival."""
-        runs: dict[str, dict[str, bytes]] = {dealer: {} for dealer in self.staying}
+        runs: dict[str, dict[str, bytes]] = {dealer: {} for dealer in self.due}
         for member, reveal in self.reveals.items():
-            for dealer, run in zip(self._dealers_of(member, self.staying), reveal.runs, strict=True):
+            for dealer, run in zip(self._dealers_of(member, self.due), reveal.runs, strict=True):
                 runs[dealer][member] = run
         return runs
 
@@ -222,13 +198,13 @@ class Revealing(Delivering):
             fault = PeerFault(Cause.DEALER_INCONSISTENT, "more dealers are false than may collude", parties)
             return Failed(self.setting, None, self.certificate, fault, tuple(proofs))
         evicted = {proof.member for proof in proofs}
-        dues = Dues(self.attempt, tuple(member for member in self.staying if member not in evicted))
-        return replace(self, dues=dues, proofs=tuple(proofs), reveals={})
+        due = secrets_due(self.attempt, [member for member in self.due if member not in evicted])
+        return replace(self, due=due, proofs=tuple(proofs), reveals={})
 
     def _ended(self, secrets: dict[str, list[bytes]]) -> Recovered:
         pairs = [
             (due, SecretBytes(seed))
-            for dealer in self.staying
+            for dealer in self.due
             for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
         ]
         setting, uploads = self.setting, self.uploads
@@ -340,3 +316,5 @@ class Revealing(Delivering):
         """Give the sum up if the member's vector is to be in it."""
         certified = any(each.member == member for each in self.certificate.survivors)
         return super().chunk_damaged(member, index) if certified and member not in self.evicted else self
+
+    handlers: ClassVar = {Receipt: Delivering.take_receipt, Reveal: _reveal}

@@ -1,24 +1,26 @@
-"""A member in an open attempt, from the opening to its vote (protocol §4.3 to §4.6).
+"""A member in an attempt, from the opening to what it keeps of the end (protocol §4.3 to §4.8).
 
     Opened ──upload──▶ Uploaded ──boxes──▶ Checked ──vote──▶ Voted ──certificate──▶ Closed
 
-A member that is too late to upload opens its boxes while Opened.
+A member that is too late to upload opens its boxes while Opened. Closed has none of the attempt's keys: they have moved on.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, ClassVar, Self
 
-from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Bytes, Many, Nested, SecretBytes, Struct
+from veilsum.protocol.codec import Bytes, Digest, Many, SecretBytes, Struct
 from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
-from veilsum.protocol.member.base import MemberPhase, PhaseKind, Step
-from veilsum.protocol.member.history import History
+from veilsum.protocol.member.base import MemberPhase, Step
+from veilsum.protocol.member.history import Counted, History
 from veilsum.protocol.member.ready import Ready
 from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import (
@@ -27,15 +29,20 @@ from veilsum.protocol.messages import (
     Certificate,
     Deliveries,
     Delivery,
+    Disclosure,
+    Erased,
     Erasure,
     ErasureRequest,
+    Evictions,
     Freeze,
     Lost,
     Message,
     Opening,
     Receipt,
     Refusal,
+    Reveal,
     Survivor,
+    Survivors,
     Upload,
     VoidRequest,
     Vote,
@@ -46,6 +53,8 @@ from veilsum.protocol.messages import (
 from veilsum.protocol.messages.base import MAX_MEMBERS
 from veilsum.protocol.messages.opening import MAX_ATTEMPTS
 from veilsum.protocol.proposal import check_proposal
+from veilsum.protocol.recount import recount
+from veilsum.protocol.reveal_plan import due_secrets, entries_due
 from veilsum.protocol.sealing import Sealing, commit_row, unseal
 from veilsum.protocol.shamir import ShareError, check_shares
 
@@ -55,7 +64,7 @@ Shares = Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True)]
 class Dealt(Struct):
     """A dealer's shares for this decryptor, checked against their commitments."""
 
-    survivor: Annotated[Survivor, Nested(Survivor)]
+    survivor: Survivor
     shares: Shares
 
     @property
@@ -64,20 +73,16 @@ class Dealt(Struct):
         return self.survivor.member
 
 
-class Attempting(MemberPhase):
-    """A member inside an attempt.
+class AttemptPhase(MemberPhase):
+    """A phase of one attempt.
 
     Attributes:
-        ready: the phase to return to when the attempt ends; holds the keys.
+        ready: the phase that takes the next opening; holds the keys.
         opening: fixes the attempt.
-        uploads: this member's upload, at most one, kept for retransmission.
-        own_shares: a decryptor's shares of its own seeds.
     """
 
-    ready: Annotated[Ready, Nested(Ready)]
-    opening: Annotated[Opening, Nested(Opening)]
-    uploads: Annotated[tuple[Upload, ...], Many(Nested(Upload), 1)]
-    own_shares: Shares
+    ready: Ready
+    opening: Opening
 
     @cached_property
     def attempt(self) -> Attempt:
@@ -86,13 +91,39 @@ class Attempting(MemberPhase):
 
     @property
     def member(self) -> str:
-        """This member's id."""
         return self.ready.member
 
     @property
     def history(self) -> History:
-        """This member's history of the federation's rounds."""
         return self.ready.history
+
+    def knowing(self, history: History) -> Self:
+        return replace(self, ready=self.ready.knowing(history))
+
+    def over(self, now_s: float) -> bool:
+        """Whether the terms' latest end has passed."""
+        return now_s >= self.opening.terms.latest_end_s
+
+    def check_may_erase(self, request: ErasureRequest, now_s: float) -> None:
+        """Refuse a request to erase another attempt, or before the terms' latest end."""
+        self.attempt.check_context(request.context, "coordinator")
+        self.attempt.check_decryptor(self.member)
+        if not self.over(now_s):
+            raise PeerFault(
+                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+            )
+
+
+class Attempting(AttemptPhase):
+    """A member inside an attempt.
+
+    Attributes:
+        uploads: this member's upload, at most one, kept for retransmission.
+        own_shares: a decryptor's shares of its own seeds.
+    """
+
+    uploads: Annotated[tuple[Upload, ...], Many(Upload, 1)]
+    own_shares: Shares
 
     @property
     def own(self) -> tuple[Survivor, ...]:
@@ -109,7 +140,7 @@ class Attempting(MemberPhase):
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message; after the terms' latest end accept only closing documents and erasure requests."""
-        if self._over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
+        if self.over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
             raise PeerFault(
                 Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
             )
@@ -117,27 +148,9 @@ class Attempting(MemberPhase):
 
     def lapse(self, now_s: float) -> Self | Ready:
         """Erase the round's keys and shares after the terms' latest end; this member has revealed nothing and never will."""
-        if not self._over(now_s):
+        if not self.over(now_s):
             return self
         return self.ready.erased(self.attempt, self.history)
-
-    def knowing(self, history: History) -> Self:
-        """Return this phase with a newer history."""
-        return replace(self, ready=self.ready.knowing(history))
-
-    def _over(self, now_s: float) -> bool:
-        return now_s >= self.opening.terms.latest_end_s
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Accept a repeated opening, void and erasure requests, and closing documents."""
-        return {
-            Opening: self._opened_again,
-            VoidRequest: self._void,
-            ErasureRequest: self._erase,
-            Certificate: self._certificate,
-            Erasure: self._without_sum,
-            Lost: self._without_sum,
-        }
 
     def _opened_again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
         """Answer a repeated opening with the outbox."""
@@ -166,12 +179,7 @@ class Attempting(MemberPhase):
         return self.vote(void_hash(request.context, request.reason), key)
 
     def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
-        self.attempt.check_context(request.context, "coordinator")
-        self.attempt.check_decryptor(self.member)
-        if not self._over(now_s):
-            raise PeerFault(
-                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
-            )
+        self.check_may_erase(request, now_s)
         return self.lapse(now_s).receive(request, key, now_s)
 
     def _without_sum(self, document: Erasure | Lost, _key: SigningKey, now_s: float) -> Step:
@@ -179,8 +187,6 @@ class Attempting(MemberPhase):
         return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
 
     def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
-        from veilsum.protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
-
         history = self.history.closed(self.attempt, certificate, now_s)
         named = tuple(s for s in certificate.survivors if s.member == self.member)
         if named and named != self.own:
@@ -190,9 +196,9 @@ class Attempting(MemberPhase):
         sequence, attempt = self.opening.place
         # A round's keys serve its retries, but nothing after its last VOID or the terms' latest end.
         keyed = self.ready.sequence == sequence
-        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and keyed and not self._over(now_s)
+        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and keyed and not self.over(now_s)
         place = (sequence, attempt + 1) if retry else (sequence + 1, 0)
-        open_ = not certificate.void and not self._over(now_s)
+        open_ = not certificate.void and not self.over(now_s)
         closed = Closed(
             self.ready.advanced(*place, history),
             self.opening,
@@ -210,13 +216,20 @@ class Attempting(MemberPhase):
         """Shares of the certified survivors' secrets; its own too after its receipt."""
         held = self.held()
         if held or self._refused():
-            held = tuple(sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=_by_member))
+            held = tuple(
+                sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=attrgetter("member"))
+            )
         certified = set(certificate.survivors) if held else ()
         return tuple(dealt for dealt in held if dealt.survivor in certified)
 
-
-def _by_member(dealt: Dealt) -> str:
-    return dealt.member
+    handlers: ClassVar = {
+        Opening: _opened_again,
+        VoidRequest: _void,
+        ErasureRequest: _erase,
+        Certificate: _certificate,
+        Erasure: _without_sum,
+        Lost: _without_sum,
+    }
 
 
 class Holding(Attempting):
@@ -227,15 +240,11 @@ class Holding(Attempting):
         refused: dealers that it complained about.
     """
 
-    opened: Annotated[tuple[Dealt, ...], Many(Nested(Dealt), MAX_MEMBERS, ascending=True)]
-    refused: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    opened: Annotated[tuple[Dealt, ...], Many(Dealt, MAX_MEMBERS, ascending=True)]
+    refused: Survivors
 
     def held(self) -> tuple[Dealt, ...]:
         return self.opened
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Accept also a proposal."""
-        return {**super().handlers(), Freeze: self._freeze}
 
     def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
         """Answer the proposal through `vote`."""
@@ -246,20 +255,16 @@ class Holding(Attempting):
     def _refused(self) -> tuple[Survivor, ...]:
         return self.refused
 
+    handlers: ClassVar = {**Attempting.handlers, Freeze: _freeze}
 
-class Checked(Holding):
+
+class Checked(Holding, kind=5):
     """A decryptor that has sent its receipt."""
 
-    kind: ClassVar[int] = PhaseKind.CHECKED
-
-    receipt: Annotated[Receipt, Nested(Receipt)]
+    receipt: Receipt
 
     def outbox(self) -> tuple[Message, ...]:
         return (self.receipt,)
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Answer repeated deliveries with the same receipt."""
-        return {**super().handlers(), Deliveries: self._again}
 
     def _again(self, message: Deliveries, _key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(message.context, "coordinator")
@@ -300,17 +305,17 @@ class Checked(Holding):
                 Cause.SURVIVORS_INVALID, f"{unknown[0]}'s upload is not the one whose box was shown"
             )
 
+    handlers: ClassVar = {**Attempting.handlers, Freeze: _freeze, Deliveries: _again}
 
-class Voted(Holding):
+
+class Voted(Holding, kind=6):
     """A decryptor that has stored its vote, the only one in this context.
 
     Attributes:
         given: the stored vote.
     """
 
-    kind: ClassVar[int] = PhaseKind.VOTED
-
-    given: Annotated[Vote, Nested(Vote)]
+    given: Vote
 
     def outbox(self) -> tuple[Message, ...]:
         return (self.given,)
@@ -324,10 +329,6 @@ class Voted(Holding):
 
 class Receiving(Attempting):
     """A member that has not opened boxes in this attempt."""
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Accept also deliveries."""
-        return {**super().handlers(), Deliveries: self._deliveries}
 
     def _deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
         """Check deliveries, in this order.
@@ -369,14 +370,11 @@ class Receiving(Attempting):
         return checked, (receipt,)
 
     def _check_paths(self, delivery: Delivery) -> None:
-        header, place, holders = (
-            delivery.header,
-            self.attempt.decryptor_place[self.member],
-            len(self.attempt.decryptors),
-        )
+        header, attempt = delivery.header, self.attempt
+        place, holders = attempt.decryptor_place[self.member], len(attempt.decryptors)
         if not (
             verify(header.box_root, delivery.box, place, holders, delivery.box_path)
-            and verify(header.commitment_root, delivery.row, 1 + place, 1 + holders, delivery.row_path)
+            and attempt.has_signed_row(header, self.member, delivery.row, delivery.row_path)
         ):
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
@@ -393,17 +391,17 @@ class Receiving(Attempting):
         except ShareError as error:
             raise PeerFault(Cause.BOX_REFUSED, f"{dealer}'s shares are not canonical", [dealer]) from error
         if (
-            len(shares) != SHARE_BYTES * (1 + self.attempt.neighbour_count)
+            len(shares) != SHARE_BYTES * (1 + self.attempt.manifest.degree)
             or commit_row(context, dealer, self.member, shares) != delivery.row
         ):
             raise PeerFault(Cause.BOX_REFUSED, f"{dealer}'s shares miss their commitments", [dealer])
         return SecretBytes(shares)
 
+    handlers: ClassVar = {**Attempting.handlers, Deliveries: _deliveries}
 
-class Opened(Receiving):
+
+class Opened(Receiving, kind=3):
     """A member with context and keys that has sent nothing."""
-
-    kind: ClassVar[int] = PhaseKind.OPENED
 
     def seal(self, random_bytes: Callable[[int], bytes] = os.urandom) -> Sealing:
         """Begin this member's upload, with fresh secrets."""
@@ -424,11 +422,149 @@ class Opened(Receiving):
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 
 
-class Uploaded(Receiving):
+class Uploaded(Receiving, kind=4):
     """A member whose upload is final."""
-
-    kind: ClassVar[int] = PhaseKind.UPLOADED
 
     def outbox(self) -> tuple[Upload, ...]:
         """The announcement; the driver sends the chunks."""
         return self.uploads
+
+
+class Closed(AttemptPhase, kind=7):
+    """A closed attempt: its reveals and the data to verify the result, but none of its keys.
+
+    Attributes:
+        certificate: the attempt's outcome.
+        own: this member as the certificate should name it, if it uploaded.
+        held: shares of the survivors' secrets, kept while a dealer may still be evicted.
+        evicted: dealers proved false to this member.
+        reveals: its last reveal, kept for retransmission; empty for VOID or without opened boxes.
+        revealed: the outcome of its reveal, kept after shares and reveal are erased; zero for none.
+    """
+
+    certificate: Certificate
+    own: Annotated[tuple[Survivor, ...], Many(Survivor, 1)]
+    held: Annotated[tuple[Dealt, ...], Many(Dealt, MAX_MEMBERS, ascending=True)]
+    evicted: Survivors
+    reveals: Annotated[tuple[Reveal, ...], Many(Reveal, 1)]
+    revealed: Digest
+
+    @property
+    def staying(self) -> tuple[Survivor, ...]:
+        """S∖E: the certified survivors less the evicted dealers."""
+        evicted = set(self.evicted)
+        return tuple(s for s in self.certificate.survivors if s not in evicted)
+
+    def revealing(self, key: SigningKey) -> "Closed":
+        """Add the reveal of this decryptor's shares for the certified set less the evicted (protocol §4.7).
+
+        Certificate and proofs alone determine the shares due, never a request.
+        """
+        if not self.held:
+            return self
+        attempt = self.attempt
+        staying = {survivor.member for survivor in self.staying}
+        reveal = Reveal.make(
+            key,
+            context=attempt.context,
+            member=self.member,
+            outcome=self.certificate.outcome,
+            evicted=tuple(dealer.member for dealer in self.evicted),
+            runs=tuple(
+                SecretBytes(
+                    entries_due(dealt.shares, due_secrets(attempt, dealt.member, staying), SHARE_BYTES)
+                )
+                for dealt in self.held
+                if dealt.member in staying
+            ),
+        )
+        return replace(self, reveals=(reveal,), revealed=reveal.outcome)
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer a message; reveal nothing after the terms' latest end."""
+        return super(Closed, self.lapse(now_s)).receive(message, key, now_s)
+
+    def lapse(self, now_s: float) -> "Closed":
+        """After the terms' latest end, erase the keys kept for a retry and the reveal."""
+        following = self.opening.sequence + 1
+        if not self.over(now_s):
+            return self
+        moved = self.ready.sequence == following
+        ready = self.ready if moved else self.ready.advanced(following, 0, self.history)
+        return replace(self, ready=ready).settled()
+
+    def settled(self) -> "Closed":
+        """Erase the shares once the result is out or cannot come."""
+        return replace(self, held=(), reveals=()) if self.held or self.reveals else self
+
+    def outbox(self) -> tuple[Message, ...]:
+        """The reveal, if any."""
+        return self.reveals
+
+    def _opening(self, opening: Opening, key: SigningKey, now_s: float) -> Step:
+        return self.ready.receive(opening, key, now_s)
+
+    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
+        if certificate.context == self.attempt.context:
+            return self, self.reveals
+        return self._settle(certificate, key, now_s)
+
+    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        history = self.history.settle(document, now_s)
+        # A document that replaces this attempt's certificate also ends this phase.
+        own = document.context == self.attempt.context
+        return (self.ready if own else self).knowing(history), ()
+
+    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
+        """Report the revealed outcome; `receive` has already erased the secrets."""
+        self.check_may_erase(request, now_s)
+        report = Erased.make(key, context=request.context, member=self.member, revealed=self.revealed)
+        return self, (report,)
+
+    def _evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:
+        """Check proofs that dealers are false, in this order, and reveal again with those dealers as dropouts.
+
+        1. the context is this attempt's; 2. each proof holds (`check_proof`); 3. no evicted dealer is readmitted, and at most
+        `a` are evicted (eviction-invalid).
+        """
+        attempt = self.attempt
+        attempt.check_context(message.context, "coordinator")
+        for proof in message.proofs:
+            check_proof(attempt, self.certificate, proof)
+        evicted = tuple(Survivor.of(proof.header) for proof in message.proofs)
+        most = attempt.quorum.colluders
+        if not set(self.evicted) <= set(evicted) or len(evicted) > most:
+            raise PeerFault(
+                Cause.EVICTION_INVALID,
+                f"{len(evicted)} dealers evicted after {len(self.evicted)}, at most {most} may be",
+                ["coordinator"],
+            )
+        if evicted == self.evicted:
+            return self, self.reveals
+        closed = replace(self, evicted=evicted).revealing(key)
+        return closed, closed.reveals
+
+    def _disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
+        """Recount an indicator from its disclosure (protocol §8.2)."""
+        if not self.attempt.spec.indicator or self.certificate.void:
+            raise PeerFault(Cause.WRONG_PHASE, "only a certified indicator is recounted")
+        holders = recount(self.attempt, self.staying, message)
+        if (holders < 0).any() or (holders > len(self.staying)).any():
+            raise PeerFault(Cause.DISCLOSURE_INVALID, "a class has fewer holders than none, or more than all")
+        counted = Counted(
+            self.attempt.context,
+            tuple(int(count) for count in holders),
+            self.staying,
+            tuple(dealer.member for dealer in self.evicted),
+        )
+        return self.knowing(self.history.with_count(counted)), ()
+
+    handlers: ClassVar = {
+        Opening: _opening,
+        Certificate: _certificate,
+        Erasure: _settle,
+        Lost: _settle,
+        ErasureRequest: _erase,
+        Evictions: _evictions,
+        Disclosure: _disclosure,
+    }

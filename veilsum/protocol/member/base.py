@@ -14,12 +14,11 @@ the terms' latest end. Past the latest end it erases the attempt's secrets and a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Headed
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages.base import Message
 
@@ -30,22 +29,13 @@ Step: TypeAlias = "tuple[MemberPhase, tuple[Message, ...]]"
 """The next phase, and the messages to send once the phase is stored durably."""
 
 
-class PhaseKind(IntEnum):
-    """The second byte of a stored phase."""
-
-    ENROLLED = 1
-    READY = 2
-    OPENED = 3
-    UPLOADED = 4
-    CHECKED = 5
-    VOTED = 6
-    CLOSED = 7
-
-
 class MemberPhase(Headed, ABC):
     """One immutable phase of a member, which answers a message with the next phase and replies."""
 
     version: ClassVar[int] = 3
+    forms: ClassVar[dict[int, type["MemberPhase"]]] = {}
+    handlers: ClassVar[dict[type[Message], Callable[..., Step]]]
+    """What the phase takes, and how."""
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message from the coordinator or the admin.
@@ -61,11 +51,11 @@ class MemberPhase(Headed, ABC):
         Raises:
             PeerFault: the message breaks a rule; the phase is unchanged.
         """
-        handler = self.handlers().get(type(message))
+        handler = self.handlers.get(type(message))
         if handler is None:
             said = f"a member that is {type(self).__name__} takes no {type(message).__name__}"
             raise PeerFault(Cause.WRONG_PHASE, said)
-        return handler(message, key, now_s)
+        return handler(self, message, key, now_s)
 
     def lapse(self, now_s: float) -> "MemberPhase":
         """Return the phase without the secrets whose time has passed; itself if none have."""
@@ -77,9 +67,13 @@ class MemberPhase(Headed, ABC):
         return ()
 
     @abstractmethod
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Map each accepted message type to its handler."""
-
-    @abstractmethod
     def knowing(self, history: "History") -> "MemberPhase":
         """Return this phase with the newest stored history, which other cohorts may have extended."""
+
+
+def load_phase(data: bytes) -> MemberPhase:
+    """Load a phase stored by `to_bytes`; Misuse for an unknown kind."""
+    form = MemberPhase.forms.get(data[1]) if len(data) > 1 else None
+    if form is None:
+        raise Misuse("the stored bytes are not a member's phase")
+    return form.from_bytes(data)

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from veilsum.protocol.attempt import check_cards, check_manifest
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Id, Nested, Secret, SecretBytes
+from veilsum.protocol.codec import Id, Secret, SecretBytes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import AgreementKey, PairKey
-from veilsum.protocol.member.base import MemberPhase, PhaseKind, Step
+from veilsum.protocol.member.base import MemberPhase, Step
 from veilsum.protocol.member.history import History
 from veilsum.protocol.member.ready import Ready
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Message, Roster, Study, cohort_id
@@ -19,18 +19,16 @@ from veilsum.protocol.study import read_content
 from veilsum.protocol.tags import Tag
 
 
-class Enrolled(MemberPhase):
+class Enrolled(MemberPhase, kind=1):
     """Holds the X25519 private keys until the cards arrive and turn them into pair secrets."""
 
-    kind: ClassVar[int] = PhaseKind.ENROLLED
-
     member: Id
-    roster: Annotated[Roster, Nested(Roster)]
-    study: Annotated[Study, Nested(Study)]
-    card: Annotated[KeyCard, Nested(KeyCard)]
+    roster: Roster
+    study: Study
+    card: KeyCard
     mask_private: Secret
     box_private: Secret
-    history: Annotated[History, Nested(History)]
+    history: History
 
     @classmethod
     def start(
@@ -77,15 +75,10 @@ class Enrolled(MemberPhase):
         return cls(member, roster, study, card, mask_private, box_private, history), (card,)
 
     def knowing(self, history: History) -> "Enrolled":
-        """Return this phase with a newer history."""
         return replace(self, history=history)
 
     def outbox(self) -> tuple[Message, ...]:
         return (self.card,)
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Accept only the cohort's cards."""
-        return {Cards: self._cards}
 
     def _cards(self, cards: Cards, _key: SigningKey, _now_s: float) -> Step:
         """Check the manifest, then the cards, then that no needed card is missing (protocol §4.2)."""
@@ -126,3 +119,5 @@ class Enrolled(MemberPhase):
             manifest = cards.manifest
             pairs.append(PairKey.establish(tag, self.member, peer, shared, manifest.cohort, manifest.hash))
         return tuple(pairs)
+
+    handlers: ClassVar = {Cards: _cards}

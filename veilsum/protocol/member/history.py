@@ -5,10 +5,18 @@ from typing import Annotated
 
 from veilsum.protocol.attempt import Attempt, Closing, Finished
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import U64, Digest, Many, Name, Nested, Struct, UInt
+from veilsum.protocol.codec import U64, Digest, Many, Struct, UInt
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import EMPTY_CHAIN, Certificate, Link, Lost, Opening, Survivor, extend_chain
-from veilsum.protocol.messages.base import MAX_MEMBERS
+from veilsum.protocol.messages import (
+    EMPTY_CHAIN,
+    Certificate,
+    Link,
+    Lost,
+    Names,
+    Opening,
+    Survivors,
+    extend_chain,
+)
 from veilsum.protocol.messages.opening import MAX_CLASSES, MAX_LINKS
 from veilsum.protocol.opening_rules import check_places
 
@@ -25,8 +33,8 @@ class Counted(Struct):
 
     context: Digest
     holders: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES)]
-    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
-    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    survivors: Survivors
+    evicted: Names
 
 
 class History(Struct):
@@ -43,11 +51,11 @@ class History(Struct):
 
     head: Digest = EMPTY_CHAIN
     length: U64 = 0
-    settled: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)] = ()
-    unsettled: Annotated[tuple[Attempt, ...], Many(Nested(Attempt), MAX_LINKS)] = ()
-    certified: Annotated[tuple[Attempt, ...], Many(Nested(Attempt), MAX_LINKS)] = ()
-    counted: Annotated[tuple[Counted, ...], Many(Nested(Counted), MAX_LINKS)] = ()
-    finished: Annotated[tuple[Finished, ...], Many(Nested(Finished), MAX_LINKS)] = ()
+    settled: Annotated[tuple[Link, ...], Many(Link, MAX_LINKS)] = ()
+    unsettled: Annotated[tuple[Attempt, ...], Many(Attempt, MAX_LINKS)] = ()
+    certified: Annotated[tuple[Attempt, ...], Many(Attempt, MAX_LINKS)] = ()
+    counted: Annotated[tuple[Counted, ...], Many(Counted, MAX_LINKS)] = ()
+    finished: Annotated[tuple[Finished, ...], Many(Finished, MAX_LINKS)] = ()
 
     def entered(self, attempt: Attempt) -> "History":
         """Add an attempt that this member joins; it opens no other until this one has ended."""

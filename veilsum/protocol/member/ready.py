@@ -1,16 +1,15 @@
 """Between rounds: a member holds pair secrets and checks the next opening against its history."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import U8, U64, Id, Many, Nested, SecretBytes
+from veilsum.protocol.codec import U8, U64, Id, Many, SecretBytes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.keys import PairKey
-from veilsum.protocol.member.base import MemberPhase, PhaseKind, Step
+from veilsum.protocol.member.base import MemberPhase, Step
 from veilsum.protocol.member.history import History
 from veilsum.protocol.messages import (
     NO_CONTEXT,
@@ -21,7 +20,6 @@ from veilsum.protocol.messages import (
     ErasureRequest,
     Lost,
     Manifest,
-    Message,
     Opening,
     Roster,
     Study,
@@ -38,10 +36,10 @@ from veilsum.protocol.opening_rules import (
 )
 from veilsum.protocol.study import check_enough_rows, withheld_classes
 
-Pairs = Annotated[tuple[PairKey, ...], Many(Nested(PairKey), MAX_MEMBERS)]
+Pairs = Annotated[tuple[PairKey, ...], Many(PairKey, MAX_MEMBERS)]
 
 
-class Ready(MemberPhase):
+class Ready(MemberPhase, kind=2):
     """Holds the pair keys for one sequence number; earlier keys are erased.
 
     Attributes:
@@ -53,18 +51,16 @@ class Ready(MemberPhase):
         history: this member's history of the federation's rounds.
     """
 
-    kind: ClassVar[int] = PhaseKind.READY
-
     member: Id
-    roster: Annotated[Roster, Nested(Roster)]
-    study: Annotated[Study, Nested(Study)]
-    manifest: Annotated[Manifest, Nested(Manifest)]
+    roster: Roster
+    study: Study
+    manifest: Manifest
     expires_s: U64
     sequence: U64
     attempt: U8
     masks: Pairs
     boxes: Pairs
-    history: Annotated[History, Nested(History)]
+    history: History
 
     def advanced(self, sequence: int, attempt: int, history: History) -> "Ready":
         """Ratchet the keys to `sequence`, ready for `attempt` or later."""
@@ -75,23 +71,12 @@ class Ready(MemberPhase):
         return replace(self, sequence=sequence, attempt=attempt, masks=masks, boxes=boxes, history=history)
 
     def knowing(self, history: History) -> "Ready":
-        """Return this phase with a newer history."""
         return replace(self, history=history)
 
     def erased(self, attempt: Attempt, history: History) -> "Ready":
         """Erase the keys of this attempt's sequence, and wait for the attempt's end."""
         place = max((self.sequence, self.attempt), (attempt.opening.sequence + 1, 0))
         return self.advanced(*place, history.entered(attempt))
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Accept an opening, closing documents and erasure requests."""
-        return {
-            Opening: self._opening,
-            Certificate: self._settle,
-            Erasure: self._settle,
-            Lost: self._settle,
-            ErasureRequest: self._erase,
-        }
 
     def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
         """Report that nothing was revealed; a member that reveals is already Closed by the certificate."""
@@ -182,3 +167,11 @@ class Ready(MemberPhase):
                 ["coordinator"],
             )
         check_enough_rows(attempt.question, counted.holders)
+
+    handlers: ClassVar = {
+        Opening: _opening,
+        Certificate: _settle,
+        Erasure: _settle,
+        Lost: _settle,
+        ErasureRequest: _erase,
+    }

@@ -1,9 +1,19 @@
 """Every message of the protocol and its encoding."""
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.messages.base import SHARE_BYTES, Kind, Message, Signed
-from veilsum.protocol.messages.cohort import Cards, KeyCard, Manifest, Path, Shown, cards_beacon, cards_tree
-from veilsum.protocol.messages.evidence import BadRun, Disclosed, Disclosure, Evictions, Holder, Proof, Seed
+from veilsum.protocol.messages.base import SHARE_BYTES, Message, Names, Path, Signed, parse
+from veilsum.protocol.messages.cohort import (
+    Cards,
+    Entry,
+    KeyCard,
+    Manifest,
+    Roster,
+    Shown,
+    Study,
+    cards_beacon,
+    cards_tree,
+    cohort_id,
+)
 from veilsum.protocol.messages.opening import (
     EMPTY_CHAIN,
     ERASED_REASON,
@@ -18,24 +28,30 @@ from veilsum.protocol.messages.opening import (
 )
 from veilsum.protocol.messages.outcome import (
     NOTHING_REVEALED,
+    BadRun,
     Certificate,
+    Disclosed,
+    Disclosure,
     Erased,
     Erasure,
     ErasureRequest,
+    Evictions,
     Freeze,
+    Holder,
     Lost,
+    Proof,
     Refusal,
     Reveal,
     RevealSummary,
+    Seed,
     Survivor,
+    Survivors,
     SurvivorSet,
     VoidRequest,
     Vote,
     survivors_hash,
     void_hash,
 )
-from veilsum.protocol.messages.parse import parse
-from veilsum.protocol.messages.roster import Entry, Roster, Study, cohort_id
 from veilsum.protocol.messages.upload import (
     COMMITMENT_BYTES,
     Deliveries,
@@ -44,6 +60,7 @@ from veilsum.protocol.messages.upload import (
     Upload,
     UploadHeader,
     UploadSummary,
+    commitment_at,
     deliveries_hash,
     edge_commitment,
     self_commitment,
@@ -77,11 +94,11 @@ __all__ = [
     "Freeze",
     "Holder",
     "KeyCard",
-    "Kind",
     "Link",
     "Lost",
     "Manifest",
     "Message",
+    "Names",
     "Opening",
     "Path",
     "Proof",
@@ -96,6 +113,7 @@ __all__ = [
     "Study",
     "Survivor",
     "SurvivorSet",
+    "Survivors",
     "Terms",
     "Upload",
     "UploadHeader",
@@ -105,6 +123,7 @@ __all__ = [
     "cards_beacon",
     "cards_tree",
     "cohort_id",
+    "commitment_at",
     "deliveries_hash",
     "edge_commitment",
     "extend_chain",

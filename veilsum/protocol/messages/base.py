@@ -1,9 +1,10 @@
 """The base of all messages: a header with version and kind, and signatures."""
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from veilsum.protocol.codec import Headed, Signature
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.codec import Fixed, Headed, Many, Name, Signature
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
@@ -16,41 +17,31 @@ MAX_DECRYPTORS = 1_000
 SHARE_BYTES = 36
 """One Shamir share of a 32-byte secret (protocol §10)."""
 
-
-class Kind(IntEnum):
-    """The second byte of every message."""
-
-    ROSTER = 1
-    CARD = 2
-    MANIFEST = 3
-    OPENING = 4
-    UPLOAD = 5
-    DELIVERIES = 6
-    RECEIPT = 7
-    FREEZE = 8
-    VOID_REQUEST = 9
-    VOTE = 10
-    REFUSAL = 11
-    CERTIFICATE = 12
-    REVEAL = 13
-    CARDS = 14
-    EVICTIONS = 15
-    ERASURE_REQUEST = 16
-    ERASED = 17
-    ERASURE = 18
-    LOST = 19
-    DISCLOSURE = 20
-    UPLOAD_SUMMARY = 21
-    REVEAL_SUMMARY = 22
-    CHAIN = 23
-    BAD_RUN = 24
-    STUDY = 25
+Names = Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
+"""The siblings of a leaf in a Merkle tree (protocol §2)."""
 
 
 class Message(Headed):
     """One message of the protocol."""
 
     version: ClassVar[int] = PROTOCOL_VERSION
+    forms: ClassVar[dict[int, type["Message"]]] = {}
+
+
+def parse(data: bytes | memoryview) -> Message:
+    """Parse `data` as exactly one message; raises PeerFault."""
+    if len(data) < 2:
+        raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
+    # The version first: kinds may have other meanings in other versions.
+    if data[0] != PROTOCOL_VERSION:
+        raise PeerFault(Cause.UNKNOWN_VERSION, f"version {data[0]}, this side speaks {PROTOCOL_VERSION}")
+    form = Message.forms.get(data[1])
+    if form is None:
+        raise PeerFault(
+            Cause.UNKNOWN_MESSAGE, f"protocol version {PROTOCOL_VERSION} has no message of kind {data[1]}"
+        )
+    return form.from_bytes(data)
 
 
 class Signed(Message):
@@ -60,12 +51,14 @@ class Signed(Message):
     if TYPE_CHECKING:  # each message declares it itself, as its last field
         signature: Signature
 
+    def __init_subclass__(cls, *, kind: int | None = None, tag: Tag | None = None) -> None:
+        super().__init_subclass__(kind=kind)
+        cls.tag = tag or cls.tag
+
     @property
     def digest(self) -> bytes:
         """The signed digest: H(tag, header and fields without the signature)."""
-        return hash_fields(
-            self.tag, bytes((self.version, self.kind)) + self.encode_fields(without="signature")
-        )
+        return hash_fields(self.tag, self.to_bytes()[: -len(self.signature)])
 
     @classmethod
     def make(cls, key: SigningKey, **values: Any) -> Self:

@@ -1,21 +1,154 @@
-"""M0: key cards, and the manifest that binds them (protocol §4.2)."""
+"""The roster and studies that the admin signs, and M0: key cards and the manifest that binds them (protocol §4.1, §4.2)."""
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import U32, U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct
+from veilsum.protocol.codec import (
+    U32,
+    U64,
+    Bytes,
+    Digest,
+    Fixed,
+    Id,
+    Key,
+    Many,
+    Name,
+    Signature,
+    Struct,
+    Text,
+)
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.merkle import Tree, verify
-from veilsum.protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, Kind, Message, Signed
+from veilsum.protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, Message, Names, Path, Signed
 from veilsum.protocol.tags import Tag, hash_fields
 
-Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
+MAX_CONTENT = 1 << 20
 
 
-class KeyCard(Signed):
+class Study(Signed, kind=25, tag=Tag.STUDY):
+    """A signed study; `veilsum.study` reads and checks its content.
+
+    Attributes:
+        federation: the admin's public key, so that a study is valid in one federation only.
+        content: canonical JSON (RFC 8785).
+    """
+
+    federation: Key
+    content: Annotated[bytes, Bytes(MAX_CONTENT)]
+    signature: Signature
+
+    @cached_property
+    def hash(self) -> bytes:
+        """Id of the study: the signed hash, so that a second signature does not make a second study."""
+        return self.digest
+
+
+PARTIES = frozenset({"admin", "coordinator", "operator"})
+"""Reserved names: a fault that names one of these parties must not seem to name a member."""
+MAX_NAME = 64
+MAX_REVOKED = 1_024
+
+
+class Entry(Struct):
+    """A member's id and its Ed25519 public key."""
+
+    member: Id
+    key: Key
+
+
+class Roster(Signed, kind=1, tag=Tag.ROSTER):
+    """The consortium, signed by its admin. A member refuses a lower number than it has seen.
+
+    Attributes:
+        number: increases with every change.
+        name: the federation's display name.
+        federation: the admin's Ed25519 public key, which identifies the federation and which every member pins.
+        coordinator: the coordinator's Ed25519 public key, which signs openings and results.
+        study_key: the Ed25519 public key that signs studies.
+        members: sorted by id; ids and keys are unique.
+        decryptors: nominated ids. Without nominees all members of a small cohort decrypt; a large one draws a committee.
+        readers: ids that may read the sums beside the head.
+        revoked: sorted digests of studies that members no longer join.
+    """
+
+    number: U64
+    name: Annotated[str, Text(MAX_NAME)]
+    federation: Key
+    coordinator: Key
+    study_key: Key
+    members: Annotated[tuple[Entry, ...], Many(Entry, MAX_MEMBERS, ascending=True)]
+    decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
+    readers: Names
+    revoked: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_REVOKED, ascending=True)]
+    signature: Signature
+
+    def validate(self) -> None:
+        """Refuse repeated keys, reserved names, and decryptors or readers that are not members."""
+        if len({entry.key for entry in self.members}) != len(self.members):
+            raise PeerFault(Cause.DUPLICATE, "two members of the roster share a key", ["admin"])
+        if taken := PARTIES.intersection(entry.member for entry in self.members):
+            raise PeerFault(Cause.MALFORMED, f"no member can be called {', '.join(sorted(taken))}", ["admin"])
+        named = {*self.decryptors, *self.readers}
+        if strangers := named - {entry.member for entry in self.members}:
+            raise PeerFault(
+                Cause.UNKNOWN_MEMBER, "decryptors or readers that are not members", sorted(strangers)
+            )
+
+    @cached_property
+    def hash(self) -> bytes:
+        """Hash of the roster, part of cohort ids and contexts."""
+        return hash_fields(Tag.ROSTER, self.to_bytes())
+
+    def key_of(self, member: str) -> bytes:
+        """Look up a member's public key; PeerFault(unknown-member) if absent."""
+        key = self._keys.get(member)
+        if key is None:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in roster {self.number}", [member])
+        return key
+
+    @cached_property
+    def _keys(self) -> dict[str, bytes]:
+        return {entry.member: entry.key for entry in self.members}
+
+    def verify_admin(self, federation: bytes, *, seen: "Roster | None" = None) -> None:
+        """Refuse a roster that is from another federation, badly signed or rolled back (protocol §4.1).
+
+        Args:
+            federation: the admin's key, as pinned.
+            seen: the newest roster that the caller has accepted.
+        """
+        if self.federation != federation:
+            raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
+        self.verify(federation, "admin")
+        if seen is not None and (
+            self.number < seen.number or (self.number == seen.number and self.digest != seen.digest)
+        ):
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"roster {self.number} is shown, and roster {seen.number} was seen with other content",
+                ["coordinator"],
+            )
+
+
+def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repeats: bytes) -> Digest:
+    """Compute a cohort's id (protocol §4.2).
+
+    Args:
+        roster_hash: hash of the cohort's roster.
+        counter: distinguishes the cohorts of a roster.
+        study: the study's hash.
+        period: the period's name.
+        repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
+    """
+    return hash_fields(
+        Tag.COHORT, roster_hash, counter.to_bytes(8, "little"), study, period.encode(), repeats
+    )
+
+
+class KeyCard(Signed, kind=2, tag=Tag.CARD):
     """A member's two X25519 public keys for one cohort, signed by its identity.
 
     Attributes:
@@ -24,9 +157,6 @@ class KeyCard(Signed):
         nonce: 32 fresh bytes, so that no two cards are alike.
         expires_s: Unix time in seconds after which no round may open with this card.
     """
-
-    kind: ClassVar[int] = Kind.CARD
-    tag: ClassVar[Tag] = Tag.CARD
 
     cohort: Digest
     member: Id
@@ -37,7 +167,7 @@ class KeyCard(Signed):
     signature: Signature
 
 
-class Manifest(Message):
+class Manifest(Message, kind=3):
     """A cohort: its study, its members, the root of their cards, and the derived sizes (protocol §4.2).
 
     Attributes:
@@ -55,15 +185,13 @@ class Manifest(Message):
         decryptors: ids that hold shares, in order.
     """
 
-    kind: ClassVar[int] = Kind.MANIFEST
-
     cohort: Digest
     roster_hash: Digest
     counter: U64
     study: Digest
     period: Id
     repeats: Digest
-    members: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    members: Names
     cards_root: Digest
     decryptor_colluders: U32
     survivors_min: U32
@@ -79,7 +207,6 @@ class Manifest(Message):
 
     @cached_property
     def hash(self) -> bytes:
-        """Hash of the manifest."""
         return hash_fields(Tag.MANIFEST, self.to_bytes())
 
     @cached_property
@@ -101,22 +228,19 @@ class Manifest(Message):
 class Shown(Struct):
     """A card with its path to the manifest's root; the path is empty if all cards are sent."""
 
-    card: Annotated[KeyCard, Nested(KeyCard)]
+    card: KeyCard
     path: Path
 
     @property
     def member(self) -> str:
-        """The card's member."""
         return self.card.member
 
 
-class Cards(Message):
+class Cards(Message, kind=14):
     """M0, to one member: the manifest and the cards it needs."""
 
-    kind: ClassVar[int] = Kind.CARDS
-
-    manifest: Annotated[Manifest, Nested(Manifest)]
-    shown: Annotated[tuple[Shown, ...], Many(Nested(Shown), MAX_MEMBERS, ascending=True)]
+    manifest: Manifest
+    shown: Annotated[tuple[Shown, ...], Many(Shown, MAX_MEMBERS, ascending=True)]
 
     @cached_property
     def by_member(self) -> dict[str, KeyCard]:
@@ -153,7 +277,7 @@ class Cards(Message):
 
 def cards_tree(cards: Iterable[KeyCard]) -> Tree:
     """Build the tree under `cards_root`, over the cards' bytes in member order."""
-    return Tree.of([card.to_bytes() for card in cards] or [b""])
+    return Tree(card.to_bytes() for card in cards)
 
 
 def cards_beacon(cohort: bytes, cards_root: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """The terms of a step, the chain of earlier attempts, and the opening of an attempt (protocol §4.3)."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import (
@@ -10,15 +10,13 @@ from veilsum.protocol.codec import (
     Id,
     Key,
     Many,
-    Name,
-    Nested,
     Shared,
     Signature,
     Struct,
     UInt,
 )
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
+from veilsum.protocol.messages.base import Message, Names, Signed
 from veilsum.protocol.tags import Tag, hash_fields
 
 MAX_ATTEMPTS = 8
@@ -50,7 +48,7 @@ class Terms(Struct):
     step: Id
     indicator: Digest
     withheld: Annotated[tuple[int, ...], Many(UInt(4), MAX_CLASSES, ascending=True)]
-    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    evicted: Names
     material: Digest
     latest_end_s: U64
 
@@ -62,7 +60,7 @@ class Terms(Struct):
     @property
     def hash(self) -> bytes:
         """Hash of the terms, part of the context."""
-        return hash_fields(Tag.TERMS, self.encode_fields())
+        return hash_fields(Tag.TERMS, self.encode())
 
 
 class Link(Shared):
@@ -98,21 +96,18 @@ class Link(Shared):
         return self.reason in SPENDING
 
 
-class Opening(Signed):
+class Opening(Signed, kind=4, tag=Tag.OPENING):
     """The coordinator's opening of an attempt, from which members derive the context.
 
     Attributes:
         links: every ended attempt of the federation, oldest first.
     """
 
-    kind: ClassVar[int] = Kind.OPENING
-    tag: ClassVar[Tag] = Tag.OPENING
-
     cohort: Digest
     sequence: U64
     attempt: U8
-    links: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)]
-    terms: Annotated[Terms, Nested(Terms)]
+    links: Annotated[tuple[Link, ...], Many(Link, MAX_LINKS)]
+    terms: Terms
     signature: Signature
 
     def validate(self) -> None:
@@ -133,14 +128,12 @@ def _check_attempt(attempt: int) -> None:
 def extend_chain(head: bytes, links: tuple[Link, ...]) -> bytes:
     """Fold links onto a chain head: head' = H(link tag, head, link)."""
     for link in links:
-        head = hash_fields(Tag.LINK, head, link.encode_fields())
+        head = hash_fields(Tag.LINK, head, link.encode())
     return head
 
 
-class Chain(Message):
+class Chain(Message, kind=23):
     """Every ended attempt of a federation, oldest first."""
 
-    kind: ClassVar[int] = Kind.CHAIN
-
     federation: Key
-    links: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)]
+    links: Annotated[tuple[Link, ...], Many(Link, MAX_LINKS)]

@@ -1,16 +1,23 @@
-"""M2 and M3: freezing the survivors, certificates, reveals, and closing an attempt (protocol §4.6–4.9)."""
+"""M2 and M3: freezing the survivors, certificates, reveals, proofs, and closing an attempt (protocol §4.6–4.9, §8.3, §11)."""
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Bytes, Digest, Id, Many, Name, Nested, Signature, Struct
+from veilsum.protocol.codec import U32, Bytes, Digest, Fixed, Id, Many, Secret, Signature, Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.merkle import Tree
-from veilsum.protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from veilsum.protocol.messages.base import (
+    MAX_DECRYPTORS,
+    MAX_MEMBERS,
+    SHARE_BYTES,
+    Message,
+    Names,
+    Path,
+    Signed,
+)
 from veilsum.protocol.messages.opening import ERASED_REASON, LOST_REASON, NO_CONTEXT, NO_REASON
-from veilsum.protocol.messages.upload import UploadHeader
+from veilsum.protocol.messages.upload import MAX_CHUNKS, MAX_ROW_BYTES, UploadHeader
 from veilsum.protocol.tags import Tag, hash_fields
 
 NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
@@ -29,9 +36,12 @@ class Survivor(Struct):
         return cls(header.member, header.digest)
 
 
+Survivors = Annotated[tuple[Survivor, ...], Many(Survivor, MAX_MEMBERS, ascending=True)]
+
+
 def survivors_hash(context: bytes, survivors: tuple[Survivor, ...]) -> Digest:
     """H = H(ctx, sorted (u, dg_u)), which a decryptor signs for a sum."""
-    return hash_fields(Tag.SURVIVORS, context, *(s.encode_fields() for s in survivors))
+    return hash_fields(Tag.SURVIVORS, context, *(s.encode() for s in survivors))
 
 
 def void_hash(context: bytes, reason: str) -> Digest:
@@ -42,7 +52,7 @@ def void_hash(context: bytes, reason: str) -> Digest:
 class SurvivorSet(Struct):
     """A certified set of survivors."""
 
-    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    survivors: Survivors
 
     def validate(self) -> None:
         """Refuse an empty set."""
@@ -50,24 +60,20 @@ class SurvivorSet(Struct):
             raise PeerFault(Cause.MALFORMED, "a set of survivors has none")
 
 
-class Freeze(Message):
+class Freeze(Message, kind=8):
     """M2, to every decryptor: the proposed survivors, each by its upload's header.
 
     Attributes:
         earlier: the certified set of the repeated attempt, else of the indicator; empty without either.
     """
 
-    kind: ClassVar[int] = Kind.FREEZE
-
     context: Digest
-    headers: Annotated[tuple[UploadHeader, ...], Many(Nested(UploadHeader), MAX_MEMBERS)]
-    earlier: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
+    headers: Annotated[tuple[UploadHeader, ...], Many(UploadHeader, MAX_MEMBERS)]
+    earlier: Annotated[tuple[SurvivorSet, ...], Many(SurvivorSet, 1)]
 
 
-class VoidRequest(Message):
+class VoidRequest(Message, kind=9):
     """M2, to every decryptor that has not signed: void the attempt, for this reason."""
-
-    kind: ClassVar[int] = Kind.VOID_REQUEST
 
     context: Digest
     reason: Id
@@ -78,11 +84,8 @@ class VoidRequest(Message):
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
 
-class Vote(Signed):
+class Vote(Signed, kind=10, tag=Tag.VOTE):
     """M2, from a decryptor: its only signature in this context, on a survivor set or on VOID."""
-
-    kind: ClassVar[int] = Kind.VOTE
-    tag: ClassVar[Tag] = Tag.VOTE
 
     context: Digest
     member: Id
@@ -90,11 +93,8 @@ class Vote(Signed):
     signature: Signature
 
 
-class Refusal(Signed):
+class Refusal(Signed, kind=11, tag=Tag.REFUSAL):
     """M2, from a decryptor: why it does not sign."""
-
-    kind: ClassVar[int] = Kind.REFUSAL
-    tag: ClassVar[Tag] = Tag.REFUSAL
 
     context: Digest
     member: Id
@@ -102,7 +102,7 @@ class Refusal(Signed):
     signature: Signature
 
 
-class Certificate(Message):
+class Certificate(Message, kind=12):
     """A threshold of decryptors' votes on one outcome.
 
     Attributes:
@@ -111,12 +111,10 @@ class Certificate(Message):
         votes: ordered by decryptor.
     """
 
-    kind: ClassVar[int] = Kind.CERTIFICATE
-
     context: Digest
-    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    survivors: Survivors
     reason: Id
-    votes: Annotated[tuple[Vote, ...], Many(Nested(Vote), MAX_DECRYPTORS, ascending=True)]
+    votes: Annotated[tuple[Vote, ...], Many(Vote, MAX_DECRYPTORS, ascending=True)]
 
     def validate(self) -> None:
         """Require either survivors or a reason for VOID."""
@@ -149,19 +147,7 @@ class Certificate(Message):
         return NO_CONTEXT if self.void else self.outcome
 
 
-def reveal_digest(
-    context: bytes, member: str, outcome: bytes, evicted: tuple[str, ...], root: bytes
-) -> bytes:
-    """Digest that signs a reveal; it contains the root of the runs, so that a single run can be proved."""
-    names = _root(name.encode() for name in evicted)
-    return hash_fields(Tag.REVEAL, context, member.encode(), outcome, names, root)
-
-
-def _root(leaves: Iterable[bytes]) -> bytes:
-    return Tree.of(list(leaves) or [b""]).root
-
-
-class Reveal(Signed):
+class Reveal(Signed, kind=13, tag=Tag.REVEAL):
     """M3, from a decryptor: exactly the shares that the certified set needs.
 
     Attributes:
@@ -170,27 +156,18 @@ class Reveal(Signed):
             evicted w, ascending; 36 bytes each.
     """
 
-    kind: ClassVar[int] = Kind.REVEAL
-    tag: ClassVar[Tag] = Tag.REVEAL
-
     context: Digest
     member: Id
     outcome: Digest
-    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    evicted: Names
     runs: Annotated[tuple[bytes, ...], Many(Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True), MAX_MEMBERS)]
     signature: Signature
 
-    @cached_property
-    def runs_root(self) -> bytes:
-        """Merkle root over the runs."""
-        return _root(self.runs)
-
     @property
     def digest(self) -> bytes:
-        """`reveal_digest` of its fields."""
-        return reveal_digest(self.context, self.member, self.outcome, self.evicted, self.runs_root)
+        return self.summary.digest
 
-    @property
+    @cached_property
     def summary(self) -> "RevealSummary":
         """The reveal without shares, for the transcript."""
         return RevealSummary(
@@ -198,51 +175,46 @@ class Reveal(Signed):
             member=self.member,
             outcome=self.outcome,
             evicted=self.evicted,
-            runs_root=self.runs_root,
+            runs_root=Tree(self.runs).root,
             signature=self.signature,
         )
 
 
-class RevealSummary(Signed):
+class RevealSummary(Signed, kind=22, tag=Tag.REVEAL):
     """A reveal without its shares, under the same signature."""
-
-    kind: ClassVar[int] = Kind.REVEAL_SUMMARY
-    tag: ClassVar[Tag] = Tag.REVEAL
 
     context: Digest
     member: Id
     outcome: Digest
-    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    evicted: Names
     runs_root: Digest
     signature: Signature
 
     @property
     def digest(self) -> bytes:
-        """`reveal_digest` of its fields."""
-        return reveal_digest(self.context, self.member, self.outcome, self.evicted, self.runs_root)
+        """The signed digest: with the root of the runs, so that a single run can be proved (protocol §3)."""
+        evicted = Tree(name.encode() for name in self.evicted).root
+        return hash_fields(
+            Tag.REVEAL, self.context, self.member.encode(), self.outcome, evicted, self.runs_root
+        )
 
 
 NOTHING_REVEALED = bytes(32)
 """Outcome in the Erased of a decryptor that never sent a Reveal."""
 
 
-class ErasureRequest(Message):
+class ErasureRequest(Message, kind=16):
     """To every decryptor, after the latest end: report the erasure of the attempt's shares and keys."""
-
-    kind: ClassVar[int] = Kind.ERASURE_REQUEST
 
     context: Digest
 
 
-class Erased(Signed):
+class Erased(Signed, kind=17, tag=Tag.ERASED):
     """From a decryptor: it has erased its shares and keys of this attempt and will reveal nothing more in it.
 
     Attributes:
         revealed: the outcome of the Reveal that it sent; zero for none.
     """
-
-    kind: ClassVar[int] = Kind.ERASED
-    tag: ClassVar[Tag] = Tag.ERASED
 
     context: Digest
     member: Id
@@ -250,26 +222,126 @@ class Erased(Signed):
     signature: Signature
 
 
-class Erasure(Message):
+class Erasure(Message, kind=18):
     """Reports of enough decryptors that revealed nothing: the attempt is VOID, for the reason `erased`."""
 
-    kind: ClassVar[int] = Kind.ERASURE
-
     context: Digest
-    reports: Annotated[tuple[Erased, ...], Many(Nested(Erased), MAX_DECRYPTORS, ascending=True)]
+    reports: Annotated[tuple[Erased, ...], Many(Erased, MAX_DECRYPTORS, ascending=True)]
 
     reason: ClassVar[str] = ERASED_REASON
     survivors_hash: ClassVar[bytes] = NO_CONTEXT
 
 
-class Lost(Signed):
+class Lost(Signed, kind=19, tag=Tag.LOST):
     """The admin closes an attempt for which too few decryptors report."""
-
-    kind: ClassVar[int] = Kind.LOST
-    tag: ClassVar[Tag] = Tag.LOST
 
     context: Digest
     signature: Signature
 
     reason: ClassVar[str] = LOST_REASON
     survivors_hash: ClassVar[bytes] = NO_CONTEXT
+
+
+MAX_CHUNK_BYTES = 1 << 25
+Row = Annotated[bytes, Bytes(MAX_ROW_BYTES)]
+
+
+class Seed(Struct):
+    """A rebuilt secret of a dealer."""
+
+    index: U32
+    seed: Secret
+
+
+class Disclosed(Struct):
+    """A survivor's complete upload and every seed that the sum needed from it.
+
+    Attributes:
+        commitments: its joined secret commitments, leaf 0 under its commitment root.
+        path: the commitments' Merkle path.
+        seeds: b_u, then r_uw for each dropout w, ascending by index.
+    """
+
+    header: UploadHeader
+    commitments: Row
+    path: Path
+    chunk_digests: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_CHUNKS)]
+    chunks: Annotated[tuple[bytes, ...], Many(Bytes(MAX_CHUNK_BYTES), MAX_CHUNKS)]
+    seeds: Annotated[tuple[Seed, ...], Many(Seed, MAX_MEMBERS)]
+
+    @property
+    def member(self) -> str:
+        """The survivor."""
+        return self.header.member
+
+
+class Disclosure(Message, kind=20):
+    """To all members: the vectors behind the sum of an indicator round."""
+
+    context: Digest
+    entries: Annotated[tuple[Disclosed, ...], Many(Disclosed, MAX_MEMBERS, ascending=True)]
+
+
+class Holder(Struct):
+    """One decryptor's share of the secret, with the dealer's row of commitments for that decryptor."""
+
+    member: Id
+    share: Annotated[bytes, Fixed(SHARE_BYTES)]
+    row: Row
+    path: Path
+
+
+class Proof(Struct):
+    """Proof that a dealer's shares do not recover its committed secret.
+
+    Attributes:
+        commitments: the dealer's joined secret commitments, leaf 0 under its commitment root.
+        path: the commitments' Merkle path.
+        index: the secret's index.
+        holders: a threshold of decryptors with their shares.
+    """
+
+    header: UploadHeader
+    commitments: Row
+    path: Path
+    index: U32
+    holders: Annotated[tuple[Holder, ...], Many(Holder, MAX_DECRYPTORS, ascending=True)]
+
+    @property
+    def member(self) -> str:
+        """The dealer."""
+        return self.header.member
+
+
+class Evictions(Message, kind=15):
+    """M3, to every decryptor: reveal again without these dealers among the survivors."""
+
+    context: Digest
+    proofs: Annotated[tuple[Proof, ...], Many(Proof, MAX_MEMBERS, ascending=True)]
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """The evicted dealers."""
+        return tuple(proof.member for proof in self.proofs)
+
+
+class BadRun(Message, kind=24):
+    """A decryptor's signed run whose shares do not match the dealer's commitments (protocol §11).
+
+    Attributes:
+        reveal: the decryptor's signed reveal.
+        header: the dealer's upload header.
+        place: the run's index among the reveal's `count`.
+        run_path: Merkle path to the reveal's runs root.
+        row: the dealer's commitments to that decryptor's shares.
+        row_path: Merkle path to the dealer's commitment root.
+    """
+
+    reveal: RevealSummary
+    header: UploadHeader
+    place: U32
+    count: U32
+    run: Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS)]
+    run_path: Path
+    row: Row
+    row_path: Path

@@ -3,12 +3,19 @@
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from veilsum.protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
+from veilsum.protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Signature, Struct
 from veilsum.protocol.identity import SigningKey, verify_signature
-from veilsum.protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
-from veilsum.protocol.messages.cohort import Path
+from veilsum.protocol.messages.base import (
+    MAX_DECRYPTORS,
+    MAX_MEMBERS,
+    SHARE_BYTES,
+    Message,
+    Names,
+    Path,
+    Signed,
+)
 from veilsum.protocol.tags import Tag, hash_fields, info
 
 MAX_CHUNKS = 1 << 20
@@ -64,7 +71,7 @@ class UploadHeader(Struct):
         verify_signature(public, self.signature, self._signed, self.member)
 
 
-class Upload(Message):
+class Upload(Message, kind=5):
     """The announcement of a member's upload; the chunks follow one by one.
 
     Attributes:
@@ -75,25 +82,21 @@ class Upload(Message):
         boxes: one sealed box per decryptor; the dealer's own is empty.
     """
 
-    kind: ClassVar[int] = Kind.UPLOAD
-
-    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    header: UploadHeader
     chunk_digests: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_CHUNKS)]
     secret_commitments: Annotated[tuple[bytes, ...], Many(Fixed(16), MAX_MEMBERS)]
     share_rows: Annotated[tuple[bytes, ...], Many(Bytes(MAX_ROW_BYTES), MAX_DECRYPTORS)]
     boxes: Annotated[tuple[bytes, ...], Many(Bytes(MAX_BOX_BYTES), MAX_DECRYPTORS)]
 
 
-class UploadSummary(Message):
+class UploadSummary(Message, kind=21):
     """The part of an announcement in a transcript; its commitments show disputes.
 
     Attributes:
         path: Merkle path of the joined commitments, leaf 0 under the commitment root.
     """
 
-    kind: ClassVar[int] = Kind.UPLOAD_SUMMARY
-
-    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    header: UploadHeader
     secret_commitments: Annotated[tuple[bytes, ...], Many(Fixed(16), MAX_MEMBERS)]
     path: Path
 
@@ -101,7 +104,7 @@ class UploadSummary(Message):
 class Delivery(Struct):
     """One dealer's box for one decryptor, with the commitments to its shares."""
 
-    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    header: UploadHeader
     box: Annotated[bytes, Bytes(MAX_BOX_BYTES)]
     box_path: Path
     row: Annotated[bytes, Bytes(MAX_ROW_BYTES)]
@@ -113,36 +116,36 @@ class Delivery(Struct):
         return self.header.member
 
 
-class Deliveries(Message):
+class Deliveries(Message, kind=6):
     """M1b, to one decryptor: its box from every complete upload, ordered by dealer."""
 
-    kind: ClassVar[int] = Kind.DELIVERIES
-
     context: Digest
-    deliveries: Annotated[tuple[Delivery, ...], Many(Nested(Delivery), MAX_MEMBERS, ascending=True)]
+    deliveries: Annotated[tuple[Delivery, ...], Many(Delivery, MAX_MEMBERS, ascending=True)]
 
 
-class Receipt(Signed):
+class Receipt(Signed, kind=7, tag=Tag.RECEIPT):
     """M1b, from a decryptor: dealers with valid boxes, and complaints about the others. A complaint discloses nothing.
 
     Attributes:
         uploads: `deliveries_hash` of the deliveries, so that a dealer that signed two uploads cannot swap them.
     """
 
-    kind: ClassVar[int] = Kind.RECEIPT
-    tag: ClassVar[Tag] = Tag.RECEIPT
-
     context: Digest
     member: Id
     uploads: Digest
-    dealers: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
-    complaints: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    dealers: Names
+    complaints: Names
     signature: Signature
 
 
 def deliveries_hash(context: bytes, digests: Iterable[bytes]) -> Digest:
     """H(deliveries tag, ctx, dg_u of each delivered upload, ordered by dealer)."""
     return hash_fields(Tag.DELIVERIES, context, *digests)
+
+
+def commitment_at(joined: bytes, index: int) -> bytes:
+    """The commitment at `index` of joined ones; shorter than one past their end."""
+    return joined[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
 
 
 def share_commitment(context: bytes, dealer: str, decryptor: str, index: int, share: bytes) -> Commitment:
@@ -172,6 +175,7 @@ def self_commitment(context: bytes, member: str, seed: bytes) -> Commitment:
     return hash_fields(Tag.COMMIT_SELF, context, member.encode(), seed)[:COMMITMENT_BYTES]
 
 
-def edge_commitment(context: bytes, low: str, high: str, seed: bytes) -> Commitment:
-    """Commit to r_uv in 16 bytes; ids in cohort order, so both ends compute the same commitment."""
+def edge_commitment(context: bytes, member: str, neighbour: str, seed: bytes) -> Commitment:
+    """Commit to r_uv in 16 bytes; the ids are hashed in cohort order, so both ends compute the same commitment."""
+    low, high = sorted((member, neighbour))
     return hash_fields(Tag.COMMIT_EDGE, context, low.encode(), high.encode(), seed)[:COMMITMENT_BYTES]

@@ -39,13 +39,16 @@ def test_on_a_ring_only_neighbours_are_due(sparse: Callable[..., Federation]) ->
     attempt = Attempt(
         federation.roster, federation.study, federation.manifest, federation.opening(federation.terms())
     )
-    ring = attempt.graph.ring
+    ring = attempt.manifest.graph.ring
     staying = set(ring) - {ring[0]}
     for dealer in staying:
         due = due_secrets(attempt, dealer, staying)
         near = dealer in {ring[1], ring[2], ring[-1], ring[-2]}
         assert [each.lost for each in due] == [None, *([ring[0]] if near else [])]
-        assert [each.index for each in due] == [0, *([attempt.secret_index(dealer, ring[0])] if near else [])]
+        assert [each.index for each in due] == [
+            0,
+            *([1 + attempt.neighbours(dealer).index(ring[0])] if near else []),
+        ]
 
 
 def test_a_secret_is_held_against_the_commitment_of_its_kind(attempt: Attempt) -> None:

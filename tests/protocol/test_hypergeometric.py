@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilsum.protocol.errors import Misuse
-from veilsum.protocol.hypergeometric import quantile, size_committee, size_graph
+from veilsum.protocol.sizing import quantile, size_committee, size_graph
 
 
 @cache

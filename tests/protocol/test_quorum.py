@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.quorum import Quorum, colluding_nominees
+from veilsum.protocol.sizing import Quorum, colluding_nominees
 
 
 @pytest.mark.parametrize(

