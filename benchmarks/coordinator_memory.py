@@ -90,7 +90,7 @@ async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
     peak, elements = resident(pid, "VmHWM"), party.content.question.elements
     bound = CROWD_BYTES - before if len(party.ids) >= CROWD else 2 * 8 * elements + ALLOWANCE_BYTES
     filled, ended = database_bytes(server.folder), time.monotonic()
-    while database_bytes(server.folder) > DATABASE_BYTES and time.monotonic() < ended + SHRINK_S:  # noqa: ASYNC110 - nobody is told
+    while database_bytes(server.folder) > DATABASE_BYTES and time.monotonic() < ended + SHRINK_S:  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.1)
     left = database_bytes(server.folder)
     return {

@@ -21,7 +21,7 @@ from veilsum.calibration import FFCStatistics, solve_ffc
 
 @dataclass(frozen=True, eq=False)
 class OwnRecords:
-    """Each member's records in two parts: to train on, and kept back, of which each member has some."""
+    """Each member's records, split into those that it trains on and those that it keeps back, at least one."""
 
     train: Partition
     test: Partition

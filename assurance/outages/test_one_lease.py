@@ -147,9 +147,9 @@ def check_once(deeds: list[tuple[str, str, Any, Any]], round_id: str, survivors:
 async def cleared(blobs: Blobs, url: str) -> None:
     """Wait until nothing lies there that is not to stay, and the database says so."""
     async with asyncio.timeout(40):
-        while any(blobs.names(folder) for folder in ("uploads", "sums")):  # noqa: ASYNC110 - nobody is told
+        while any(blobs.names(folder) for folder in ("uploads", "sums")):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.1)
-        while await query(url, "SELECT 1 FROM rounds WHERE NOT cleared"):  # noqa: ASYNC110 - nobody is told
+        while await query(url, "SELECT 1 FROM rounds WHERE NOT cleared"):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.1)
 
 

@@ -12,7 +12,7 @@ from veilsum.protocol.shamir import PRIME
 Case = dict[str, Any]
 
 OTHER = sha256(b"another 0").hexdigest()
-"""Bytes that nobody chose."""
+"""Any digest but the right one, in hexadecimal."""
 
 
 def case(name: str, function: str, **inputs: Any) -> Case:

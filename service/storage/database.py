@@ -195,7 +195,7 @@ class Database(ABC):
 
 
 class Batches(Generic[Item]):
-    """Group commit: what is asked for while one transaction runs goes into the next one, together.
+    """Items of one kind that are asked for while one transaction runs go into the next one, as one work.
 
     Args:
         work: does what the items ask for, and says of each, in order, why it is refused, or None; what it raises is raised to all of them.

@@ -62,7 +62,7 @@ class Sqlite(Database):
     """One SQLite file (WAL, synchronous=FULL); one process, one writer at a time.
 
     Group commit: works that come while a transaction runs share the next one, each under a savepoint of its own, and one sync.
-    A caller that is cancelled is told so once its work is committed or undone, or will never begin.
+    A cancelled caller goes on only once its work is committed, undone, or sure never to begin.
     """
 
     shared, insert = False, staticmethod(sqlite.insert)

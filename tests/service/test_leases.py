@@ -22,7 +22,7 @@ async def process(url: str, *, listening: bool = True) -> AsyncIterator[Postgres
     await database.start()
     told = asyncio.create_task(database.listen(lambda _: None)) if listening else None
     try:
-        while listening and await is_gone(database, database):  # noqa: ASYNC110 - nobody is told
+        while listening and await is_gone(database, database):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
         yield database
     finally:
@@ -74,7 +74,7 @@ async def test_one_that_stands_still_leaves_it_when_its_lease_has_run_out(url: s
         assert await Leases(one, lease_s=1.5)._take("work") == 1
         assert await Leases(other)._take("work") is None
         async with asyncio.timeout(120):
-            while (fence := await Leases(other)._take("work")) is None:  # noqa: ASYNC110 - nobody is told
+            while (fence := await Leases(other)._take("work")) is None:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.1)
         assert fence == 2
 

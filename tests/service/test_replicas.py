@@ -82,7 +82,7 @@ async def test_members_may_talk_to_either(
         assert actions.count("uploads deleted") == 1
         assert len(await other.coordinator.federations.links(party.federation)) == 1
         async with asyncio.timeout(10):  # given back as soon as the last work is done
-            while await held_leases(one):  # noqa: ASYNC110 - nobody is told
+            while await held_leases(one):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
 
 
@@ -150,7 +150,7 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         monkeypatch.setattr(other.coordinator.catalogue, "refresh", real)
         round_id = await party.open_round(one)
         async with asyncio.timeout(10):
-            while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - nobody is told
+            while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.05)
         assert (await both.client.get("/readyz")).status_code == 200
 

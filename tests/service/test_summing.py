@@ -69,10 +69,10 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(
     assert len(parts) > 1
     added = dict.fromkeys(parts, ('["m-0", "m-1", "m-2", "m-3"]', False))
     async with asyncio.timeout(10):
-        while await kept(server) != added:  # noqa: ASYNC110 - nobody is told
+        while await kept(server) != added:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
         # What a range had before is deleted once its row names the next.
-        while len(server.coordinator.blobs.names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - nobody is told
+        while len(server.coordinator.blobs.names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
     assert (await formed.play(server, round_id))["state"] == "done"
     await formed.check_result(server, round_id)
@@ -148,7 +148,7 @@ async def test_who_is_not_certified_is_taken_off_again(
     parts = server.coordinator.rounds[round_id].summing.parts
     async with asyncio.timeout(10):
         stored = {} if room else dict.fromkeys(parts, (json.dumps(list(formed.ids)), False))
-        while await kept(server) != stored:  # noqa: ASYNC110 - nobody is told
+        while await kept(server) != stored:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.02)
     read = reads(monkeypatch)
     view = await formed.play(server, round_id)
@@ -180,7 +180,7 @@ async def test_a_late_writer_changes_nothing(
     for member in formed.ids[:2]:
         await formed.serve(server, round_id, member)
     found = server.coordinator.rounds[round_id].summing
-    while len(await kept(server)) < len(found.parts):  # noqa: ASYNC110 - nobody is told
+    while len(await kept(server)) < len(found.parts):  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.02)
     before = await kept(server)
     stale = summing.Kept(blob="0-gone", members=("m-0",))

@@ -22,7 +22,7 @@ async def test_what_a_process_deleted_before_it_died_is_vacuumed_and_noted_by_th
         monkeypatch.setattr(server.coordinator.database, "forget", broken)
         round_id = await party.done(server)
         async with asyncio.timeout(10):
-            while server.coordinator.blobs.names("uploads"):  # noqa: ASYNC110 - nobody is told
+            while server.coordinator.blobs.names("uploads"):  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
     kind, forgotten = type(server.coordinator.database), list[Database]()
     forget = kind.forget

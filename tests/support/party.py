@@ -351,7 +351,7 @@ class Party:
         await self.on_ack("the admin's Lost")
         end = time.monotonic() + 60.0
         # Another replica hears of it a moment later.
-        while (view := await self.play(server, round_id))["state"] == "erasing" and time.monotonic() < end:  # noqa: ASYNC110 - nobody is told
+        while (view := await self.play(server, round_id))["state"] == "erasing" and time.monotonic() < end:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.05)
         return view
 

@@ -103,7 +103,7 @@ class Server:
 
     async def tidy(self, round_id: str) -> None:
         """Wait until nothing of an ended round is left."""
-        while self.coordinator.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - nobody is told
+        while self.coordinator.rounds[round_id].due_s is not None:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
 

@@ -290,7 +290,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
         await writer.drain()
         writer.transport.abort()
         async with asyncio.timeout(120):
-            while streams:  # noqa: ASYNC110 - nobody is told
+            while streams:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
 
 
@@ -324,7 +324,7 @@ async def test_who_comes_beyond_the_limit_takes_nothing_from_those_who_are_there
         assert (await first.get(PATH)).status_code == 200
         silent[0][1].close()
         async with asyncio.timeout(120), httpx.AsyncClient(base_url=url) as later:
-            while (await later.get(PATH)).status_code != 200:  # noqa: ASYNC110 - nobody is told
+            while (await later.get(PATH)).status_code != 200:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
         for _, writer in silent:
             writer.close()

@@ -207,7 +207,7 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
         path, version = f"/v1/rounds/{round_id}", (await server.view(round_id))["version"]
         waiting = {"after": version, "wait_s": 30}
         polls = [asyncio.create_task(nobody.get(path, params=waiting)) for _ in range(2)]
-        while server.app.state.limits._under_way["address 127.0.0.1"] < 2:  # noqa: ASYNC110 - nobody is told
+        while server.app.state.limits._under_way["address 127.0.0.1"] < 2:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
         refused = await nobody.get(path)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")

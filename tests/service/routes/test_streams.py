@@ -23,7 +23,7 @@ def open_streams(server: Server) -> int:
 async def opened(server: Server, path: str, many: int) -> list[asyncio.Task[Any]]:
     client = server.anonymous()
     streams = [asyncio.create_task(client.get(path)) for _ in range(many)]
-    while open_streams(server) < many:  # noqa: ASYNC110 - nobody is told
+    while open_streams(server) < many:  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.01)
     return streams
 
