@@ -126,8 +126,8 @@ load: $(READY)  ## 40 members' uploads at once: memory over time, control calls 
 	$(BIN)/python -m benchmarks.load --output runs/load.json
 
 .PHONY: load-full
-load-full: $(READY)  ## 100 members' 40 MB at once beside 200 signed calls a second, with what is promised of it (8 GB of disk)
-	$(BIN)/python -m benchmarks.load --members 100 --upload-mb 40 --calls-per-s 200 --output runs/load-full.json
+load-full: $(READY)  ## 100 members' 40 MB at once beside 50 signed calls a second, with what is promised of it (8 GB of disk)
+	$(BIN)/python -m benchmarks.load --members 100 --upload-mb 40 --calls-per-s 50 --output runs/load-full.json
 
 bench-live: $(READY) bench-peers  ## ten member processes to verified heads beside a SuperLink and ten SuperNodes of Flower
 	$(BIN)/python -m benchmarks.live_round --flower benchmarks/peers/.venv/bin --output runs/bench-live.json

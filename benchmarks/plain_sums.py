@@ -10,11 +10,11 @@ import time
 from unittest.mock import patch
 
 import numpy as np
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI, Response
 
-from service.access.guards import EVERYONE, MEMBER, ROUNDS, GuardedRoute
+from service.access.guards import EVERYONE, MEMBER, ROUNDS
 from service.app import create_app
-from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets
+from service.routes.common import Here, Hex32Path, IndexPath, MemberPath, Octets, Routes
 from service.routes.rounds import MAX_CHUNK_BYTES
 from service.settings import Settings
 from service.storage.blobs import Blobs
@@ -107,30 +107,30 @@ class PlainSum:
 
 def plain_app(settings: Settings) -> FastAPI:
     """The coordinator's app with the routes for plain sums, one sum per federation."""
-    router, sums = APIRouter(route_class=GuardedRoute, include_in_schema=False), dict[str, PlainSum]()
+    serve, sums = Routes("plain sums"), dict[str, PlainSum]()
 
-    @router.post(SUM, dependencies=ROUNDS.dependencies, status_code=201)
+    @serve("POST", SUM, ROUNDS, status_code=201)
     async def begin(federation: Hex32Path, request: PlainRequest, here: Here) -> None:
         """Begin a sum (operator)."""
         sums[federation] = PlainSum(request, f"plain/{federation}", here.blobs)
 
-    @router.put(CHUNK, dependencies=MEMBER.dependencies, max_body_size=MAX_CHUNK_BYTES)
+    @serve("PUT", CHUNK, MEMBER, max_body_size=MAX_CHUNK_BYTES)
     async def put_chunk(federation: Hex32Path, member: MemberPath, index: IndexPath, body: Octets) -> None:
         """Send float32 numbers as they are."""
         await sums[federation].store(member, index, body)
 
-    @router.get(SUM, dependencies=EVERYONE.dependencies)
+    @serve("GET", SUM, EVERYONE)
     async def seconds(federation: Hex32Path) -> dict[str, float]:
         """How long each phase took."""
         return sums[federation].seconds
 
-    @router.get(RESULT, dependencies=EVERYONE.dependencies)
+    @serve("GET", RESULT, EVERYONE)
     async def weights(federation: Hex32Path) -> Response:
         """The head, as soon as it is solved."""
         return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS)
 
     app = create_app(settings)
-    app.include_router(router)
+    app.router.routes.extend(serve.router.routes)
     return app
 
 

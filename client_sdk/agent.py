@@ -34,7 +34,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.rest import RoundView, RunView
+from veilsum.protocol.rest import RoundView, RunsView, RunView
 from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
@@ -63,6 +63,8 @@ class Agent:
         self._ended = False
         self._runs: dict[str, RunView] = {}
         self._revision: int | None = None
+        self._news: RunsView | None = None
+        """What the last wait ended with."""
         self._looked_s = -LOOK_S
 
     def next(self) -> Flow[Result | None]:
@@ -89,7 +91,8 @@ class Agent:
 
     def _look(self) -> Flow[Result | None]:
         """Do what there is to do now, then wait for news; a run's result once there is one."""
-        yield from self._enrol_where_possible()
+        shown, self._news = self._news, None
+        yield from self._enrol_where_possible(shown or (yield from self._shown()))
         passed, idle = len(self._passed), True
         for cohort, held in list(self._mine()):
             idle = False
@@ -142,13 +145,15 @@ class Agent:
     def _look_up(self) -> Flow[None]:
         """Look for runs that take cards, now and then, while a round lets this member wait."""
         if self._session.surroundings.monotonic_s() - self._looked_s >= LOOK_S:
-            yield from self._enrol_where_possible()
+            yield from self._enrol_where_possible((yield from self._shown()))
 
-    def _enrol_where_possible(self) -> Flow[None]:
+    def _shown(self) -> Flow[RunsView]:
+        return (yield from self._alone.coordinator.runs(self._alone.policy.federation))
+
+    def _enrol_where_possible(self, shown: RunsView) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
         session = self._alone
         self._looked_s = session.surroundings.monotonic_s()
-        shown = yield from session.coordinator.runs(session.policy.federation)
         self._revision, self._runs = shown.revision, {run.cohort: run for run in shown.runs}
         self._followed |= {run.cohort for run in shown.runs if not run.over}
         for run in shown.runs:
@@ -161,8 +166,10 @@ class Agent:
                 if run.repeats is not None:
                     with suppress(PeerFault):  # of another round, which has not ended
                         yield from session.settle()  # missing the end does not undo taking part
-                yield from send_card(session, bytes.fromhex(run.cohort), self._records)
+                _, view = yield from send_card(session, bytes.fromhex(run.cohort), run, self._records)
                 self._sent.add(run.cohort)
+                if view is not None:
+                    tell_waiting(session, view)
             except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
                 # Another study's records may fit, if these don't.
                 self._passed.add(run.cohort)
@@ -175,23 +182,22 @@ class Agent:
 
     def _follow(self, cohort: bytes, held: StoredPhase) -> Flow[Result | None]:
         """Do what a cohort asks now; the run's result once there is one."""
-        session = self._session
-        view = yield from session.coordinator.cohort(cohort)
-        if isinstance(held.phase, Enrolled):
-            if view.state == "enrolling":
-                tell_waiting(session, view)
+        session, run = self._session, self._runs.get(cohort.hex())
+        if run is not None and isinstance(held.phase, Enrolled):
+            if run.state == "enrolling":
                 return None
             try:
-                yield from form(session, held.phase, view)
+                yield from form(session, held.phase, run.state)
             except PeerFault:
                 self._passed.add(cohort.hex())
                 raise
-        if not view.rounds:
+        # Expired studies have no runs to be shown: what is left of one is the round that this member was in.
+        round_id, shown = held.round_id if run is None else run.round, None
+        if not round_id:
             return None
-        round_id, shown = view.rounds[-1], None
         if not Result.saved_in(session.store.results(round_id)):
             shown = yield from meet(session, round_id)
-        if view.step is not None and (shown is None or not self._asks(shown)):
+        if run is not None and not run.over and (shown is None or not self._asks(shown)):
             return None
         result = yield from self._part(round_id, shown)
         return None if result is None or not result.last else result
@@ -244,6 +250,7 @@ class Agent:
             session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
         runs = yield from session.coordinator.runs(session.policy.federation, self._revision)
         yield from session.waited(asked_s, news=runs.revision != self._revision)
+        self._news = runs
 
     def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:
         """Raise what ends the one run; otherwise say it, and go on with the others."""

@@ -76,9 +76,9 @@ def take_part(
         return result
     if shown is None:
         shown = yield from meet(session, round_id)
-    cohort, now_s = _cohort_of(shown), session.surroundings.now_s()
-    session.store.lapse_others(cohort, now_s)
-    session.store.ledger.give_up_expired(now_s)
+    cohort = _cohort_of(shown)
+    session.lapse_others(cohort)
+    session.store.ledger.give_up_expired(session.surroundings.now_s())
     attendance = yield from _attend(session, round_id, cohort)
     if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
@@ -503,8 +503,6 @@ class Attendance:
             self.evidence.save(session.store.results(self.round_id))
         if following is not self.phase:
             self._hold(following)
-        if not isinstance(following, Attempting):
-            session.store.unsent(self.cohort).clear()
         if replies:
             session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
         return replies
@@ -520,7 +518,6 @@ class Attendance:
         before, following = self.phase, self.phase.lapse(now_s)
         if following is not self.phase:
             self.session.hold(self.cohort, self.phase, following, self.phase_round)
-            self.session.store.unsent(self.cohort).clear()
             self.phase = following
         return isinstance(before, Attempting) and following is not before
 

@@ -14,7 +14,7 @@ from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, MemberPhase
 from veilsum.protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
-from veilsum.protocol.rest import CohortView
+from veilsum.protocol.rest import CohortView, RunView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content, Question, read_content
@@ -39,12 +39,15 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     before = {run.number for run in session.store.ledger.runs()}
-    phase, view = yield from send_card(session, cohort, records, wait=True)
+    view = yield from session.coordinator.cohort(cohort)
+    tell_waiting(session, view)
+    phase, later = yield from send_card(session, cohort, view, records, after=view.version)
+    view = later or view
     while isinstance(phase, Enrolled):
         if view.state == "enrolling":
             view = yield from _wait(session, view)
         else:
-            phase = yield from form(session, phase, view)
+            phase = yield from form(session, phase, view.state)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
     run = session.store.ledger.run(question.digest, ready.manifest.period)
@@ -69,14 +72,24 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
 
 
 def send_card(
-    session: Session, cohort: bytes, records: Records | None, *, wait: bool = False
-) -> Flow[tuple[MemberPhase, CohortView]]:
-    """Answer for a cohort's run, and send the card after a yes; with `wait`, until enrolment ends or a long poll does.
+    session: Session,
+    cohort: bytes,
+    view: CohortView | RunView,
+    records: Records | None,
+    *,
+    after: int | None = None,
+) -> Flow[tuple[MemberPhase, CohortView | None]]:
+    """Answer for a cohort's run, and send the card after a yes; with `after`, until enrolment ends or a long poll does.
 
-    Arguments and errors are those of `enrol`.
+    Args:
+        session: the member.
+        cohort: the cohort's id, 32 bytes.
+        view: the cohort or its run, as shown.
+        records: as `enrol` takes and refuses them.
+        after: the cohort's version.
 
     Returns:
-        The member's phase in the cohort, and the cohort as it was shown last.
+        The member's phase in the cohort, and the cohort as it is shown then; None if it takes no cards any more.
     """
     session.store.ledger.give_up_expired(session.surroundings.now_s())
     roster = yield from session.roster()
@@ -84,21 +97,18 @@ def send_card(
         raise PeerFault(
             Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
         )
-    view = yield from session.coordinator.cohort(cohort)
     if (held := session.store.held(cohort)) is not None:
         # A cohort that formed while this member was away takes no cards any more, not even one it has.
-        waits = view.state == "enrolling" and session.member not in view.cards
-        phase = held.phase
-        if isinstance(phase, Enrolled) and waits:
-            view = yield from _send(session, phase.card, view, wait=wait)
-        return phase, view
+        if isinstance(held.phase, Enrolled) and view.state == "enrolling":
+            return held.phase, (yield from session.coordinator.send_card(held.phase.card, after))
+        return held.phase, None
     if view.state != "enrolling":
         raise NotEnrolled(f"cohort {cohort.hex()} takes no cards any more ({view.state}): join the next one")
     study, content = yield from session.study(roster, bytes.fromhex(view.study))
     _check_names(roster, study, cohort, view)
     session.policy.check_study(content)
     yield from _answer(session, content, view, records)
-    enrolled, cards = Enrolled.start(
+    enrolled, [card] = Enrolled.start(
         session.member,
         roster,
         study,
@@ -110,25 +120,19 @@ def send_card(
         random_bytes=session.surroundings.random_bytes,
     )
     session.store.hold(cohort, enrolled, "")
-    for card in cards:
-        assert isinstance(card, KeyCard)
-        view = yield from _send(session, card, view, wait=wait)
-    return enrolled, view
+    assert isinstance(card, KeyCard)
+    return enrolled, (yield from session.coordinator.send_card(card, after))
 
 
-def _send(session: Session, card: KeyCard, view: CohortView, *, wait: bool) -> Flow[CohortView]:
-    tell_waiting(session, view)
-    return (yield from session.coordinator.send_card(card, view.version if wait else None))
-
-
-def form(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberPhase]:
-    """Check the manifest of a cohort that has formed, and store the pair secrets.
+def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
+    """Check the manifest of a cohort that has formed or failed, and store the pair secrets.
 
     Raises:
         PeerFault: the cohort failed; or manifest, cards or policy refuse.
     """
     cohort = phase.card.cohort
-    if view.state == "failed":
+    if state == "failed":
+        view = yield from session.coordinator.cohort(cohort)
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
     cards = yield from session.coordinator.cards(cohort, session.member)
@@ -164,7 +168,7 @@ def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     return later
 
 
-def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
+def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView | RunView) -> None:
     """The cohort's id follows from what the card will be bound to: study, period and what is repeated (wrong-cohort)."""
     if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeats(view)):
         raise PeerFault(
@@ -174,7 +178,9 @@ def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) 
         )
 
 
-def _answer(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
+def _answer(
+    session: Session, content: Content, view: CohortView | RunView, records: Records | None
+) -> Flow[None]:
     """Decide yes or no for good; after a yes nothing about the data changes what is sent (docs/protocol.md §7.2).
 
     Raises:
@@ -229,7 +235,7 @@ def _select(session: Session, content: Content, records: Records, base: Run | No
     return select(records, question, marks, free)
 
 
-def _base(session: Session, content: Content, view: CohortView) -> Run:
+def _base(session: Session, content: Content, view: CohortView | RunView) -> Run:
     """The reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
     base = session.store.ledger.under(_repeats(view))
     noisy = content.question.noise is not None or (base is not None and base.noisy)
@@ -241,7 +247,7 @@ def _base(session: Session, content: Content, view: CohortView) -> Run:
     return base
 
 
-def _held_by(session: Session, run: Run, view: CohortView) -> bool:
+def _held_by(session: Session, run: Run, view: CohortView | RunView) -> bool:
     base = session.store.ledger.under(_repeats(view))
     return base is not None and base.number == (run.base or run.number)
 
@@ -265,7 +271,7 @@ def _no(run: Run) -> str:
     )
 
 
-def _repeats(view: CohortView) -> bytes:
+def _repeats(view: CohortView | RunView) -> bytes:
     return NO_CONTEXT if view.repeats is None else bytes.fromhex(view.repeats)
 
 

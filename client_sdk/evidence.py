@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from client_sdk.errors import PeerFault, mismatch
-from client_sdk.files import make_folder, read_part, whole, write_durably
+from client_sdk.files import make_folder, read_part, write_durably
 from client_sdk.policy import check_admin
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
@@ -120,7 +120,7 @@ class Evidence(Struct):
         Raises:
             StateError: the file is missing or can't be parsed.
         """
-        return read_part(folder / EVIDENCE, whole(cls.decode), of="evidence of a round")
+        return read_part(folder / EVIDENCE, cls.from_bytes, of="evidence of a round")
 
 
 def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":

@@ -1,21 +1,18 @@
-"""Private files that survive a crash."""
+"""Private files that survive a crash, in folders that one process uses."""
 
-import hashlib
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
-from client_sdk.errors import Misuse, PeerFault, StateError, first_fault
-from veilsum.protocol.codec import Reader
+from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError, first_fault
 
 T = TypeVar("T")
 
-_FORMAT = b"veilsum-state/"
-_HEADER = _FORMAT + b"3\n"
 LOSS = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
     "is a new identity: make one with Identity.create (ledger= this identity's folder, so that no record is summed "
@@ -29,6 +26,7 @@ ANEW = (
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
+_LOCK = "lock"
 
 
 def make_folder(folder: Path) -> None:
@@ -115,43 +113,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_durably(path: Path) -> None:
-    """Remove a file, if it is there."""
-    path.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def write_sealed(path: Path, content: bytes) -> None:
-    """`write_durably` with a checksum."""
-    write_durably(path, _HEADER + hashlib.sha256(content).digest() + content)
-
-
-def read_sealed(path: Path, load: Callable[[bytes], T]) -> T:
-    """Read a file that `write_sealed` wrote, and parse it with `load`.
-
-    Raises:
-        StateError: the file is missing, damaged or another release's.
-    """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise StateError(f"{path} is missing. {LOSS}") from error
-    start = len(_HEADER)
-    content = raw[start + 32 :]
-    if raw[:start] != _HEADER and raw.startswith(_FORMAT):
-        raise _of_another_release(path)
-    if raw[:start] != _HEADER or raw[start : start + 32] != hashlib.sha256(content).digest():
-        raise StateError(f"{path} is damaged. {LOSS}")
-    try:
-        return load(content)
-    except (PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _of_another_release(path) from error
-
-
-def _of_another_release(path: Path) -> StateError:
-    return StateError(f"{path} is not of this release: go on with the one that wrote it. Else: {LOSS}")
-
-
 def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
     """A file of a round's evidence or result, parsed by `load`.
 
@@ -179,13 +140,30 @@ def _absent(path: Path, of: str) -> str:
     return f"{path.parent} holds no complete {of}: {path.name} is missing; {expected}. {ANEW}"
 
 
-def whole(decode: Callable[[Reader], T]) -> Callable[[bytes], T]:
-    """Parse all bytes as fields without a header; PeerFault(left-over-bytes) where more follow."""
+class FolderLock:
+    """Exclusive use of an identity's folder, until `release` or the end of the process."""
 
-    def load(content: bytes) -> T:
-        reader = Reader(content)
-        decoded = decode(reader)
-        reader.done()
-        return decoded
+    def __init__(self, folder: Path) -> None:
+        # Two processes that move one identity's keys would mask or vote twice in one context.
+        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            raise IdentityError(
+                f"another process (or another Member of this one) uses {folder}: close it first; one identity "
+                "speaks with one voice"
+            ) from error
+        sync_folder(folder)
 
-    return load
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the folder back; again is harmless."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

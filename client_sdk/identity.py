@@ -1,6 +1,5 @@
 """A member's identity: a long-term Ed25519 key and an id, in a folder of its own."""
 
-import fcntl
 import json
 import os
 import re
@@ -9,13 +8,14 @@ from pathlib import Path
 from typing import Self
 
 from client_sdk.errors import IdentityError, Misuse
-from client_sdk.files import make_private, sync_folder, write_durably
+from client_sdk.files import FolderLock, make_private, write_durably
+from client_sdk.store import Store
 from veilsum.exposure import loose_mode
 from veilsum.protocol.codec import NAME_PATTERN
 from veilsum.protocol.identity import SigningKey, fingerprint
 
 _FORMAT = "veilsum-identity/1"
-_KEY, _CARD, _LOCK = "identity.key", "identity.json", "lock"
+_KEY, _CARD = "identity.key", "identity.json"
 
 
 class Identity:
@@ -54,10 +54,7 @@ class Identity:
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
             )
         make_private(home)
-        if ledger is not None:
-            from client_sdk.ledger import carry_over  # noqa: PLC0415 - few need it
-
-            carry_over(Path(ledger).expanduser(), home)
+        Store.create(home, None if ledger is None else Path(ledger).expanduser())
         key = SigningKey(secrets.token_bytes(32))
         card = {"format": _FORMAT, "member": member, "public": key.public.hex()}
         write_durably(home / _KEY, f"{key.seed.hex()}\n".encode())
@@ -113,7 +110,7 @@ class Identity:
         """The public key as people compare it: all of it, in groups of four hexadecimal digits."""
         return fingerprint(self.key.public)
 
-    def lock(self) -> "FolderLock":
+    def lock(self) -> FolderLock:
         """Take the folder for this process.
 
         Raises:
@@ -123,32 +120,3 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"<Identity {self.member} {self.public.hex()[:16]}>"
-
-
-class FolderLock:
-    """Exclusive use of an identity's folder, until `release` or the end of the process."""
-
-    def __init__(self, folder: Path) -> None:
-        # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.release()
-            raise IdentityError(
-                f"another process (or another Member of this one) uses {folder}: close it first; one identity "
-                "speaks with one voice"
-            ) from error
-        sync_folder(folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Give the folder back; again is harmless."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)

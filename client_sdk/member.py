@@ -85,11 +85,11 @@ class Conversations:
         given = _roster(roster)
         if given is not None:
             policy.check_roster(given)
-        self.lock = identity.lock()
+        self.lock, store = identity.lock(), Store(identity.folder)
         try:
-            report, store = Reporter(progress), Store(identity.folder)
+            report = Reporter(progress)
             signer = Signer(identity.member, identity.key, surroundings)
-            store.begin()
+            store.database.open()
             self.session = Session(
                 member=identity.member,
                 key=identity.key,
@@ -104,8 +104,8 @@ class Conversations:
             )
             if given is not None:
                 store.see_roster(given)
-            store.ledger.keep_open()
         except BaseException:
+            store.database.close()
             self.lock.release()
             raise
         self._open, self._busy, self._turn = True, False, threading.Lock()
@@ -283,7 +283,7 @@ class Conversations:
 
     def _give_back(self) -> None:
         if not (self._open or self._busy):
-            self.session.store.ledger.close()
+            self.session.store.database.close()
             self.lock.release()
 
 

@@ -1,32 +1,22 @@
 """A member's ledger: its answers to runs, the records they hold, and the attempts made with them (docs/protocol.md §7).
 
-    ledger.sqlite       answers, records held, attempts, the installation's secret, and what is known of the federation's chain
-    rows/RUN.npz        the rows of a reservation, as they were selected
-    vectors/RUN-NAME    vectors of it, each computed once
-
 A yes is a reservation: it is stored, rows included, before the member enrols, and everything that the run uploads later comes from it.
 The history of §4.3 stands in the same database, so that the end of an attempt and what it does to a reservation are one durable write.
 """
 
-import hashlib
 import math
-import re
-import secrets
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from io import BytesIO
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import load, save
 
+from client_sdk.database import StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import LOSS, make_private, remove_durably, whole, write_durably
-from client_sdk.ledger import LedgerDatabase, keep_in, kept_in, verified
 from client_sdk.records import WHOLE, Selection
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -40,11 +30,8 @@ from veilsum.study.promise import study_mu
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 
-SECRET_BYTES = 32
 _LEFT_OUT = "left-out"
 """Ending of an attempt for a member that is not in the certified sum."""
-_OF_A_RUN = re.compile(r"(?P<fresh>\.?)(?P<run>\d+)[.-]")
-"""Names of files with rows or vectors, and of half-written ones."""
 _BY_QUESTION = "SELECT * FROM answered WHERE question = ? AND period = ?"
 _BY_NUMBER = "SELECT * FROM answered WHERE id = ?"
 _BY_CONTEXT = (
@@ -111,38 +98,36 @@ class Run:
         return f"{self.study}, period {self.period}"
 
 
-class Reservations(LedgerDatabase):
+class Reservations:
     """The ledger's meaning: answers, reservations, attempts and vectors.
 
     Raises:
         StateError: from every method, if the ledger is damaged or of another release.
     """
 
-    _known: History | None = None
-    """As it is stored: the identity's lock keeps other writers out."""
+    def __init__(self, database: StateDatabase) -> None:
+        self._database = database
 
-    @cached_property
+    @property
     def secret(self) -> SecretBytes:
         """32 bytes of this installation, drawn once: records are recognised by them, for life."""
-        with self._write() as ledger:
-            if (kept := kept_in(ledger, "secret")) is None:
-                keep_in(ledger, "secret", kept := secrets.token_bytes(SECRET_BYTES))
-            return SecretBytes(kept)
+        secret = self._database.sealed("secret", SecretBytes)
+        assert secret is not None  # as old as the database
+        return secret
 
     # What is known of the federation's chain
 
     def history(self) -> History:
         """The newest: every opening is checked against it, in whichever cohort."""
-        if self._known is None:
-            with self._open() as ledger:
-                self._known = _history(ledger)
-        return self._known
+        history = self._database.sealed("history", History.from_bytes)
+        assert history is not None  # as old as the database
+        return history
 
     def remember(self, history: History, since: History, left_out: Collection[bytes] = ()) -> None:
-        """Store what was learned before the phase that learned it, and with it what it means for reservations.
+        """Store what was learned, with what it means for reservations.
 
         Attempts that the member takes part in from now on are noted under their run. Attempts that have ended spend its records, or
-        free them where the run was given up. Done twice it comes to the same.
+        free them where the run was given up.
 
         Args:
             history: with what was learned.
@@ -154,11 +139,10 @@ class Reservations(LedgerDatabase):
         """
         entered = [attempt for attempt in history.unsettled if attempt not in since.unsettled]
         ended = [link for link in history.settled if link not in since.settled]
-        self._known = None
-        with self._write() as ledger:
-            if _history(ledger) not in {since, history}:
+        with self._database.write() as ledger:
+            if self.history() != since:
                 raise StateError("the history has grown since this step began: run the same call again")
-            keep_in(ledger, "history", history.encode())
+            self._database.keep("history", history, history.encode())
             for attempt in entered:
                 ledger.execute(
                     "INSERT OR IGNORE INTO attempt (context, run, step) "
@@ -172,20 +156,18 @@ class Reservations(LedgerDatabase):
                     "UPDATE attempt SET ended = ? WHERE context = ? AND ended IS NOT ?",
                     (ended_by, link.context, _LEFT_OUT),
                 )
-            freed = _let_go(ledger)
-        self._known = history
-        self._forget(freed)
+            _let_go(ledger)
 
     # Answers
 
     def runs(self) -> tuple[Run, ...]:
         """All runs that were answered, oldest first."""
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             return tuple(_run(row) for row in ledger.execute("SELECT * FROM answered ORDER BY id"))
 
     def run(self, question: bytes, period: str) -> Run | None:
         """One of them; None before it was answered."""
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             return _found(ledger, _BY_QUESTION, (question, period))
 
     def idle(self, question: bytes) -> list[Run]:
@@ -198,7 +180,7 @@ class Reservations(LedgerDatabase):
 
     def under(self, context: bytes) -> Run | None:
         """The reservation behind an attempt, as it was first made for one extractor; None if this member holds none."""
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             return _found(ledger, _BY_CONTEXT, (context,))
 
     def free(self, records: Sequence[bytes], question: Question, mu_budget: float = math.inf) -> set[bytes]:
@@ -208,7 +190,7 @@ class Reservations(LedgerDatabase):
         question, and whose budget bears it: √Σμ² over all runs that hold them stays within `mu_budget`. Where the unit is the member,
         it takes none once another run of the question holds any.
         """
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             return _free(ledger, records, question, mu_budget)
 
     def answer(
@@ -236,15 +218,12 @@ class Reservations(LedgerDatabase):
         noisy, least = question.noise is not None, question.records.least
         mu = 0.0 if question.noise is None else study_mu(question.noise)
         yes = noisy or len(found.labels) >= least
-        rows = BytesIO()
-        np.savez(rows, features=found.features, labels=found.labels, ranks=found.ranks)
-        digest = hashlib.sha256(rows.getvalue()).digest() if yes else None
         values = (
             None if base is None else base.number, yes, content.notes.name, content.approval, question.digest, question.extractor,
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
-            found.beyond, digest,
+            found.beyond,
         )  # fmt: skip
-        with self._write() as ledger:
+        with self._database.write() as ledger:
             if _found(ledger, _BY_QUESTION, (question.digest, period)) is not None:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
@@ -254,21 +233,26 @@ class Reservations(LedgerDatabase):
                 raise Misuse(
                     f"{taken} of the records are held by other runs: select among those that are free"
                 )
+            digest = self._keep_rows(found) if yes else None
             number = ledger.execute(
                 "INSERT INTO run (base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, "
                 "taken, beyond, rows_sha256) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
+                (*values, digest),
             ).lastrowid
-            assert number is not None
             if yes:
-                # The rows first: a reservation that stands in the ledger always has them.
-                write_durably(self._rows_path(number), rows.getvalue())
                 ledger.executemany(
                     "INSERT INTO held VALUES (?, ?)", [(each, number) for each in found.records]
                 )
             answered = _found(ledger, _BY_NUMBER, (number,))
             assert answered is not None
         return answered
+
+    def _keep_rows(self, found: Selection) -> bytes:
+        arrays = {"features": found.features, "labels": found.labels, "ranks": found.ranks}
+        # `save` writes memory as it lies.
+        return self._database.put_array(
+            save({name: np.ascontiguousarray(each) for name, each in arrays.items()})
+        )
 
     @staticmethod
     def _check_other_extractor(ledger: sqlite3.Connection, base: Run, extractor: str) -> None:
@@ -281,7 +265,7 @@ class Reservations(LedgerDatabase):
     def renew(self, run: Run, expires: int) -> None:
         """Note that a later version of the study expires later."""
         if expires > run.expires:
-            with self._write() as ledger:
+            with self._database.write() as ledger:
                 ledger.execute("UPDATE run SET expires = ? WHERE id = ?", (expires, run.number))
 
     # What a reservation sends
@@ -299,7 +283,7 @@ class Reservations(LedgerDatabase):
             said = "gave up" if run is not None and run.given_up else "holds no reservation for"
             raise PeerFault(Cause.POLICY_REFUSED, f"this member {said} {attempt.spec.name}")
         step = attempt.terms.step
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             certified = ledger.execute(
                 "SELECT context, ended FROM spending WHERE base = ? AND step = ? ORDER BY number",
                 (run.base or run.number, step),
@@ -329,82 +313,54 @@ class Reservations(LedgerDatabase):
 
     def rows(self, run: Run) -> tuple[Array, Array, Array]:
         """Features (k, dim), labels (k,) and ranks (k, 32) of a reservation, as they were selected."""
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             found = ledger.execute(
                 "SELECT rows_sha256 FROM run WHERE id = ? AND yes", (run.number,)
             ).fetchone()
         if found is None or found[0] is None:
             raise Misuse(f"this member holds no reservation for {run.name}")
-        content = verified(self._rows_path(run.number), found[0])
-        with np.load(BytesIO(content), allow_pickle=False) as arrays:
-            return arrays["features"], arrays["labels"], arrays["ranks"]
+        arrays = load(self._database.array(found[0]))
+        return arrays["features"], arrays["labels"], arrays["ranks"]
 
     def vector(self, run: Run, name: str) -> Array | None:
         """A vector that was kept under this name, (elements,) int64; None before there is one."""
-        with self._open() as ledger:
+        with self._database.read() as ledger:
             digest = _vector_digest(ledger, run, name)
-        return (
-            None
-            if digest is None
-            else np.frombuffer(verified(self._vector_path(run.number, name), digest), "<i8")
-        )
+        return None if digest is None else np.frombuffer(self._database.array(digest), "<i8")
 
-    def keep_vector(self, run: Run, name: str, vector: Array) -> None:
-        """Keep a vector durably before anything made of it leaves; Misuse for a different one under this name."""
-        content = np.ascontiguousarray(vector, "<i8").data
-        digest = hashlib.sha256(content).digest()
-        with self._write() as ledger:
-            before = _vector_digest(ledger, run, name)
+    def keep_vector(self, run: Run, name: str | None, vector: Array) -> bytes:
+        """Keep a vector, for good; its SHA-256.
+
+        Args:
+            run: whose rows it is made of.
+            name: for `vector`; None if the caller's transaction names the SHA-256 elsewhere.
+            vector: (elements,).
+
+        Raises:
+            Misuse: another one was kept under this name.
+        """
+        with self._database.write() as ledger:
+            digest = self._database.put_array(np.ascontiguousarray(vector, "<i8").data)
+            before = digest if name is None else _vector_digest(ledger, run, name)
             if before is None:
-                write_durably(self._vector_path(run.number, name), content)
                 ledger.execute("INSERT INTO vector VALUES (?, ?, ?)", (run.number, name, digest))
             elif before != digest:
                 raise Misuse(f"a reservation has one vector {name}, and another one was kept before")
+        return digest
 
     # Giving up
 
     def give_up(self, run: Run) -> None:
         """Open nothing more of a run, for good. Its records are free once all its attempts have ended without spending them."""
-        with self._write() as ledger:
+        with self._database.write() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
-            freed = _let_go(ledger)
-        self._forget(freed)
+            _let_go(ledger)
 
     def give_up_expired(self, now_s: float) -> None:
         """Give up the runs of studies that have expired, where nothing was spent."""
         for run in self.runs():
             if run.state is State.RESERVED and run.expires <= now_s and not run.given_up:
                 self.give_up(run)
-
-    # Files
-
-    def clear_up(self) -> None:
-        """Remove rows and vectors that a crash left: half-written ones, and those of runs that hold nothing."""
-        left = [
-            (path, found)
-            for folder in ("rows", "vectors")
-            for path in (self._folder / folder).glob("*")
-            if (found := _OF_A_RUN.match(path.name))
-        ]
-        if left:
-            with self._open() as ledger:
-                held = {number for (number,) in ledger.execute("SELECT id FROM run WHERE yes")}
-            for path, found in left:
-                if found["fresh"] or int(found["run"]) not in held:
-                    remove_durably(path)
-
-    def _forget(self, freed: Sequence[int]) -> None:
-        """Remove what no run needs any more; after a crash `clear_up` does."""
-        for number in freed:
-            remove_durably(self._rows_path(number))
-            for path in make_private(self._folder / "vectors").glob(f"{number}-*"):
-                remove_durably(path)
-
-    def _rows_path(self, number: int) -> Path:
-        return make_private(self._folder / "rows") / f"{number}.npz"
-
-    def _vector_path(self, number: int, name: str) -> Path:
-        return make_private(self._folder / "vectors") / f"{number}-{name}"
 
 
 def _free(
@@ -432,21 +388,19 @@ def _free(
     return set(filter(bears, records))
 
 
-def _let_go(ledger: sqlite3.Connection) -> list[int]:
+def _let_go(ledger: sqlite3.Connection) -> None:
     """Free the records of runs that were given up, unless they are spent or the end of an attempt is not known."""
-    freed = [
-        number
-        for (number,) in ledger.execute(
-            "SELECT id FROM run WHERE given_up AND yes AND base IS NULL "
-            "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id) "
-            "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL)"
-        )
-    ]
-    for number in freed:
-        ledger.execute("DELETE FROM held WHERE run = ?", (number,))
-        ledger.execute("DELETE FROM vector WHERE run = ?", (number,))
-        ledger.execute("UPDATE run SET yes = 0, mu = 0 WHERE id = ?", (number,))
-    return freed
+    freed = ledger.execute(
+        "SELECT id FROM run WHERE given_up AND yes AND base IS NULL "
+        "AND NOT EXISTS (SELECT 1 FROM spending WHERE spending.base = run.id) "
+        "AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.run = run.id AND ended IS NULL)"
+    ).fetchall()
+    for change in (
+        "DELETE FROM held WHERE run = ?",
+        "DELETE FROM vector WHERE run = ?",
+        "UPDATE run SET yes = 0, mu = 0 WHERE id = ?",
+    ):
+        ledger.executemany(change, freed)
 
 
 def _run(row: Sequence[Any]) -> Run:
@@ -479,22 +433,6 @@ def _run(row: Sequence[Any]) -> Run:
 def _found(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:
     row = ledger.execute(query, values).fetchone()
     return None if row is None else _run(row)
-
-
-def _history(ledger: sqlite3.Connection) -> History:
-    content = kept_in(ledger, "history")
-    if content is None:
-        return History()
-    return _decoded(content, whole(History.decode))
-
-
-def _decoded(content: bytes, load: Callable[[bytes], T]) -> T:
-    try:
-        return load(content)
-    except PeerFault as error:
-        raise StateError(
-            f"the ledger is not of this release: go on with the one that wrote it. Else: {LOSS}"
-        ) from error
 
 
 def _vector_digest(ledger: sqlite3.Connection, run: Run, name: str) -> bytes | None:

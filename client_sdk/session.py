@@ -101,13 +101,20 @@ class Session:
     # State
 
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase, and first what it has learned since the one before it."""
-        if (learned := ready_of(phase).history) != (since := ready_of(before).history):
-            ended = [phase.certificate] if isinstance(phase, Closed) else []
-            self.store.ledger.remember(
-                learned, since, [each.context for each in ended if self._left_out(each)]
-            )
-        self.store.hold(cohort, phase, round_id)
+        """Store a phase, with what it has learned since the one before it."""
+        ended = [phase.certificate] if isinstance(phase, Closed) else []
+        left_out = [each.context for each in ended if self._left_out(each)]
+        with self.store.database.write():
+            if (learned := ready_of(phase).history) != (since := ready_of(before).history):
+                self.store.ledger.remember(learned, since, left_out)
+            self.store.hold(cohort, phase, round_id)
+
+    def lapse_others(self, cohort: bytes) -> None:
+        """Erase what every other cohort still holds of a round past its terms' latest end."""
+        for other, held in self.store.cohorts(but=cohort):
+            following = held.phase.lapse(self.surroundings.now_s())
+            if following is not held.phase:
+                self.hold(other, held.phase, following, held.round_id)
 
     def verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved; a failure now means local damage.

@@ -1,70 +1,32 @@
-"""A member's state on disk, stored before any of its messages leaves.
+"""A member's state, stored before any of its messages leaves.
 
-    state/
-        roster.bin              the newest roster seen
-        studies/NAME            the highest version seen of each study
-        ledger/                 which records are reserved or spent, and the federation's chain as far as this member knows it
-        phases/COHORT           the member's phase in each cohort, with the round it is in
-        uploads/COHORT          what the masked chunks of the attempt in progress follow from
-        results/ROUND/          evidence and result of each finished round (no secrets)
-
-Every file but the results' is sealed by a checksum: a damaged one is refused, never guessed at.
+state/
+    state.sqlite, arrays/   everything that this member must not forget, or must forget in time (`client_sdk.database`)
+    results/ROUND/          evidence and result of each finished round (no secrets)
 """
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from client_sdk.errors import PeerFault, StateError
-from client_sdk.files import (
-    LOSS,
-    make_private,
-    read_sealed,
-    remove_durably,
-    sync_folder,
-    write_sealed,
-    write_synced,
-)
-from client_sdk.ledger import DATABASE
+from client_sdk.database import StateDatabase
+from client_sdk.errors import PeerFault
+from client_sdk.files import make_private, sync_folder, write_synced
 from client_sdk.reservations import Reservations
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
-from veilsum.protocol.member import Closed, MemberPhase, load_phase
+from veilsum.protocol.member import History, MemberPhase, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import Roster, Study
 from veilsum.protocol.study import read_content
 
-T = TypeVar("T")
 Integers = npt.NDArray[np.int64]
 
 _EXPORTED = "exported"
-
-
-class Unsent:
-    """What the chunks of an upload in progress follow from, beside the phase's keys: a crash makes no difference to their bytes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def keep(self, seed: bytes, vector: Integers | None) -> None:
-        """Keep the seed of the member's own mask durably, and a vector that is kept nowhere else; an interrupted upload's are dropped."""
-        write_sealed(self._path, seed + (b"" if vector is None else vector.astype("<i8").tobytes()))
-
-    def load(self) -> tuple[SecretBytes, Integers | None]:
-        """Read what `keep` was given; StateError if it is missing or damaged."""
-        return read_sealed(self._path, _unsent)
-
-    def clear(self) -> None:
-        """Delete it durably, if it is there."""
-        if self._path.exists():
-            remove_durably(self._path)
 
 
 @dataclass(frozen=True)
@@ -82,77 +44,81 @@ class Store:
     """One member's state on disk. The writer holds the identity's lock.
 
     Args:
-        folder: the identity's.
+        folder: the identity's, where `create` made the state.
+
+    Attributes:
+        database: where all is stored that is no result; opened for a conversation.
+        ledger: of this member's records.
     """
 
     def __init__(self, folder: Path) -> None:
         self._state = folder / "state"
-        self.ledger = Reservations(self._state / "ledger")
+        self.database = StateDatabase(self._state)
+        self.ledger = Reservations(self.database)
 
-    def begin(self) -> None:
-        """Make the folders, and erase what a crash left: half-replaced files, and what no upload follows from any more.
+    @classmethod
+    def create(cls, folder: Path, ledger: Path | None = None) -> None:
+        """Make an identity's state, with a secret that its records are recognised by.
+
+        Args:
+            folder: the identity's. A state that is there already stays as it is.
+            ledger: the folder of an identity that lost its other state: its ledger moves here, so that no record is summed twice, and
+                it is unusable afterwards. It must not be older than the last attempt it took part in (docs/protocol.md §4).
 
         Raises:
-            StateError: the ledger is gone, and this member has enrolled before.
+            Misuse: `ledger` has no state, or `folder` has one.
+            StateError: the ledger is damaged.
+            IdentityError: a member uses `ledger` now.
         """
-        make_private(self._state)
-        for name in ("phases", "uploads", "results", "studies"):
-            make_private(self._state / name)
-        ledger = self._state / "ledger" / DATABASE
-        if any(self._state.glob("phases/[!.]*")) and not (ledger.exists() and ledger.stat().st_size):
-            raise StateError(f"{ledger} is missing. {LOSS}")
-        for fresh in (*self._state.glob("phases/.*.new"), *self._state.glob("uploads/.*.new")):
-            remove_durably(fresh)
-        for path in (self._state / "uploads").glob("[0-9a-f]" * 64):
-            with suppress(StateError):
-                held = self._read(f"phases/{path.name}", _held)
-                # The machine stopped before the upload was stored, or after its attempt had ended.
-                if held is None or not (isinstance(held.phase, Attempting) and held.phase.uploads):
-                    remove_durably(path)
-        self.ledger.clear_up()
+        made = cls(folder)
+        if ledger is None:
+            made.database.create()
+        else:
+            made.database.take_over(StateDatabase(ledger / "state"))
+        make_private(folder / "state/results")
+
+    # Phases
 
     def held(self, cohort: bytes) -> StoredPhase | None:
-        """What this member holds of a cohort; None before it enrolled. StateError where the file is damaged."""
-        path = self._state / "phases" / cohort.hex()
-        if not path.exists():
-            return None
-        held = read_sealed(path, _held)
-        # What was learned in other cohorts since is known here too: no phase may take the history back to its own.
-        return replace(held, phase=held.phase.knowing(self.ledger.history()))
+        """What this member holds of a cohort; None before it enrolled. StateError where it is damaged."""
+        held = self.database.sealed(f"phase/{cohort.hex()}", _held)
+        # The history is the member's, not a phase's: every phase knows what was learned in other cohorts since.
+        return held and replace(held, phase=held.phase.knowing(self.ledger.history()))
 
     def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
-        """Store a phase durably; only then may its messages leave."""
-        path = self._state / "phases" / cohort.hex()
-        write_sealed(path, round_id.encode("ascii") + b"\n" + phase.to_bytes())
+        """Store a phase without its history; only then may its messages leave. What no upload follows from any more is erased."""
+        bare = phase.knowing(History())
+        content = round_id.encode("ascii") + b"\n" + bare.to_bytes()
+        with self.database.write():
+            self.database.keep(f"phase/{cohort.hex()}", StoredPhase(bare, round_id), content)
+            if not (isinstance(phase, Attempting) and phase.uploads):
+                self.database.drop(f"unsent/{cohort.hex()}")
 
     def cohorts(self, but: bytes = b"") -> Iterator[tuple[bytes, StoredPhase]]:
-        """What this member holds of each cohort but one; a damaged file is skipped here, and refused when it is used."""
-        for path in sorted((self._state / "phases").glob("[!.]*")):
-            if not re.fullmatch("[0-9a-f]{64}", path.name) or path.name == but.hex():
-                continue  # no member wrote this, or it is not asked for
-            cohort = bytes.fromhex(path.name)
-            with suppress(StateError):
-                if (held := self.held(cohort)) is not None:
-                    yield cohort, held
+        """What this member holds of each cohort but one."""
+        for name in self.database.names("phase"):
+            cohort = bytes.fromhex(name)
+            if cohort != but and (held := self.held(cohort)) is not None:
+                yield cohort, held
 
-    def lapse_others(self, cohort: bytes, now_s: float) -> None:
-        """Erase what every other cohort still holds of a round past its terms' latest end."""
-        for other, held in list(self.cohorts(but=cohort)):
-            if not isinstance(held.phase, Attempting | Closed):
-                continue
-            if (following := held.phase.lapse(now_s)) is not held.phase:
-                self.ledger.remember(following.history, held.phase.history)
-                self.hold(other, following, held.round_id)
-                self.unsent(other).clear()
+    # Uploads
 
-    def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
-        """A file of the state; None before there is one."""
-        path = self._state / name
-        return read_sealed(path, load) if path.exists() else None
+    def keep_unsent(self, cohort: bytes, seed: SecretBytes, vector: bytes) -> None:
+        """Keep what an upload's chunks follow from, beside its phase's keys, until the phase is in no attempt.
 
-    def unsent(self, cohort: bytes) -> Unsent:
-        """What the upload of the attempt that this cohort is in follows from."""
-        return Unsent(self._state / "uploads" / cohort.hex())
+        Args:
+            cohort: whose attempt it is.
+            seed: of the member's own mask.
+            vector: SHA-256, as `Reservations.keep_vector` returned it.
+        """
+        self.database.keep(f"unsent/{cohort.hex()}", (seed, vector), seed + vector)
+
+    def unsent(self, cohort: bytes) -> tuple[SecretBytes, Integers] | None:
+        """The seed and vector of an upload in progress; StateError if they are damaged."""
+        found = self.database.sealed(f"unsent/{cohort.hex()}", _unsent)
+        return found and (found[0], np.frombuffer(self.database.array(found[1]), "<i8"))
+
+    # Results
 
     def results(self, round_id: str) -> Path:
         """Where a round's evidence and result are kept."""
@@ -161,7 +127,7 @@ class Store:
     def unexported(self) -> tuple[Path, ...]:
         """The folders of `results` that `exported` was not called for."""
         return tuple(
-            sorted(path for path in (self._state / "results").iterdir() if not (path / _EXPORTED).exists())
+            sorted(path for path in (self._state / "results").glob("*") if not (path / _EXPORTED).exists())
         )
 
     def exported(self, round_id: str) -> None:
@@ -169,9 +135,11 @@ class Store:
         write_synced(self.results(round_id) / _EXPORTED, b"")
         sync_folder(self.results(round_id))
 
+    # Signed documents
+
     def roster(self) -> Roster | None:
         """The newest roster seen, if any."""
-        return self._read("roster.bin", Roster.from_bytes)
+        return self.database.sealed("roster", Roster.from_bytes)
 
     def see_roster(self, roster: Roster) -> None:
         """Remember a roster that the policy has checked.
@@ -192,23 +160,22 @@ class Store:
                         Cause.ROSTER_ROLLBACK, f"there are two rosters of number {seen.number}", ["admin"]
                     )
                 return
-        write_sealed(self._state / "roster.bin", roster.to_bytes())
+        self.database.keep("roster", roster, roster.to_bytes())
 
     def study(self, name: str) -> Study | None:
         """The highest version seen of a study, if any."""
-        return self._read(f"studies/{name}", Study.from_bytes)
+        return self.database.sealed(f"study/{name}", Study.from_bytes)
 
     def see_study(self, study: Study) -> None:
         """Remember a study that was checked, as the highest version of its name."""
         if self.study(name := read_content(study.content).notes.name) != study:
-            write_sealed(self._state / "studies" / name, study.to_bytes())
-
-
-def _unsent(content: bytes) -> tuple[SecretBytes, Integers | None]:
-    seed, vector = content[:SEED_BYTES], content[SEED_BYTES:]
-    return SecretBytes(seed), np.frombuffer(vector, "<i8") if vector else None
+            self.database.keep(f"study/{name}", study, study.to_bytes())
 
 
 def _held(content: bytes) -> StoredPhase:
     round_id, _, raw = content.partition(b"\n")
     return StoredPhase(load_phase(raw), round_id.decode("ascii"))
+
+
+def _unsent(content: bytes) -> tuple[SecretBytes, bytes]:
+    return SecretBytes(content[:SEED_BYTES]), content[SEED_BYTES:]

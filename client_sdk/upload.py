@@ -49,25 +49,26 @@ def mask(
     chunks = yield from _masked(session, attempt, sealing, values)
     upload, own_shares = sealing.finish(session.key)
     phase, _ = opened.uploaded(upload, own_shares)
-    session.store.unsent(opened.opening.cohort).keep(
-        sealing.self_seed, values if attempt.spec.noisy else None
-    )
-    # Last: a stored upload can always be sent whole.
-    session.hold(opened.opening.cohort, opened, phase, round_id)
+    store, cohort = session.store, opened.opening.cohort
+
+    def keep() -> None:
+        with store.database.write():  # a stored upload can always be sent whole
+            name = None if attempt.spec.noisy else _name(attempt.spec)
+            store.keep_unsent(cohort, sealing.self_seed, store.ledger.keep_vector(run, name, values))
+            session.hold(cohort, opened, phase, round_id)
+
+    yield from compute(keep)
     return phase, chunks
 
 
 def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) -> Integers:
-    """A reservation's vector, (elements,): an exact one computed once and kept, a noisy one with fresh noise (docs/protocol.md §7.3)."""
-    ledger, name = session.store.ledger, _name(spec)
-    kept = None if spec.noisy else ledger.vector(run, name)
+    """A reservation's vector, (elements,): an exact one is kept once it was masked, a noisy one has fresh noise (docs/protocol.md §7.3)."""
+    ledger = session.store.ledger
+    kept = None if spec.noisy else ledger.vector(run, _name(spec))
     if kept is not None:
         return kept
     features, labels, _ = ledger.rows(run)
-    made = vector(spec, features, labels, material, session.surroundings.random_bytes)
-    if not spec.noisy:
-        ledger.keep_vector(run, name, made)
-    return made
+    return vector(spec, features, labels, material, session.surroundings.random_bytes)
 
 
 def _name(spec: RoundSpec) -> str:
@@ -114,16 +115,13 @@ class _Chunks:
 
     @cached_property
     def _source(self) -> tuple[Sealing, Integers]:
-        attempt, store = self.phase.attempt, self.session.store
         try:
-            seed, values = store.unsent(attempt.manifest.cohort).load()
+            unsent = self.session.store.unsent(self.phase.attempt.manifest.cohort)
         except StateError as error:
             raise self._lost() from error
-        if values is None:
-            run = store.ledger.run(attempt.question.digest, attempt.manifest.period)
-            values = None if run is None else store.ledger.vector(run, _name(attempt.spec))
-        if values is None or len(values) != attempt.spec.elements:
+        if unsent is None:
             raise self._lost()
+        seed, values = unsent
         return self.phase.sealed_again(seed), values
 
     def _lost(self) -> StateError:

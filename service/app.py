@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from functools import cached_property, partial
 from importlib.metadata import version
 from types import FrameType
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -24,6 +25,7 @@ from service import keys, problems
 from service.access.bodies import ENDING, Pace, Room
 from service.access.callers import ADDRESS, CALLER, Limits
 from service.access.gate import Gate
+from service.access.guards import SCHEMES
 from service.access.issuer import Issuer
 from service.access.metering import Metering
 from service.access.nonces import Nonces
@@ -101,7 +103,7 @@ class Edge:
             await send(message)
 
         if scope["method"] in WITH_BODY:
-            receive = scope["app"].state.pace.kept(receive)
+            receive = scope["app"].state.pace.kept(scope, receive)
         with bound_contextvars(request=request_id):
             try:
                 with ExitStack() as scope[ENDING]:
@@ -116,6 +118,12 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap FastAPI's own, which answers by itself where a body is too long or a request fails."""
         return Metering(Edge(super().build_middleware_stack()))
+
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI's document, with the guards' security schemes."""
+        document = super().openapi()
+        document["components"]["securitySchemes"] = SCHEMES
+        return document
 
     @cached_property
     def document(self) -> bytes:

@@ -27,7 +27,6 @@ from service.storage.tables import (
     tokens,
 )
 from veilsum.protocol.audit import AuditEntry, End, follow
-from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Study, parse
 from veilsum.protocol.rest import Problem, Scope, round_name
@@ -151,7 +150,7 @@ def _fits(row: Row[Any] | None, stored: Row[Any] | None) -> bool:
     if row is None or stored is None:
         return False
     try:
-        link, closing = Link.decode(Reader(stored.body)), read_closing(row.closing)
+        link, closing = Link.from_bytes(stored.body), read_closing(row.closing)
     except Exception:  # noqa: BLE001 - as above
         return False
     said = link.cohort.hex(), link.sequence, link.attempt, round_name(link.context)

@@ -15,7 +15,6 @@ from safetensors.numpy import load, save
 from service.documents import HEAD, SUMS
 from service.problems import named, not_found, terms_refused
 from service.rounds import Round
-from service.solving import digest_of, solution_view
 from service.storage.blobs import Blobs
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -23,6 +22,7 @@ from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
 from veilsum.study.answers import answer, pooled
 from veilsum.study.result_files import files
+from veilsum.study.views import digest_of, solution_view
 
 _FOLDER, _RECORD = "combined", "record"
 

@@ -20,7 +20,7 @@ from service.federations import Federations, refuse_expired
 from service.jobs import Jobs
 from service.journal import begin_round
 from service.problems import named, not_found, terms_refused
-from service.rounds import Round, spec_view
+from service.rounds import Round
 from service.runs import Runs, certified, next_step
 from service.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.storage.blobs import Blobs
@@ -68,6 +68,7 @@ from veilsum.protocol.study import (
     withheld_classes,
 )
 from veilsum.study.promise import check_cohort
+from veilsum.study.views import spec_view
 
 HOUR_S = 3600
 

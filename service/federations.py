@@ -16,7 +16,6 @@ from service.storage.faults import check_named
 from service.storage.tables import cohorts, links, rosters, rounds, studies
 from veilsum.protocol.attempt import check_study
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Chain, Link, Roster, Study
 from veilsum.protocol.rest import FederationView, StudyView
@@ -331,7 +330,7 @@ class Federations:
         known = self._links.get(federation) or ()
         if new := await self._stored(federation, len(known)):
             with self._database.quarantine.reading(f"chain of federation {federation}"):
-                decoded = await in_thread(lambda: [Link.decode(Reader(body)) for body in new])
+                decoded = await in_thread(lambda: [Link.from_bytes(body) for body in new])
             known = (*known, *decoded)
             self._links.put(federation, known, len(known) + 1)
         return known

@@ -9,7 +9,7 @@ left is its outcome and the signed transcript; its uploads, boxes, shares and se
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Self
@@ -57,12 +57,11 @@ from veilsum.protocol.coordinator.base import Delivering, cancelled, chunk_fault
 from veilsum.protocol.cost import cost_in_words
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Deliveries, Delivery, Message, Upload
-from veilsum.protocol.rest import NoiseView, Problem, RoundView, SpecView, UploadView, round_name
-from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.messages import Certificate, Message, Upload
+from veilsum.protocol.rest import Problem, RoundView, UploadView, round_name
 from veilsum.protocol.shelf import Announced
 from veilsum.protocol.transcript import Transcript
-from veilsum.study.promise import promise
+from veilsum.study.views import spec_view
 
 log = structlog.get_logger(LOGGER)
 
@@ -465,9 +464,8 @@ class Round:
     def request_for(self, member: str) -> bytes | Iterator[bytes] | None:
         """The message that this member has to answer now, a long one in pieces; every member is shown a certificate."""
         phase = self.phase  # once: this runs in a thread, and the round may end meanwhile
-        deliveries = phase.deliveries_for(member) if isinstance(phase, Delivering) else None
-        if isinstance(phase, Delivering) and deliveries is not None:
-            return _pieces(self.attempt.context, len(phase.uploads.keys() - {member}), deliveries)
+        if isinstance(phase, Delivering) and (deliveries := phase.deliveries_for(member)) is not None:
+            return _pieces(deliveries)
         message = self.closing if phase is None else phase.request_for(member)
         return None if message is None else self._encoded(message)
 
@@ -585,11 +583,11 @@ class Round:
         self._wake()
 
 
-def _pieces(context: bytes, many: int, deliveries: Iterator[Delivery]) -> Iterator[bytes]:
-    """A Deliveries message that is never whole in memory: of 200 members it has 2 MB, and all decryptors fetch theirs at once."""
-    piece = bytearray(Deliveries(context, ()).to_bytes()[:-4] + many.to_bytes(4, "little"))
-    for delivery in deliveries:
-        piece += delivery.encode()
+def _pieces(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """A message that is never whole in memory: of 200 members it has 2 MB, and all decryptors fetch theirs at once."""
+    piece = bytearray()
+    for part in parts:
+        piece += part
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
@@ -641,30 +639,3 @@ def _survivors_of(phase: CoordinatorPhase) -> tuple[str, ...]:
     """The certified set, once there is one."""
     certificate: Certificate | None = getattr(phase, "certificate", None)
     return tuple(s.member for s in certificate.survivors) if certificate is not None else ()
-
-
-def noise_view(spec: RoundSpec) -> NoiseView | None:
-    """What a step's noise promises; None for an exact step."""
-    return NoiseView.model_validate(asdict(promise(spec))) if spec.noisy else None
-
-
-def spec_view(attempt: Attempt) -> SpecView:
-    """What a round sums, in words."""
-    spec, terms = attempt.spec, attempt.terms
-    question, notes = spec.question, spec.content.notes
-    return SpecView(
-        study=spec.study.hex(),
-        name=notes.name,
-        version=notes.version,
-        period=spec.period,
-        step=spec.step,
-        statistics=tuple(statistic.kind for statistic in question.statistics),
-        dim=question.dim,
-        classes=len(question.classes),
-        elements=spec.elements,
-        ring_bits=spec.ring_bits,
-        withheld=spec.withheld,
-        indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
-        latest_end_s=terms.latest_end_s,
-        noise=noise_view(spec),
-    )

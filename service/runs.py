@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Table, func, or_, select
+from sqlalchemy import ColumnElement, Row, Table, bindparam, func, or_, select
 
 from service.federations import Federations
 from service.storage.database import Database
@@ -64,6 +64,15 @@ def certified(links: Sequence[Link], question: Question, period: str, step: str)
     )
 
 
+def _count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
+    own = select(func.count()).select_from(table).where(table.c.federation == bindparam("federation"), *which)
+    return own.scalar_subquery()
+
+
+_CLOSED = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
+_CHANGES = select(_count(cohorts) + _count(cohorts, _CLOSED) + _count(rounds) + _count(links))
+
+
 class Runs:
     """Every federation's.
 
@@ -99,21 +108,12 @@ class Runs:
         """Bring the revision up to what storage holds: it grows with each cohort and attempt that begins or ends."""
         if federation not in self._watches:
             return
-
-        def count(table: Table, *which: ColumnElement[bool]) -> ColumnElement[int]:
-            own = select(func.count()).select_from(table).where(table.c.federation == federation, *which)
-            return own.scalar_subquery()
-
-        closed = or_(cohorts.c.manifest.is_not(None), cohorts.c.fault.is_not(None))
-        changes = count(cohorts) + count(cohorts, closed) + count(rounds) + count(links)
-        revision = await self._database.value(select(changes))
+        revision = await self._database.value(_CHANGES, {"federation": federation})
         self._revisions[federation] = max(self._revisions.get(federation, 0), revision)
         self._watches[federation].notify()
 
     async def view(self, federation: str, now_s: float) -> RunsView:
-        """The runs of studies that have not expired, oldest first. Between two changes they are read once."""
-        self.watch(federation)
-        await self.look(federation)
+        """The runs of studies that have not expired, oldest first, of a federation that was looked at. Between two changes they are read once."""
         revision, made = self._revisions[federation], self._made.get(federation)
         if made is None or made[0] != revision:
             made = self._made[federation] = revision, await self._read(federation)
@@ -122,6 +122,8 @@ class Runs:
     async def _read(self, federation: str) -> Sequence[tuple[int, RunView]]:
         """All runs, each with when its study expires."""
         chain = await self._federations.links(federation)
+        newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
+        newest = newest.order_by(rounds.c.number.desc()).limit(1)
         columns = (
             cohorts.c.id,
             cohorts.c.study,
@@ -130,6 +132,7 @@ class Runs:
             cohorts.c.counter,
             cohorts.c.manifest.is_not(None).label("formed"),
             cohorts.c.fault.is_not(None).label("failed"),
+            newest.scalar_subquery().label("round"),
         )
         own = select(*columns).where(cohorts.c.federation == federation)
         published = select(studies.c.hash, studies.c.body).where(studies.c.federation == federation)
@@ -157,5 +160,6 @@ def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[int, R
         repeats=row.repeats,
         state="formed" if row.formed else "failed" if row.failed else "enrolling",
         over=bool(row.failed) or step is None,
+        round=row.round,
     )
     return content.notes.expires, view

@@ -3,37 +3,25 @@
 import ctypes
 import hashlib
 import json
-import math
 import mmap
 import os
 import tempfile
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Publication, document_name
-from service.rounds import noise_view
 from service.storage.blobs import Blobs
 from service.summing import Pieces, read_chunk
-from veilsum.calibration.answer import Answer
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered, disclose
-from veilsum.protocol.disputes import vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Evictions
-from veilsum.protocol.record import (
-    DisputeView,
-    DocumentView,
-    ResultRecord,
-    SolutionView,
-    SurvivorView,
-    sign_record,
-)
+from veilsum.protocol.record import sign_record
 from veilsum.study.answers import answer, pooled
 from veilsum.study.result_files import files, read_material
+from veilsum.study.views import record_of
 
 
 def give_back() -> None:
@@ -71,43 +59,14 @@ def solve(
     """
     give_back()  # what held the uploads
     attempt, vectors = recovered.attempt, len(recovered.summed)
-    spec, certificate = attempt.spec, recovered.certificate
+    spec = attempt.spec
     sums = SumsFile.of(spec.elements, pieces)
     arrays = read_material(spec, material)
-    found = answer(spec, pooled(spec, sums.total, vectors), vectors, arrays)
+    statistics = pooled(spec, sums.total, vectors)
+    sums.rest()  # as large as half of what solving takes
+    found = answer(spec, statistics, vectors, arrays)
     made = files(spec, found)
-    record = ResultRecord(
-        round=round_id,
-        context=attempt.context.hex(),
-        federation=attempt.roster.federation.hex(),
-        study=spec.study.hex(),
-        name=spec.content.notes.name,
-        version=spec.content.notes.version,
-        period=spec.period,
-        step=spec.step,
-        cohort=attempt.manifest.cohort.hex(),
-        terms=attempt.terms.hash.hex(),
-        survivors_hash=certificate.survivors_hash.hex(),
-        survivors=tuple(
-            SurvivorView(member=each.member, digest=each.digest.hex()) for each in certificate.survivors
-        ),
-        disputes=tuple(
-            DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
-            for dispute in recovered.disputes
-        ),
-        dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes, attempt.quorum.colluders))),
-        evicted=recovered.evicted,
-        withheld=spec.withheld,
-        holders=holders,
-        rows=found.records,
-        noise=noise_view(spec),
-        head=digest_of(made.head),
-        sums=sums.sha256(),
-        documents=views_of(made.documents),
-        error_bound=found.error_bound,
-        solution=solution_view(found),
-        transcript=transcript.hex(),
-    )
+    record = record_of(round_id, recovered, found, made, sums.sha256(), transcript, holders)
     kept = {HEAD: made.head, MATERIAL: made.material}
     named = {document_name(name): content for name, content in made.documents.items()}
     documents = {name: content for name, content in kept.items() if content is not None}
@@ -140,42 +99,6 @@ def count(round_id: str, recovered: Recovered, pieces: Pieces, blobs: Blobs) -> 
 def _evictions(recovered: Recovered) -> bytes:
     """The proofs against those evicted, as they are published."""
     return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
-
-
-def digest_of(content: bytes | None) -> str | None:
-    """A file's SHA-256 in hexadecimal, as records name it."""
-    return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def views_of(documents: Mapping[str, bytes]) -> tuple[DocumentView, ...]:
-    """What the record says of the documents, in order of their names."""
-    return tuple(
-        DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
-        for name, content in sorted(documents.items())
-    )
-
-
-def solution_view(found: Answer) -> SolutionView:
-    """How the head was found, as records show it."""
-    solution = found.solution
-    errors = () if found.errors is None else found.errors.tolist()
-    more: dict[str, Any] = {}
-    if solution is not None:
-        condition = solution.condition if math.isfinite(solution.condition) else None
-        more = {
-            "dof": solution.dof,
-            "condition": condition,
-            "residual": solution.residual,
-            "rank": solution.rank,
-        }
-    return SolutionView(
-        chosen_by=found.chosen_by,
-        ridge=found.ridge,
-        grid=() if found.grid is None else tuple(found.grid.tolist()),
-        errors=tuple(error if math.isfinite(error) else None for error in errors),
-        empty_classes=() if found.head is None else found.head.empty_classes,
-        **more,
-    )
 
 
 SPOOLED_BYTES = 1 << 24

@@ -13,7 +13,6 @@ from client_sdk.errors import first_fault
 from client_sdk.files import make_private, sync_folder
 from veilsum import names
 from veilsum.exposure import loose_mode
-from veilsum.protocol.codec import Reader
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster
@@ -113,7 +112,7 @@ class Draft(BaseModel):
             revoked=tuple(sorted({bytes.fromhex(digest) for digest in self.revoked})),
         )
         roster.validate()
-        return Roster.decode(Reader(roster.encode()))
+        return Roster.from_bytes(roster.to_bytes())
 
 
 def revised(

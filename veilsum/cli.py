@@ -75,6 +75,8 @@ def main() -> None:
     """Run the command line. Letters that the terminal can't encode are replaced."""
     # What is imported stays: to look through it for garbage again and again takes a tenth of a short command's time.
     gc.set_threshold(_COLLECT_AFTER)
+    # None makes an import fail: httpx's own command line would bring click, rich and pygments, another tenth.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `sys.modules` has it (import's reference)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -143,16 +143,12 @@ def say(values: Mapping[str, Any], title: str = "", *, scripts: Mapping[str, Any
         sys.stdout.write(json.dumps(values if scripts is None else scripts, indent=2) + "\n")
         sys.stdout.flush()
         return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)  # a folded hash can't be copied
     if title:
-        console.print(Text(title, "bold"))
+        typer.secho(title, bold=True)
     width = max(map(len, values), default=0)
     for name, value in values.items():
-        label = plain(name).replace("_", " ").ljust(width)
-        console.print(Text.assemble((label, "dim"), "  ", plain(_shown(value))))
+        label = typer.style(plain(name).replace("_", " ").ljust(width), dim=True)
+        typer.echo(f"{label}  {plain(_shown(value))}")
 
 
 def table(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from client_sdk.database import StateDatabase
 from client_sdk.records import Marks, Records, select, select_again
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, Vector
@@ -26,10 +27,19 @@ RECORD_RULES = {"least": 20, "most": 24, "least_per_class": 2, "rows_per_id": 1}
 QUESTION = {"dim": DIM, "classes": ["a", "b"], "records": RECORD_RULES}
 
 
-class QuickReservations(Reservations):
-    """A ledger that no plug is pulled on."""
+class QuickDatabase(StateDatabase):
+    """A database that no plug is pulled on."""
 
     synchronous: ClassVar[str] = "OFF"
+
+
+class QuickReservations(Reservations):
+    """An empty ledger in a database of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        database = QuickDatabase(folder)
+        database.create()
+        super().__init__(database)
 
 
 def rows_of(member: int, first: int = 0, count: int = 24, dim: int = DIM) -> Records:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import Declined, PeerFault, StateError
 from client_sdk.records import Records
-from client_sdk.reservations import Reservations, State
+from client_sdk.reservations import State
 from client_sdk.result import Result
 from tests.support.federation import DIM, NOISY, Federation
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
-    monkeypatch.setattr(Reservations, "synchronous", "OFF")
+    monkeypatch.setattr(StateDatabase, "synchronous", "OFF")
 
 
 @pytest.fixture
@@ -195,6 +196,6 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(
     """A file that a full disk or a careless hand emptied would make every record free again."""
     summed(federation, federation.enrol())
     federation.close()
-    harm(federation.folder / "member-0/state/ledger/ledger.sqlite")
-    with pytest.raises(StateError, match=r"ledger\.sqlite is missing"):
+    harm(federation.folder / "member-0/state" / DATABASE)
+    with pytest.raises(StateError, match=r"state\.sqlite is missing"):
         federation.member("member-0")

@@ -41,7 +41,7 @@ def noisy(tmp_path: Path, members: int = 5, **noise: Any) -> Ledgered:
 
 def charged(federation: Ledgered, member: str) -> float:
     """The most μ that a record of this member bears."""
-    with federation.ledgers[member]._open() as database:
+    with federation.ledgers[member]._database.read() as database:
         squares = database.execute(
             "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"
         ).fetchall()

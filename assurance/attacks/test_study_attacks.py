@@ -221,7 +221,7 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
             held = [run for run in ledger.runs() if run.state is State.RESERVED]
             if held and not random.randrange(4):
                 ledger.give_up(random.choice(held))
-        with ledger._open() as database:
+        with ledger._database.read() as database:
             twice = database.execute("SELECT record FROM held GROUP BY record HAVING COUNT(*) > 1").fetchall()
         assert not twice
 

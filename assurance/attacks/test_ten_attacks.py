@@ -23,10 +23,10 @@ import rfc8785
 
 from assurance.reference.study import Study as ReferenceStudy
 from assurance.reference.wire import Refused
+from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import Declined, Misuse
 from client_sdk.identity import Identity
 from client_sdk.records import Records
-from client_sdk.reservations import Reservations
 from client_sdk.result import Result
 from tests.support.consortium import (
     Consortium,
@@ -411,7 +411,7 @@ class Machines:
         self.made, self.stops, self.stored = made, 0, set[bytes]()
         self.dice = {member: Random(member) for member in made.ids}
         made.on_request = self.request
-        fsync, transaction = os.fsync, Reservations._write
+        fsync, transaction = os.fsync, StateDatabase.write
 
         def synced(descriptor: int) -> None:
             path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
@@ -420,14 +420,14 @@ class Machines:
             self.written(path)
 
         @contextmanager
-        def write(ledger: Reservations) -> Iterator[Any]:
-            with transaction(ledger) as opened:
+        def write(database: StateDatabase) -> Iterator[Any]:
+            with transaction(database) as opened:
                 yield opened
-                self.written(str(ledger._folder))
-            self.written(str(ledger._folder))
+                self.written(str(database.path))
+            self.written(str(database.path))
 
         patched.setattr(os, "fsync", synced)
-        patched.setattr(Reservations, "_write", write)
+        patched.setattr(StateDatabase, "write", write)
 
     def written(self, path: str) -> None:
         for member in self.made.ids:
@@ -624,7 +624,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, 
 def charges(made: Consortium) -> set[float]:
     """What the ledgers have charged to records: √Σμ²."""
     found = set[float]()
-    for path in made.folder.glob("*/**/ledger.sqlite"):
+    for path in made.folder.glob(f"*/state/{DATABASE}"):
         with closing(sqlite3.connect(path)) as ledger:
             rows = ledger.execute(
                 "SELECT SUM(mu * mu) FROM held JOIN run ON run.id = held.run GROUP BY record"

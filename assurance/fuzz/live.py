@@ -200,7 +200,7 @@ def apart(stage: Stage) -> Stage:
     if not isinstance(getattr(setting, "shelf", None), MemoryShelf):
         return stage
     shelf = copy(setting.shelf)
-    vars(shelf).update({name: dict(kept) for name, kept in vars(shelf).items()})
+    vars(shelf).update({name: copy(kept) for name, kept in vars(shelf).items()})
     return replace(stage, phase=replace(stage.phase, setting=replace(setting, shelf=shelf)))
 
 

@@ -1,7 +1,6 @@
 """A federation of processes, from its first study to the end of a run, with what must hold whatever happens to it."""
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from assurance.chaos.proxy import Proxy
 from assurance.liveness.party import Party
 from assurance.outages.cable import Cable
 from client_sdk import Result
+from client_sdk.database import StateDatabase
 from client_sdk.errors import PeerFault
 from client_sdk.operator import Operator
 from client_sdk.reservations import State
@@ -57,7 +57,11 @@ class World:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed, self.chance = folder, seed, Random(seed)
         self.kind, self.ended, self.period = KINDS[seed % len(KINDS)], "", "first"
-        self.steps, self.faults, self._digests = list[str](), Counter[str](), dict[tuple[str, str], str]()
+        self.steps, self.faults, self._digests = (
+            list[str](),
+            Counter[str](),
+            dict[tuple[str, int, str], bytes](),
+        )
         self.names = tuple(f"m-{index}" for index in range(self.chance.choice((5, 6))))
 
     async def play(self) -> None:
@@ -262,8 +266,11 @@ class World:
 
     def _check_vectors(self) -> None:
         """A reservation's vectors never change."""
-        for path in self.folder.glob("members/*/state/ledger/vectors/[!.]*"):
-            with suppress(FileNotFoundError):  # given up
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
-                if self._digests.setdefault((path.parts[-5], path.name), digest) != digest:
-                    raise AssertionError(f"{path} is another vector than before")
+        for name in self.names:
+            kept = list[tuple[int, str, bytes]]()
+            database = StateDatabase(self.folder / "members" / name / "state")
+            with suppress(OSError), database.read() as opened:  # locked, where its writer was stopped
+                kept = opened.execute("SELECT run, name, sha256 FROM vector").fetchall()
+            for run, made_for, digest in kept:
+                if self._digests.setdefault((name, run, made_for), digest) != digest:
+                    raise AssertionError(f"{name} has another vector {made_for} of run {run} than before")

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from service.access.callers import TooMany
 from veilsum.protocol.causes import Cause
@@ -12,6 +12,8 @@ from veilsum.protocol.errors import PeerFault
 
 _AGAIN_S = 5
 """Seconds until the next attempt after finding no room."""
+ARRIVED = "veilsum.arrived"
+"""Key in a request's scope: returns the bytes of its body that have arrived. Absent where the server hands over each part at once."""
 ENDING = "veilsum.ending"
 """Key in a request's scope: an ExitStack that is closed once the request is answered, streams included."""
 
@@ -27,28 +29,32 @@ class Pace:
     def __init__(self, grace_s: float = 20.0, bytes_per_s: float = 8192.0) -> None:
         self._grace_s, self._bytes_per_s = grace_s, bytes_per_s
 
-    def kept(self, receive: Receive) -> Receive:
+    def kept(self, scope: Scope, receive: Receive) -> Receive:
         """Wrap one request's `receive`: it raises PeerFault(body-incomplete) when the body is late or its connection ends."""
-        due_s: float | None = None
+        begun_s: float | None = None
         size, whole = 0, False
+        arrived: Callable[[], int] = scope.get(ARRIVED, lambda: size)
 
         async def received() -> Message:
-            nonlocal due_s, size, whole
+            nonlocal begun_s, size, whole
             if whole:  # now this waits for the caller to go
                 return await receive()
-            if due_s is None:  # the body is not read before the caller is known
-                due_s = asyncio.get_running_loop().time() + self._grace_s
-            try:
-                async with asyncio.timeout_at(due_s):
-                    message = await receive()
-            except TimeoutError:
-                raise _incomplete(
-                    f"{size} bytes came in time; the least is {self._bytes_per_s:g} a second"
-                ) from None
+            now_s = asyncio.get_running_loop().time
+            if begun_s is None:  # the body is not read before the caller is known
+                begun_s = now_s()
+            while True:
+                due_s = begun_s + self._grace_s + arrived() / self._bytes_per_s
+                if due_s <= now_s():
+                    raise _incomplete(
+                        f"{arrived()} bytes came in time; the least is {self._bytes_per_s:g} a second"
+                    )
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(due_s):
+                        message = await receive()
+                    break
             if message["type"] == "http.disconnect":
-                raise _incomplete(f"the connection ended after {size} bytes")
-            more = len(message.get("body", b""))
-            size, due_s = size + more, due_s + more / self._bytes_per_s
+                raise _incomplete(f"the connection ended after {arrived()} bytes")
+            size += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             return message
 

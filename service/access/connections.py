@@ -6,10 +6,13 @@
 import asyncio
 import socket
 from collections import deque
-from contextlib import suppress
+from io import SEEK_CUR, BytesIO
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from service.access.bodies import ARRIVED
+from veilsum.protocol.packing import Buffer
 
 Timer = asyncio.TimerHandle | None
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -28,7 +31,8 @@ class Connection(HttpToolsProtocol):
         PIPELINED: most requests of a connection that wait for the answer to an earlier one.
         UNREAD_BYTES: most that the kernel buffers of a body that is not read yet (Linux takes twice that). Left alone it buffers whole
             chunks; hundreds that wait then use up its memory for connections, it drops what comes, and senders stall for half a minute.
-        READ_BYTES: read at a time by asyncio's own loop, and so buffered of a body that is not read yet; uvloop reads 250 KB.
+        READ_BYTES: most that is read at once of a head, and so of a longer body before the application asks for it. The rest is then read
+            into a buffer of its own, and handed over whole.
     """
 
     REQUEST_S: ClassVar[float] = 20.0
@@ -43,6 +47,11 @@ class Connection(HttpToolsProtocol):
     _stuck: Timer = None
     _unparsed = 0
     """Bytes since the parser last made progress: a complete head, part of a body, or the end of a request."""
+    _length = 0
+    """Bytes of the body that is parsed now, if one read doesn't hold it."""
+
+    _body: "_Body | None" = None
+    """That body's buffer, once the application has asked for it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -53,8 +62,7 @@ class Connection(HttpToolsProtocol):
         if connection.family in {socket.AF_INET, socket.AF_INET6}:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.UNREAD_BYTES)
-        with suppress(AttributeError):  # uvloop's transports have no such attribute
-            transport.max_size = self.READ_BYTES  # type: ignore[attr-defined]
+        transport.set_protocol(_Reader(self))
         # uvicorn itself would refuse the next request, which may come on an older connection.
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             self.connections.discard(self)
@@ -62,9 +70,26 @@ class Connection(HttpToolsProtocol):
             transport.close()
         self._wait()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Return where to read to."""
+        # Nothing reads on by itself: in the pipeline an earlier request may, and once it is answered the body is thrown away.
+        if self._length and not self.pipeline and not self.cycle.response_complete:
+            if self._body is None:
+                self._body = _Body(bytes(self._length))
+                self._body.write(self.cycle.body)
+                self.cycle.body = self._body  # type: ignore[assignment]  # uvicorn only takes its bytes
+            self._read = self._body.getbuffer()[len(self._body) :]
+        else:
+            self._read = memoryview(bytearray(self.READ_BYTES))
+        return self._read
+
+    def buffer_updated(self, size: int) -> None:
+        data, self._read = self._read[:size], memoryview(b"")
+        self.data_received(data)
+
+    def data_received(self, data: Buffer) -> None:
         self._unparsed += len(data)
-        super().data_received(data)
+        super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
         if self._unparsed > self.HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"A request's head may be {self.HEAD_BYTES} bytes.")
         self._wait()
@@ -84,6 +109,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._unparsed = 0
         hosts = sum(name == b"host" for name, _ in self.headers)
+        length = int(dict(self.headers).get(b"content-length", 0))
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):  # RFC 9112, 3.2
             raise ValueError(f"{hosts} Host headers")
         if len(self.pipeline) >= self.PIPELINED:
@@ -91,19 +117,37 @@ class Connection(HttpToolsProtocol):
         else:
             super().on_headers_complete()
             self._asked.append(self.cycle)
+            if length > self.READ_BYTES:
+                self._length = length
+                self.scope[ARRIVED] = self._arrived  # type: ignore[literal-required]  # a key of our own
+                self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
-        super().on_body(body)
+        if self._body is not None:
+            self._body.seek(len(body), SEEK_CUR)
+        elif self._length and not self.cycle.response_complete:
+            self.cycle.body += body
+            self.flow.pause_reading()
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._unparsed = 0
+        self._length, self._body = 0, None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._asked.popleft()
         super().on_response_complete()
+        if self.cycle.response_complete:
+            self._body, self.cycle.body = None, bytearray()
+        elif self._length and not self.transport.is_closing():  # uvicorn reads on
+            self.flow.pause_reading()
         self._wait()
+
+    def _arrived(self) -> int:
+        return len(self.cycle.body)
 
     def _wait(self) -> None:
         """Start the clock of the next request, or stop it while one is answered."""
@@ -129,6 +173,30 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._late, self._stuck = _ended(self._late), _ended(self._stuck)
+
+
+class _Body(BytesIO):
+    """A body of known length that is read into its place; as long as what has arrived of it."""
+
+    __len__ = BytesIO.tell
+
+    def __bytes__(self) -> bytes:
+        return self.getvalue()  # the buffer itself, as nothing reads into it any more
+
+
+class _Reader(asyncio.BufferedProtocol):
+    """Lets a transport read into a connection's buffers. uvicorn's protocol is of asyncio's other kind, which is handed copies."""
+
+    def __init__(self, connection: Connection) -> None:
+        for name in (
+            "get_buffer",
+            "buffer_updated",
+            "eof_received",
+            "pause_writing",
+            "resume_writing",
+            "connection_lost",
+        ):
+            setattr(self, name, getattr(connection, name))
 
 
 def _ended(timer: Timer) -> Timer:

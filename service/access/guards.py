@@ -3,15 +3,12 @@
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
-from fastapi.security import APIKeyHeader, HTTPBearer
-from fastapi.security.base import SecurityBase
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
@@ -23,23 +20,25 @@ from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster
 from veilsum.protocol.record import CombinedRecord
 from veilsum.protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
 from veilsum.protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN, Scope
 from veilsum.protocol.study import read_content
 
-_TOKEN = HTTPBearer(
-    auto_error=False, scheme_name="OperatorToken", description="an operator's token (docs/access.md)"
-)
-_SIGNATURE = APIKeyHeader(
-    name="Signature",
-    auto_error=False,
-    scheme_name="RequestSignature",
-    description="an Ed25519 signature of the member, or the admin, over the request: RFC 9421 with Signature-Input and, in PUT "
-    "and POST, Content-Digest (docs/access.md)",
-)
+_TOKEN, _SIGNATURE = "OperatorToken", "RequestSignature"
+SCHEMES: dict[str, dict[str, str]] = {
+    _TOKEN: {"type": "http", "scheme": "bearer", "description": "an operator's token (docs/access.md)"},
+    _SIGNATURE: {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Signature",
+        "description": "an Ed25519 signature of the member, or the admin, over the request: RFC 9421 with Signature-Input and, in PUT "
+        "and POST, Content-Digest (docs/access.md)",
+    },
+}
+"""Security schemes of the API document. FastAPI's own would be resolved at each request."""
 _SIGNED = (
     Cause.REQUEST_UNSIGNED,
     Cause.REQUEST_FORGED,
@@ -68,28 +67,23 @@ class Guard:
 
     Attributes:
         admit: lets callers in.
-        schemes: security schemes in the API document.
+        schemes: names in `SCHEMES`.
         causes: of refusals.
         public: whether unauthenticated callers are admitted.
         limited: whether rate limits apply.
-        document: for a route's `openapi_extra`.
     """
 
     admit: Admission
-    schemes: tuple[SecurityBase, ...] = ()
+    schemes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     public: bool = False
     limited: bool = True
-    document: dict[str, Any] = field(default_factory=dict)
-
-    async def __call__(self, request: Request) -> Caller:
-        caller: Caller = request.state.caller
-        return caller
 
     @property
-    def dependencies(self) -> list[Dependency]:
-        """The `dependencies` of a guarded route."""
-        return [Depends(self), *(Depends(cast("Any", scheme)) for scheme in self.schemes)]
+    def document(self) -> dict[str, Any]:
+        """For a route's `openapi_extra`."""
+        needs = [dict[str, list[str]]({scheme: []}) for scheme in self.schemes]
+        return {"security": [{}, *needs] if self.public else needs} if needs else {}
 
 
 async def _unauthenticated(request: Request) -> Caller:  # noqa: ARG001 - an Admission
@@ -189,9 +183,7 @@ _BOTH, _FOUND = (_TOKEN, _SIGNATURE), (*_SIGNED, Cause.NOT_FOUND)
 EVERYONE = Guard(_unauthenticated, public=True)
 MACHINES = Guard(_unauthenticated, public=True, limited=False)
 """Health probes. A refusal would look like a dead process."""
-WAITING = Guard(
-    _signed_or_not, public=True, document={"security": [{}, {_SIGNATURE.scheme_name: []}]}
-)  # a scheme among the dependencies would be documented as required
+WAITING = Guard(_signed_or_not, (_SIGNATURE,), public=True)
 MEMBER = Guard(_member, (_SIGNATURE,), _FOUND)
 AUDIT, ROUNDS, ADMIN = operators(Scope.AUDIT), operators(Scope.ROUNDS), operators(Scope.ADMIN)
 READERS = Guard(_also_operators(_reader, Scope.SUMS), _BOTH, (Cause.UNAUTHORISED, *_FOUND))
@@ -204,10 +196,17 @@ PUBLISHING, CLOSING = (
 
 
 class GuardedRoute(APIRoute):
-    """A route that asks its guard before it reads the body. Raises Misuse if it names no guard."""
+    """A route that asks its guard before it reads the body."""
+
+    guard: ClassVar[Guard]
+
+    @classmethod
+    def by(cls, guard: Guard) -> type[Self]:
+        """The class of routes that a guard admits to."""
+        return type(cls.__name__, (cls,), {"guard": guard})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        inner, guard = self.answering(super().get_route_handler()), guard_of(self)
+        inner, guard = self.answering(super().get_route_handler()), self.guard
 
         async def handle(request: Request) -> Response:
             request.state.caller = caller = await _admitted(request, guard)
@@ -248,13 +247,6 @@ def _length(request: Request) -> int:
     """Bytes of the body; 0 without a Content-Length, which signed requests must have (`check_digest`)."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() else 0
-
-
-def guard_of(route: APIRoute) -> Guard:
-    for each in route.dependencies:
-        if isinstance(each.dependency, Guard):
-            return each.dependency
-    raise Misuse(f"{route.path} names no guard")
 
 
 async def _admitted(request: Request, guard: Guard) -> Caller:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import ValidationError
 
-from service.access.guards import GuardedRoute, coordinator_of, gate_of, record
+from service.access.guards import EVERYONE, GuardedRoute, coordinator_of, gate_of, record
 from service.audit import Audit, Choice, Deed
 from service.documents import HEAD, SUMS
 from service.pages import session
@@ -27,7 +27,9 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import OCTETS, SAFETENSORS, CancelRequest, Scope
 
-router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
+router = APIRouter(
+    include_in_schema=False, route_class=GuardedRoute.by(EVERYONE), dependencies=SIGNED_IN_OR_NOT
+)
 FORM = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 8192
 PAGE_ENTRIES = 50

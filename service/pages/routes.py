@@ -34,10 +34,10 @@ from veilsum.protocol.study import read_content
 router = APIRouter(
     include_in_schema=False,
     default_response_class=HTMLResponse,
-    route_class=KeptRoute,
+    route_class=KeptRoute.by(EVERYONE),
     dependencies=SIGNED_IN_OR_NOT,
 )
-files = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=EVERYONE.dependencies)
+files = APIRouter(include_in_schema=False, route_class=GuardedRoute.by(EVERYONE))
 PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")

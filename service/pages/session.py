@@ -18,7 +18,7 @@ from fastapi import Depends, Request, Response
 from itsdangerous import BadSignature, URLSafeSerializer
 
 from service.access.callers import Caller, Role
-from service.access.guards import EVERYONE, check_federation, coordinator_of, gate_of
+from service.access.guards import check_federation, coordinator_of, gate_of
 from service.access.issuer import SUBJECT
 from service.access.tokens import Tokens, unauthorised
 from veilsum.protocol.causes import Cause
@@ -54,7 +54,7 @@ async def load(request: Request) -> None:
         request.state.caller = found.caller
 
 
-SIGNED_IN_OR_NOT = [*EVERYONE.dependencies, Depends(load)]
+SIGNED_IN_OR_NOT = [Depends(load)]
 """Dependencies of the pages' routers. Each form checks its own sender."""
 
 

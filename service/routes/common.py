@@ -33,7 +33,7 @@ class Routes:
     """Routes about one subject. Each declares its guard, what it refuses, and which raw bytes it takes and gives."""
 
     def __init__(self, subject: str) -> None:
-        self.router = APIRouter(tags=[subject], route_class=GuardedRoute)
+        self.router = APIRouter(tags=[subject])
 
     def __call__(
         self,
@@ -63,21 +63,28 @@ class Routes:
             options: of FastAPI.
         """
         responses = {**(answers or {}), **declared(*guard.causes, *causes)}
-        extra = dict(guard.document)
+        extra = guard.document
         if takes:
             extra["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _bytes(takes)}}}
         if gives:
             schema = {"type": "object"} if kind.endswith("+json") else _bytes()
             responses[200] = {"description": gives, "content": {kind: {"schema": schema}}}
             options.setdefault("response_class", Response)
-        return self.router.api_route(
-            path,
-            methods=[method],
-            dependencies=[*guard.dependencies, *map(Depends, needs)],
-            responses=responses,
-            openapi_extra=extra or None,
-            **options,
-        )
+
+        def declared_as(endpoint: Endpoint) -> Endpoint:
+            self.router.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                dependencies=[Depends(each) for each in needs],
+                responses=responses,
+                openapi_extra=extra or None,
+                route_class_override=GuardedRoute.by(guard),
+                **options,
+            )
+            return endpoint
+
+        return declared_as
 
     def published(
         self, path: str, *causes: Cause, guard: Guard = EVERYONE, **options: Any
@@ -163,9 +170,9 @@ Here = Annotated[Coordinator, Depends(here_of)]
 RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 
-async def round_of(round_id: RoundPath, here: Here) -> Round:
+async def round_of(round_id: RoundPath, request: Request) -> Round:
     """The path's round; PeerFault(not-found), before a stream has begun."""
-    return await here.catalogue.round(round_id)
+    return await coordinator_of(request).catalogue.round(round_id)
 
 
 TheRound = Annotated[Round, Depends(round_of)]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from client_sdk.database import StateDatabase
 from client_sdk.identity import Identity
-from client_sdk.reservations import Reservations
 from client_sdk.result import Result
 from tests.support.federation import Federation
 from tests.support.remembered import remembered
@@ -20,7 +20,7 @@ __all__ = ["remembered"]
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test pulls the plug; where writes are synced, test_crash stops the machine at each of them."""
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
-    monkeypatch.setattr(Reservations, "synchronous", "OFF")
+    monkeypatch.setattr(StateDatabase, "synchronous", "OFF")
 
 
 @pytest.fixture(autouse=True)

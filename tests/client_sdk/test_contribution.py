@@ -1,4 +1,4 @@
-"""Whole rounds, and members that die at every effect of theirs."""
+"""Whole rounds, with members that come late, vanish or deal falsely."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.effects import Flow
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.progress import Step
 from client_sdk.reservations import State
 from client_sdk.result import Result
-from tests.support.federation import CLASSES, DIM, Federation, Kill
+from tests.support.federation import CLASSES, DIM, Federation
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
@@ -61,33 +60,6 @@ def test_an_upload_that_nothing_interrupts_is_masked_once(
     chunks = federation.coordinator.rounds[round_id].phase.attempt.chunks
     assert chunks > 2  # lanes of a member here
     assert sorted(masked) == sorted([*range(chunks)] * len(results))
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Path, moment: str) -> None:
-    """Before every second one, and after each of the others."""
-    number, struck = int(moment == "after"), set()
-    while True:
-        federation = Federation(tmp_path / str(number))
-        round_id = federation.coordinator.open_round(federation.enrol())
-
-        def again(federation: Federation = federation, round_id: str = round_id) -> Flow[Result]:
-            return federation.contributions(round_id, ["member-1"])["member-1"]
-
-        kill = Kill("member-1", moment, number, again)
-        results = federation.together(federation.contributions(round_id), kill)
-        federation.close()
-        assert {type(result) for result in results.values()} == {Result}, (number, kill.struck, results)
-        assert all(result.counted for result in results.values())
-        assert federation.total(round_id) == federation.expected(round_id)
-        for place, bodies in federation.coordinator.wire.items():
-            assert len(set(bodies)) == 1, (number, kill.struck, place)
-        if kill.struck is None:
-            break
-        struck.add(str(kill.struck).split()[1] if "Request" in str(kill.struck) else "Compute")
-        number += 2
-    assert number > 13
-    assert struck == {"GET", "PUT", "POST", "Compute"}
 
 
 def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
@@ -214,8 +186,9 @@ def test_runs_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(feder
         results = federation.run(cohort)
         assert all(isinstance(result, Result) for result in results.values()), results
         for member in federation.ids:
-            assert list((federation.folder / member / "state/uploads").iterdir()) == []
-            held = federation.open[member].session.store.held(bytes.fromhex(cohort))
+            store = federation.open[member].session.store
+            assert store.unsent(bytes.fromhex(cohort)) is None
+            held = store.held(bytes.fromhex(cohort))
             assert held is not None
             assert isinstance(held.phase, Closed)
             assert held.phase.reveals == ()
@@ -234,16 +207,6 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(tmp_pa
     assert all(isinstance(result, Result) for result in results.values()), results
     # The result of the round it missed the end of is still to be had, from the evidence kept.
     assert isinstance(federation.alone(federation.contributions(first, ["member-4"])["member-4"]), Result)
-
-
-def test_an_enrolment_cut_short_is_finished_by_contribute(federation: Federation) -> None:
-    cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
-    federation.run_until(flows.pop("member-0"), "cards")
-    federation.together(flows)
-    round_id = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(round_id))
-    assert all(isinstance(result, Result) for result in results.values()), results
 
 
 def test_every_wait_says_for_whom_how_many_and_until_when(federation: Federation) -> None:

@@ -1,7 +1,6 @@
 """Joining a cohort."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.support.federation import NOISY, Federation, Kill
+from tests.support.federation import NOISY, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
@@ -18,25 +17,6 @@ from veilsum.protocol.sizing import Quorum
 
 def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:
     return federation.member("member-0").enrol(cohort, federation.records("member-0"))
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path, moment: str) -> None:
-    number = 0
-    while True:
-        federation = Federation(tmp_path / str(number))
-        cohort = federation.coordinator.open_cohort()
-        kill = Kill("member-0", moment, number, partial(_enrol, federation, cohort))
-        results = federation.together(
-            {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}, kill
-        )
-        assert {quorum.threshold for quorum in results.values()} == {2}, results
-        assert all(len(set(bodies)) == 1 for bodies in federation.coordinator.wire.values())
-        federation.close()
-        if kill.struck is None:
-            break
-        number += 1
-    assert number >= 4
 
 
 def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federation) -> None:

@@ -3,18 +3,21 @@
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from client_sdk.database import DATABASE
 from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.files import make_private
 from client_sdk.identity import Identity
-from client_sdk.ledger import carry_over
+from client_sdk.session import ready_of
 from client_sdk.store import Store
 from tests.support.federation import Federation
 
@@ -30,7 +33,7 @@ def test_an_identity_is_created_and_loaded(tmp_path: Path) -> None:
     assert loaded.key.sign(b"x") == made.key.sign(b"x")
     assert loaded.fingerprint.replace(" ", "") == made.public.hex()
     assert mode(loaded.folder) == 0o700
-    assert {mode(path) for path in loaded.folder.iterdir()} == {0o600}
+    assert {mode(path) for path in loaded.folder.rglob("*")} == {0o600, 0o700}
 
 
 def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
@@ -129,8 +132,14 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
     with Identity.load(old).lock(), pytest.raises(IdentityError, match="another process"):
         Identity.create(new, "member-0", ledger=old)
     kept = shutil.copytree(old, tmp_path / "kept")
+    with closing(sqlite3.connect(old / "state" / DATABASE)) as damaged, damaged:
+        damaged.execute("DELETE FROM sealed WHERE name GLOB 'phase/*'")
+    with pytest.raises(StateError, match="is damaged"):
+        Store(old).roster()
     Identity.create(new, "member-0", ledger=old)
     before, after = Store(kept).ledger, Store(new).ledger
+    keys = [bytes(pair.key) for _, held in Store(kept).cohorts() for pair in ready_of(held.phase).masks]
+    assert keys
     assert after.runs() == before.runs()
     assert after.secret == before.secret
     assert after.history() == before.history()
@@ -138,11 +147,15 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
         assert np.array_equal(after.rows(run)[0], before.rows(run)[0])
     assert after.vector(after.runs()[0], "sum") is not None
     assert {path.stat().st_mode & 0o777 for path in new.rglob("*") if path.is_file()} == {0o600}
-    with pytest.raises(StateError, match=r"ledger.sqlite is missing"):
-        Store(old).begin()
-    Store(new).begin()
+    carried = b"".join(path.read_bytes() for path in new.rglob("*") if path.is_file())
+    assert not list(Store(new).database.names("phase"))
+    assert not [key for key in keys if key in carried]
+    with pytest.raises(StateError, match=r"state.sqlite is missing"):
+        Store(old).database.open()
+    with closing(Store(new).database) as opened:
+        opened.open()
     for ledger in (tmp_path / "nothing", new):
         with pytest.raises(Misuse, match="exist"):
-            carry_over(ledger, new)
+            Store.create(new, ledger)
     with pytest.raises(Misuse, match="does not exist"):
         Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")

@@ -245,8 +245,9 @@ class Line(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
+@pytest.mark.parametrize("agent", [False, True])
 def test_what_a_member_asks_from_its_card_to_its_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent: bool
 ) -> None:
     """docs/protocol.md §11: five requests to a cohort, eight to a result, whatever it waits for."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
@@ -264,18 +265,28 @@ def test_what_a_member_asks_from_its_card_to_its_result(
             identity = Identity.load(federation.folder / member)
             members[member] = Member(stage.url, identity, federation.policy, driver=driver)
         with ThreadPoolExecutor(len(members)) as pool:
-            list(pool.map(lambda each: members[each].enrol(cohort, federation.records(each)), members))
+            if agent:
+                joined = pool.map(
+                    lambda each: next(members[each].join(federation.records(each), once=True)), members
+                )
+                while operator.cohort(cohort).state == "enrolling":
+                    time.sleep(0.01)
+            else:
+                list(pool.map(lambda each: members[each].enrol(cohort, federation.records(each)), members))
             round_id = operator.open_round(cohort).round
-            results = list(pool.map(lambda each: each.contribute(round_id), members.values()))
+            results = list(
+                joined if agent else pool.map(lambda each: each.contribute(round_id), members.values())
+            )
         for each in members.values():
             each.close()
     assert all(result.counted for result in results)
     for member, line in lines.items():
         answers = line.asked.count("POST /v1/rounds/*/answers")
         assert answers in {2, 3}  # who is slow is not asked to vote any more
-        assert line.asked == [
+        # An agent also waits for what begins.
+        assert [each for each in line.asked if each != "GET /v1/federations/*/runs"] == [
+            *(() if agent else ("GET /v1/cohorts/*",)),
             "GET /v1/federations/*/roster",
-            "GET /v1/cohorts/*",
             "GET /v1/federations/*/studies/*",
             f"PUT /v1/cohorts/*/cards/{member}",
             f"GET /v1/cohorts/*/manifest/{member}",

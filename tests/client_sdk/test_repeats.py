@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk.errors import Declined, Misuse, PeerFault
+from client_sdk.errors import Declined, Misuse
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.federation import DIM, WITHHOLDING, Federation
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.messages import Study
 
 OTHER = {"extractor": "ab" * 32}
@@ -31,27 +30,6 @@ def other_study(federation: Federation, **question: Any) -> Study:
     study = federation.make_study({"name": "other"}, **{**OTHER, **question})
     federation.coordinator.publish(study)
     return study
-
-
-@pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
-def test_a_repeated_sum_is_the_same_and_asks_for_no_data(tmp_path: Path, question: dict[str, Any]) -> None:
-    federation = Federation(tmp_path, question=question)
-    context = summed(federation)
-    again = federation.coordinator.open_cohort("p1", context)
-    federation.together({m: federation.member(m).enrol(again) for m in federation.ids})
-    results = federation.run(again)
-    assert {type(each) for each in results.values()} == {Result}, results
-    [last] = federation.coordinator.cohorts[again].rounds
-    assert federation.total(last) == federation.total(context[:16]) == federation.expected(last)
-    # And once more, of the first attempt; never of the repetition.
-    second = federation.coordinator.rounds[last].phase.attempt.context.hex()
-    third = federation.coordinator.open_cohort("p1", context)
-    federation.together({m: federation.member(m).enrol(third) for m in federation.ids})
-    assert federation.coordinator.next_step(third) is None
-    chained = federation.coordinator.open_cohort("p1", second)
-    federation.together({m: federation.member(m).enrol(chained) for m in federation.ids})
-    results = federation.run(chained)
-    assert {fault.cause for fault in results.values()} == {Cause.REPEAT_MISMATCH}
 
 
 @pytest.mark.parametrize("question", [{}, WITHHOLDING], ids=["exact", "withholding"])
@@ -122,13 +100,3 @@ def test_an_answer_for_an_earlier_attempt_s_records_is_none_for_fresh_ones(feder
     with pytest.raises(Declined, match="answered for the records of an earlier run"):
         federation.alone(federation.member("member-0").enrol(plain, federation.records("member-0")))
     assert "member-0" not in federation.coordinator.cohorts[plain].enrolling.cards
-
-
-def test_a_question_that_differs_in_more_than_the_extractor_is_refused(federation: Federation) -> None:
-    context = summed(federation)
-    other_study(federation, loss=90)
-    again = federation.coordinator.open_cohort("p1", context)
-    federation.together({m: federation.member(m).enrol(again, federation.records(m)) for m in federation.ids})
-    results = federation.run(again)
-    assert {fault.cause for fault in results.values()} == {Cause.REPEAT_MISMATCH}
-    assert all(isinstance(fault, PeerFault) for fault in results.values())

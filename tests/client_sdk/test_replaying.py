@@ -12,7 +12,9 @@ from client_sdk.identity import Identity
 from client_sdk.result import TRANSCRIPT, Result
 from tests.support.federation import Federation, asked
 from tests.support.forging import again
+from tests.support.local_coordinator import Round
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.messages import Survivor, VoidRequest, Vote, parse
 from veilsum.protocol.record import sign_record
 from veilsum.protocol.transcript import Transcript
@@ -147,21 +149,21 @@ def test_it_is_fetched_where_it_is_asked_for(tmp_path: Path) -> None:
     assert (loaded.verdict, loaded.counted) == (None, True)
 
 
-def test_what_shows_that_the_coordinator_is_false_is_kept(tmp_path: Path) -> None:
+def test_what_shows_that_the_coordinator_is_false_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = Federation(tmp_path)
     federation.transcripts = True
     round_id = federation.coordinator.open_round(federation.enrol())
-    coordinator, sign = federation.coordinator, federation.coordinator.sign
+    coordinator, solve = federation.coordinator, federation.coordinator._solve
 
-    def doctoring(entry: object, *arguments: object, **changes: object) -> object:
+    def doctoring(entry: Round, phase: Recovered) -> None:
         """A request to void the attempt, after its certificate."""
-        context = coordinator.rounds[round_id].phase.attempt.context
-        request = VoidRequest(context, "cancelled").to_bytes()
-        noted = coordinator.rounds[round_id].transcript
-        coordinator.rounds[round_id].transcript = replace(noted, entries=(*noted.entries, request))
-        return sign(entry, *arguments, **changes)  # type: ignore[arg-type]  # as it was called
+        request = VoidRequest(phase.attempt.context, "cancelled").to_bytes()
+        entry.transcript = replace(entry.transcript, entries=(*entry.transcript.entries, request))
+        solve(entry, phase)
 
-    coordinator.sign = doctoring  # type: ignore[method-assign,assignment]  # this coordinator is false
+    monkeypatch.setattr(coordinator, "_solve", doctoring)
     failed = federation.together(federation.contributions(round_id))["member-0"]
     assert isinstance(failed, PeerFault)
     assert (failed.cause, failed.parties) == (Cause.WRONG_PHASE, ("coordinator",))

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_sdk import reservations
+from client_sdk import database
+from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.ledger import LedgerDatabase
 from client_sdk.records import WHOLE, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
@@ -25,7 +25,9 @@ from veilsum.protocol.messages import NO_CONTEXT, Link
 from veilsum.protocol.study import Content, Noise
 
 A, B, C, D = (letter * 32 for letter in (b"a", b"b", b"c", b"d"))
-FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
+FEATURES = np.asfortranarray(
+    np.arange(6, dtype=np.float32).reshape(3, 2)
+)  # rows are kept in any order of memory
 LABELS = np.array([0, 1, 1])
 EXACT = simulated_content(simulated_question(3), 0).question
 RANKS = np.arange(96, dtype=np.uint8).reshape(3, 32)
@@ -34,7 +36,14 @@ EXPIRES = 2_000_000
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Reservations:
-    return Reservations(tmp_path / "ledger")
+    return ledger_in(tmp_path / "ledger")
+
+
+def ledger_in(folder: Path) -> Reservations:
+    """The ledger of a folder, as a new process reads it; an empty one if there is none."""
+    opened = StateDatabase(folder)
+    opened.create()
+    return Reservations(opened)
 
 
 def study(name: str = "study", *, least: int = 3, mu: float = 0.0, **question: Any) -> Content:
@@ -56,9 +65,15 @@ def selection(*records: bytes, rows: int = 3) -> Selection:
 
 
 def reserve(
-    ledger: Reservations, *records: bytes, period: str = "p1", content: Content | None = None, **more: Any
+    ledger: Reservations,
+    *records: bytes,
+    period: str = "p1",
+    content: Content | None = None,
+    rows: int = 3,
+    **more: Any,
 ) -> Run:
-    return ledger.answer(content or study(), period, selection(*(records or (A, B))), **more)
+    found = selection(*(records or (A, B)), rows=rows)
+    return ledger.answer(content or study(least=rows), period, found, **more)
 
 
 class Chain:
@@ -108,7 +123,7 @@ class _Attempt:
 def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A history of stand-ins cannot be encoded."""
     monkeypatch.setattr(History, "encode", lambda _history: b"history")
-    monkeypatch.setattr(reservations, "_history", lambda _ledger: KNOWN[-1])
+    monkeypatch.setattr(Reservations, "history", lambda _ledger: KNOWN[-1])
     true = Reservations.remember
 
     def remember(
@@ -123,16 +138,21 @@ def _histories_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 KNOWN = [History()]
 
 
-def test_sqlite_syncs_its_journal_s_folder_too(tmp_path: Path) -> None:
-    """Otherwise a power cut could bring a journal back that undoes what was committed; other tests turn it off."""
-    with LedgerDatabase(tmp_path)._open() as ledger:
-        assert ledger.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+def test_a_commit_is_on_the_disk_and_leaves_no_earlier_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less synchronous, a power cut could undo what was committed; other tests turn it off."""
+    ledger_in(tmp_path)
+    monkeypatch.undo()
+    with StateDatabase(tmp_path).read() as opened:
+        settings = [opened.execute(f"PRAGMA {name}").fetchone() for name in ("synchronous", "journal_mode")]
+    assert settings == [(2,), ("truncate",)]  # FULL
 
 
 def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path) -> None:
     assert ledger.run(study().question.digest, "p1") is None
     run = reserve(ledger)
-    again = Reservations(tmp_path / "ledger")
+    again = ledger_in(tmp_path / "ledger")
     assert again.run(study().question.digest, "p1") == run
     assert (run.state, run.records, run.rows, run.noisy, run.summed, run.given_up) == (
         State.RESERVED,
@@ -161,13 +181,14 @@ def test_a_yes_is_stored_whole_and_private(ledger: Reservations, tmp_path: Path)
 
 def test_the_secret_is_drawn_once(ledger: Reservations, tmp_path: Path) -> None:
     assert len(ledger.secret) == 32
-    assert ledger.secret == Reservations(tmp_path / "ledger").secret
+    assert ledger.secret == ledger_in(tmp_path / "ledger").secret
     assert repr(ledger.secret) == "<SecretBytes 32 B>"
-    assert ledger.secret != Reservations(tmp_path / "other").secret
-    with sqlite3.connect(tmp_path / "ledger/ledger.sqlite") as database:
-        database.execute("UPDATE kept SET value = x'00' WHERE name = 'secret'")
-    with pytest.raises(StateError, match="secret is damaged"):
-        _ = Reservations(tmp_path / "ledger").secret
+    assert ledger.secret != ledger_in(tmp_path / "other").secret
+    for harm in ("UPDATE sealed SET value = x'00'", "DELETE FROM sealed"):
+        with closing(sqlite3.connect(tmp_path / "ledger" / DATABASE)) as opened, opened:
+            opened.execute(harm)
+        with pytest.raises(StateError, match="is damaged"):
+            _ = ledger_in(tmp_path / "ledger").secret
 
 
 def test_an_answer_is_final(ledger: Reservations) -> None:
@@ -270,9 +291,7 @@ def test_what_was_given_up_is_free_once_every_attempt_has_ended(ledger: Reservat
     assert caught.value.cause is Cause.POLICY_REFUSED
     chain.end(C, "survivors-too-few", "indicator")
     assert ledger.free([A], EXACT) == {A}
-    assert not [
-        path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and path.suffix != ".sqlite"
-    ]
+    assert list((tmp_path / "ledger/arrays").iterdir()) == []
     with pytest.raises(Misuse, match="final"):
         reserve(ledger)
     reserve(ledger, period="p2")
@@ -282,21 +301,24 @@ def test_rows_and_vectors_that_a_crash_left_are_removed(
     ledger: Reservations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a run that was given up, of one that was never stored, and half-written ones; nothing else."""
-    run, other = reserve(ledger), reserve(ledger, C, period="p2")
-    for each in (run, other):
-        ledger.keep_vector(each, "sum", np.arange(3))
-    kept = {"rows/2.npz", "vectors/2-sum", "rows/notes~"}
-    (tmp_path / "ledger/rows/notes~").write_text("the owner's")
-    for left in ("rows/3.npz", "rows/.2.npz.new", "vectors/.2-mean.new"):
-        (tmp_path / "ledger" / left).write_bytes(b"left")
+    arrays = tmp_path / "ledger/arrays"
+    other = reserve(ledger, C, period="p2", rows=2)
+    ledger.keep_vector(other, "sum", np.arange(3))
+    kept = {path.name for path in arrays.iterdir()} | {"notes~"}
+    assert len(kept) == 3
+    run = reserve(ledger)
+    ledger.keep_vector(run, "sum", np.arange(4))
+    (arrays / "notes~").write_text("the owner's")
+    for left in ("ab" * 32, f".{'cd' * 32}.new"):
+        (arrays / left).write_bytes(b"left")
     with monkeypatch.context() as patched:
-        patched.setattr(Reservations, "_forget", lambda *_: None)
+        patched.setattr(StateDatabase, "_sweep", lambda *_: None)
         ledger.give_up(run)
-    ledger = Reservations(tmp_path / "ledger")
-    ledger.clear_up()
-    found = {str(path.relative_to(tmp_path / "ledger")) for path in (tmp_path / "ledger").rglob("*/*")}
-    assert found == kept
-    assert np.array_equal(ledger.rows(other)[0], FEATURES)
+    again = StateDatabase(tmp_path / "ledger")
+    again.open()
+    again.close()
+    assert {path.name for path in arrays.iterdir()} == kept
+    assert np.array_equal(ledger.rows(other)[0], FEATURES[:2])
 
 
 def test_runs_of_expired_studies_are_given_up(ledger: Reservations) -> None:
@@ -367,30 +389,30 @@ def test_a_reservation_has_one_vector_of_a_name(ledger: Reservations) -> None:
 
 
 def damage_rows(folder: Path) -> None:
-    [path] = (folder / "rows").iterdir()
+    [path] = (folder / "arrays").iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
 
 
 def remove_rows(folder: Path) -> None:
-    [path] = (folder / "rows").iterdir()
+    [path] = (folder / "arrays").iterdir()
     path.unlink()
 
 
 def damage_ledger(folder: Path) -> None:
-    (folder / "ledger.sqlite").write_bytes(b"not a database" * 100)
+    (folder / DATABASE).write_bytes(b"not a database" * 100)
 
 
 def age_ledger(folder: Path) -> None:
-    with sqlite3.connect(folder / "ledger.sqlite") as database:
-        database.execute("PRAGMA user_version = 99")
+    with closing(sqlite3.connect(folder / DATABASE)) as opened:
+        opened.execute("PRAGMA user_version = 99")
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (damage_rows, "npz is damaged"),
+        (damage_rows, "arrays/[0-9a-f]{64} is damaged"),
         (remove_rows, "is missing"),
-        (damage_ledger, "ledger.sqlite is damaged"),
+        (damage_ledger, "state.sqlite is damaged"),
         (age_ledger, "not of this release"),
     ],
 )
@@ -412,7 +434,7 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
     """Reserve, keep a vector, enter and end, cut off at each write and run again: one reservation, one vector, no record lost."""
-    written, transaction = write_durably, Reservations._write
+    written, transaction = write_durably, StateDatabase.write
 
     def life(ledger: Reservations) -> None:
         run = ledger.run(study().question.digest, "p1") or reserve(ledger)
@@ -443,11 +465,11 @@ def test_a_crash_at_every_durable_write_leaves_the_old_state_or_the_new_one(
                 strike()
 
         with monkeypatch.context() as patched:
-            patched.setattr(reservations, "write_durably", crashing)
-            patched.setattr(Reservations, "_write", _struck(transaction, strike, early=early))
+            patched.setattr(database, "write_durably", crashing)
+            patched.setattr(StateDatabase, "write", _struck(transaction, strike, early=early))
             with suppress(Crash):
-                life(Reservations(folder))
-        again = Reservations(folder)
+                life(ledger_in(folder))
+        again = ledger_in(folder)
         # Nothing is half there: a run in the ledger has its rows, a vector in the ledger its file.
         for run in again.runs():
             again.rows(run)
@@ -464,7 +486,7 @@ def _struck(transaction: Any, strike: Callable[[], None], *, early: bool) -> Any
     """A transaction that the machine stops in, or right after."""
 
     @contextmanager
-    def write(self: Reservations) -> Any:
+    def write(self: StateDatabase) -> Any:
         with transaction(self) as ledger:
             yield ledger
             if early:

@@ -1,10 +1,13 @@
 """Canaries: no secret is shown, logged, or stored outside the state."""
 
 import logging
-import stat
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from client_sdk import database
+from client_sdk.database import DATABASE
 from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -35,17 +38,13 @@ class Witness:
     def look(self) -> None:
         conversations = self.federation.open["member-0"]
         session = conversations.session
-        for entry in (self.home / "state/phases").glob("[!.]*"):
-            held = session.store.held(bytes.fromhex(entry.name))
-            assert held is not None
+        for cohort, held in session.store.cohorts():
             things = (held, held.phase, session, session.store, session.key, conversations)
             self.shown.extend(map(repr, things))
             self.secrets |= secrets_of(held.phase)
-        for entry in (self.home / "state/uploads").iterdir():
-            assert stat.S_IMODE(entry.stat().st_mode) == 0o600
-            kept = session.store.unsent(bytes.fromhex(entry.name)).load()
-            self.shown.append(repr(kept))
-            self.seeds.add(bytes(kept[0]))
+            if (unsent := session.store.unsent(cohort)) is not None:
+                self.shown.append(repr(unsent))
+                self.seeds.add(bytes(unsent[0]))
         self.shown.append(repr(session.store.ledger.secret))
 
 
@@ -56,7 +55,7 @@ def secrets_of(value: object) -> set[bytes]:
     if isinstance(value, tuple):
         return {secret for item in value for secret in secrets_of(item)}
     if isinstance(value, Struct):
-        return {s for name, _ in type(value).codecs() for s in secrets_of(getattr(value, name))}
+        return {s for name, _ in type(value).codecs for s in secrets_of(getattr(value, name))}
     return set()
 
 
@@ -65,10 +64,12 @@ def forms(secret: bytes) -> tuple[str, ...]:
 
 
 def test_no_repr_no_log_and_no_other_file_holds_a_secret(
-    federation: Federation, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("secrets.token_bytes", lambda count: (CANARY * 9)[:count])
+    with monkeypatch.context() as patched:
+        patched.setattr(database, "secrets", SimpleNamespace(token_bytes=lambda _: CANARY))
+        federation = Federation(tmp_path)
     witness = Witness(federation)
     cohort = federation.coordinator.open_cohort()
     records = federation.records("member-0")
@@ -89,10 +90,9 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     witness.secrets |= witness.seeds
     text = "\n".join([*witness.shown, *map(repr, (results, federation.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
-    state = witness.home / "state"
-    ledger = state / "ledger/ledger.sqlite"
-    allowed = {witness.home / "identity.key", ledger, *(state / "phases").iterdir()}
-    assert CANARY in ledger.read_bytes()
+    state = witness.home / "state" / DATABASE
+    allowed = {witness.home / "identity.key", state}
+    assert CANARY in state.read_bytes()
     for path in witness.home.rglob("*"):
         if path.is_file() and path not in allowed:
             stored = path.read_bytes()

@@ -1,39 +1,36 @@
 """State on disk."""
 
-import hashlib
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from client_sdk import files
+from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import PeerFault, StateError
-from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
-from client_sdk.ledger import DATABASE
-from client_sdk.result import Result
-from client_sdk.store import Store, Unsent
+from client_sdk.files import sync_folder, write_durably, write_synced, write_together
+from client_sdk.store import Store
 from tests.support.federation import Federation
 from veilsum.protocol.member import History
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path)
-    made.begin()
-    return made
+    Store.create(tmp_path)
+    return Store(tmp_path)
 
 
-def test_a_member_that_has_enrolled_does_not_begin_without_its_ledger(federation: Federation) -> None:
+def test_a_member_does_not_begin_without_its_state(federation: Federation) -> None:
     """It would take every record for free."""
     federation.enrol()
     federation.close()
-    store = Store(federation.folder / "member-0")
-    store.begin()
-    (federation.folder / "member-0/state/ledger" / DATABASE).unlink()
+    (federation.folder / "member-0/state" / DATABASE).unlink()
     with pytest.raises(StateError, match="is missing"):
-        store.begin()
+        federation.member("member-0")
 
 
 def test_of_two_rosters_with_one_number_the_first_seen_counts(store: Store, federation: Federation) -> None:
@@ -45,96 +42,107 @@ def test_of_two_rosters_with_one_number_the_first_seen_counts(store: Store, fede
     assert store.roster() == federation.make_roster(2)
 
 
-def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation: Federation) -> None:
-    cohort = federation.enrol()
-    store = federation.open["member-0"].session.store
-    path = federation.folder / "member-0/state/phases" / cohort
-    whole = path.read_bytes()
-    for length in [*range(0, len(whole), 97), len(whole) - 1]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(StateError, match="State loss is a new identity"):
-            store.held(bytes.fromhex(cohort))
-    for place in range(0, len(whole), 53):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(StateError):
-            store.held(bytes.fromhex(cohort))
+def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(federation: Federation) -> None:
+    cohort = bytes.fromhex(federation.enrol())
+    federation.close()
+    folder = federation.folder / "member-0"
+    path = folder / "state" / DATABASE
+
+    def known() -> object:
+        store = Store(folder)
+        try:
+            return store.held(cohort), store.roster(), store.study("study"), store.ledger.secret
+        except StateError as error:
+            return str(error)
+
+    whole, before = path.read_bytes(), known()
+    flipped = (
+        whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in range(0, len(whole), 149)
+    )
+    refused = 0
+    for changed in (*flipped, *(whole[:length] for length in range(0, len(whole), 997))):
+        path.write_bytes(changed)
+        now = known()
+        assert now == before or "State loss is a new identity" in str(now)
+        refused += now != before
+    assert refused > 40
     path.write_bytes(whole)
-    assert store.held(bytes.fromhex(cohort)) is not None
-
-
-@pytest.mark.parametrize("content", [b"", b"r\n", b"r\n\x01\x63", b"r\n\x01\x02short", b"\xff\n\x01"])
-def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path, content: bytes) -> None:
-    write_sealed(tmp_path / "state/phases" / ("ab" * 32), content)
-    with pytest.raises(StateError, match="not of this release"):
-        store.held(b"\xab" * 32)
+    assert known() == before
 
 
 NAME = b"\xab" * 32
 READERS: dict[str, Callable[[Store], object]] = {
-    "roster.bin": Store.roster,
-    "studies/study": lambda store: store.study("study"),
-    f"phases/{NAME.hex()}": lambda store: store.held(NAME),
+    "roster": Store.roster,
+    "study/study": lambda store: store.study("study"),
+    f"phase/{NAME.hex()}": lambda store: store.held(NAME),
+    "history": lambda store: store.ledger.history(),
 }
-SEALS = 16 + 32
-
-
-def sealed(content: bytes, version: int = 3) -> bytes:
-    return f"veilsum-state/{version}\n".encode() + hashlib.sha256(content).digest() + content
 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
-    ("raw", "why"),
-    [
-        (b"", "is damaged"),
-        (b"\x00" * 200, "is damaged"),
-        (b"garbage", "is damaged"),
-        (sealed(b"garbage")[:-1], "is damaged"),
-        (sealed(b"garbage")[:SEALS], "is damaged"),
-        (sealed(b"garbage", version=1), "is not of this release: go on with the one that wrote it"),
-        (sealed(b"garbage", version=3), "is not of this release"),
-        (sealed(b""), "is not of this release"),
-        (sealed(b"garbage"), "is not of this release"),
-        (sealed(b"[[]]"), "is not of this release"),
-        (sealed(b'[{"versions": [1]}]'), "is not of this release"),
-        (sealed(b'{"versions": 1}'), "is not of this release"),
-        (sealed(bytes(33)), "is not of this release"),
-        (sealed(b"\x02\x01" + b"\xff" * 40), "is not of this release"),
-    ],
+    "content",
+    [b"", b"garbage", b"[[]]", bytes(33), b"\x02\x01" + b"\xff" * 40, b"r\n", b"r\n\x01\x63", b"\xff\n\x01"],
 )
 def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
-    store: Store, tmp_path: Path, name: str, raw: bytes, why: str
+    store: Store, tmp_path: Path, name: str, content: bytes
 ) -> None:
-    path = tmp_path / "state" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(raw)
-    with pytest.raises(StateError, match=f"^{path} {why}.*make one with Identity.create"):
+    StateDatabase(tmp_path / "state").keep(name, None, content)
+    with pytest.raises(StateError, match=f"^{tmp_path}/state/.*make one with Identity.create"):
         READERS[name](store)
+    with closing(sqlite3.connect(tmp_path / "state" / DATABASE)) as database, database:
+        database.execute("UPDATE sealed SET value = CAST(value || x'00' AS BLOB) WHERE name = ?", (name,))
+    with pytest.raises(StateError, match=f"^{tmp_path}/state/{DATABASE} is damaged .{name}"):
+        READERS[name](Store(tmp_path))
 
 
-def damaged(folder: Path, change: str) -> None:
-    with sqlite3.connect(folder / "state/ledger/ledger.sqlite") as database:
-        database.execute(f"UPDATE kept SET {change} WHERE name = 'history'")
-
-
-def test_a_history_that_was_changed_is_refused(store: Store, tmp_path: Path) -> None:
-    learned = History(head=b"h" * 32, length=2)
-    store.ledger.remember(learned, History())
-    damaged(tmp_path, "value = CAST(value || x'00' AS BLOB)")
-    with pytest.raises(StateError, match="the ledger's history is damaged"):
-        Store(tmp_path).ledger.history()
-    more = learned.encode() + b"\0"
-    damaged(tmp_path, f"value = x'{more.hex()}', sha256 = x'{hashlib.sha256(more).hexdigest()}'")
+def test_a_history_with_more_behind_it_is_refused(store: Store, tmp_path: Path) -> None:
+    StateDatabase(tmp_path / "state").keep("history", None, History().encode() + b"\0")
     with pytest.raises(StateError, match="not of this release"):
-        Store(tmp_path).ledger.history()
+        store.ledger.history()
 
 
-def test_a_file_that_no_member_wrote_is_no_cohort(federation: Federation) -> None:
-    cohort = bytes.fromhex(federation.enrol())
-    (federation.folder / "member-0/state/phases/notes~").write_text("mine")
-    store = federation.open["member-0"].session.store
-    assert [each for each, _ in store.cohorts()] == [cohort]
-    assert not list(store.cohorts(but=cohort))
+def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: Path, store: Store) -> None:
+    """Rows of any size that come, move, grow, shrink and go: a page may keep copies of those that were moved."""
+    database, random = StateDatabase(tmp_path / "state"), Random(1)
+    now, erased = dict[str, bytes](), list[bytes]()
+    with closing(database):
+        database.open()
+        for _ in range(800):
+            fresh = f"phase/{random.randbytes(32).hex()}"
+            name = random.choice([*now, fresh]) if random.random() < 0.6 else fresh
+            erased += [now.pop(name)] if name in now else []
+            if random.random() < 0.1:
+                database.drop(name)
+                continue
+            now[name] = random.randbytes(32)
+            around = (random.randbytes(random.choice([0, 40, 900, 9000])) for _ in range(2))
+            database.keep(name, None, now[name].join(around))
+    raw = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
+    assert all(secret in raw for secret in now.values())
+    assert len(erased) > 300
+    assert not any(secret in raw for secret in erased)
+
+
+def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, federation: Federation) -> None:
+    """And what was to be stored together is not stored at all."""
+    with closing(database := store.database):
+        database.open()
+        with database.read() as opened:
+            [pages] = opened.execute("PRAGMA page_count").fetchone()
+            opened.execute(f"PRAGMA max_page_count = {pages + 3}")
+
+        def too_much() -> None:
+            learned = History(head=b"h" * 32, length=2)
+            with database.write():
+                store.ledger.remember(learned, History())
+                assert store.ledger.history() == learned
+                database.keep("phase/00", None, bytes(50_000))
+
+        with pytest.raises(OSError, match="full"):
+            too_much()
+        assert store.ledger.history() == History()
+        store.see_roster(federation.roster)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "evidence.bin"])
@@ -160,74 +168,25 @@ def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
     assert store.ledger.history() == History()
     learned = History(head=b"h" * 32, length=2)
-    for _ in range(2):
-        store.ledger.remember(learned, History())
-        assert store.ledger.history() == learned
+    store.ledger.remember(learned, History())
+    assert store.ledger.history() == learned
     for other in (History(), History(head=b"i" * 32, length=3)):
         with pytest.raises(StateError, match="the history has grown since this step began"):
             store.ledger.remember(other, History())
     assert store.ledger.history() == learned
 
 
-def test_a_phase_half_replaced_when_the_machine_stopped_is_erased(
+def test_a_phase_is_stored_with_what_it_learned_or_not_at_all(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = federation.enrol()
-    cohort, store = bytes.fromhex(name), federation.open["member-0"].session.store
-    held = store.held(cohort)
+    cohort, session = bytes.fromhex(federation.enrol()), federation.open["member-0"].session
+    held = session.store.held(cohort)
     assert held is not None
-    monkeypatch.setattr(Path, "replace", stop)
+    monkeypatch.setattr(Store, "hold", stop)
     with pytest.raises(KeyboardInterrupt):
-        store.hold(cohort, held.phase, "")
-    monkeypatch.undo()
-    phases = federation.folder / "member-0/state/phases"
-    assert {path.name for path in phases.iterdir()} == {name, f".{name}.new"}
-    federation.member("member-0")
-    assert [path.name for path in phases.iterdir()] == [name]
-
-
-def test_a_damaged_cohort_keeps_no_other_from_lapsing(federation: Federation) -> None:
-    name = federation.enrol()
-    path = federation.folder / "member-0/state/phases" / name
-    path.write_bytes(b"damaged")
-    federation.open["member-0"].session.store.lapse_others(b"c" * 32, federation.clock.now_s)
-    assert path.read_bytes() == b"damaged"
-
-
-@pytest.mark.parametrize("left", ["{}", ".{}.new"])
-def test_what_a_stopped_run_left_of_an_upload_is_removed(federation: Federation, left: str) -> None:
-    """Also a seed, and a vector with its noise, that were half written."""
-    name = federation.enrol()
-    federation.open["member-0"].session.store.unsent(bytes.fromhex(name)).keep(bytes(32), None)
-    uploads = federation.folder / "member-0/state/uploads"
-    (uploads / name).rename(uploads / left.format(name))
-    rows = federation.folder / "member-0/state/ledger/rows"
-    (rows / ".1.npz.new").write_bytes(b"half")
-    federation.member("member-0")
-    assert list(uploads.iterdir()) == []
-    assert [path.name for path in rows.iterdir()] == ["1.npz"]
-
-
-def test_a_machine_that_stops_as_an_attempt_ends_keeps_no_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation = Federation(tmp_path, members=5)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = Unsent.clear
-
-    def clear(unsent: Unsent) -> None:
-        if "/member-0/" in str(unsent._path):
-            raise RuntimeError("the machine stops")
-        true(unsent)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Unsent, "clear", clear)
-        results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
-    assert [type(result) for result in results.values()].count(Result) == 4, results
-    uploads = federation.folder / "member-0/state/uploads"
-    assert len(list(uploads.iterdir())) == 1
-    assert federation.alone(federation.contributions(round_id, ["member-0"])["member-0"]).counted
-    assert list(uploads.iterdir()) == []
+        session.hold(cohort, held.phase, held.phase.knowing(History(head=b"h" * 32, length=2)), "")
+    assert session.store.ledger.history() == History()
+    assert session.store.held(cohort) == held
 
 
 def stop(*_: object) -> None:
@@ -278,10 +237,11 @@ def test_everything_a_member_writes_is_closed_to_others(federation: Federation) 
     steps = federation.until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
     home = federation.folder / "member-0"
     paths = [home, *home.rglob("*")]
-    assert any("uploads" in str(path) and path.is_file() for path in paths)
+    assert any(path.parent.name == "arrays" for path in paths)
     for path in paths:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     steps.close()
+    (home / "state").chmod(0o755)
     federation.together(federation.contributions(round_id))
     paths = [home, *home.rglob("*")]
     assert any(path.name == "weights.safetensors" for path in paths)

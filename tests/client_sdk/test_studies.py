@@ -120,17 +120,6 @@ def enrolling_in(federation: Federation, period: str, records: Records) -> bool:
     return "member-0" in federation.coordinator.cohorts[cohort].enrolling.cards
 
 
-def test_spent_records_are_skipped_and_said(federation: Federation) -> None:
-    federation.run(federation.enrol())
-    features, labels = federation.data("member-0")
-    more = Records(
-        np.vstack([features, features[:5]]),
-        np.r_[labels, labels[:5]],
-        [*(f"p1-{row}" for row in range(20)), *"abcde"],
-    )
-    assert "needs 17 rows, and 5 are free (20 belong to" in declined(federation, more, "p2")
-
-
 def test_without_ids_the_data_set_is_used_once(federation: Federation) -> None:
     data = {m: Records(*federation.data(m)) for m in federation.ids}
     cohort = federation.coordinator.open_cohort()

@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import httpx
 
 from client_sdk import Result
 from tests.support.cli import TOKEN, Cli, Consortium
+from veilsum.demo.coordinator import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
@@ -149,11 +149,6 @@ class Images:
         """What an image starts, from its own file."""
         shown = json.loads(self.buildah("inspect", "--type", "image", name))["OCIv1"]["config"]
         return [*shown.get("Entrypoint", ()), *shown["Cmd"]]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def until_ready(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -30,6 +30,7 @@ from tests.support.cli import CLASSES, DIM, EXTRACTOR, PERIOD, records
 from tests.support.servers import lacking
 from veilsum.admin import create_admin, revised
 from veilsum.demo.consortium import demo_study
+from veilsum.demo.coordinator import free_port
 from veilsum.demo.plan import DemoPlan
 from veilsum.protocol.causes import Cause
 from veilsum.running import Following
@@ -58,12 +59,6 @@ class Door:
         if cert is not None:
             context.load_cert_chain(*cert)
         return httpx.Client(base_url=self.url, verify=context)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def names(paths: tuple[Path, Path]) -> tuple[str, str]:

@@ -3,11 +3,10 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.questions import link
 from tests.support.simulator import Federation
-from veilsum.protocol.attempt import Attempt, Closing
+from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Erasure, Link, Lost, Survivor, Vote, cards_tree
+from veilsum.protocol.messages import Certificate, Survivor, Vote
 from veilsum.protocol.messages.outcome import survivors_hash, void_hash
 
 
@@ -42,15 +41,6 @@ def test_every_term_stands_in_the_context(attempt: Attempt, change: dict[str, An
 
 @pytest.mark.parametrize(
     "change",
-    [{"sequence": 1}, {"attempt": 1}, {"links": (link(Federation(3)),)}],
-    ids=lambda change: next(iter(change)),
-)
-def test_place_and_history_stand_in_the_context(attempt: Attempt, change: dict[str, Any]) -> None:
-    assert replace(attempt, opening=replace(attempt.opening, **change)).context != attempt.context
-
-
-@pytest.mark.parametrize(
-    "change",
     [
         {"cohort": bytes(32)},
         {"counter": 9},
@@ -74,61 +64,9 @@ def test_the_whole_manifest_stands_in_the_context(attempt: Attempt, change: dict
     assert replace(attempt, manifest=manifest).context != attempt.context
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"number": 2},
-        {"name": "another"},
-        {"federation": bytes(32)},
-        {"coordinator": bytes(32)},
-        {"members": ()},
-        {"decryptors": ("member-0",)},
-        {"study_key": bytes(32)},
-        {"readers": ("member-0",)},
-        {"revoked": (bytes(32),)},
-        {"signature": bytes(64)},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_whole_roster_stands_in_the_context(attempt: Attempt, change: dict[str, Any]) -> None:
-    assert replace(attempt, roster=replace(attempt.roster, **change)).context != attempt.context
-
-
-def test_a_card_stands_in_the_context(federation: Federation, attempt: Attempt) -> None:
-    cards = [shown.card for shown in federation.cards.shown]
-    root = cards_tree([replace(cards[0], nonce=bytes(32)), *cards[1:]]).root
-    manifest = replace(attempt.manifest, cards_root=root)
-    assert cards_tree(cards).root == attempt.manifest.cards_root
-    assert replace(attempt, manifest=manifest).context != attempt.context
-
-
 def test_the_coordinators_signature_does_not_stand_in_the_context(attempt: Attempt) -> None:
     # a malleable or renewed signature must not split members
     assert replace(attempt, opening=replace(attempt.opening, signature=bytes(64))).context == attempt.context
-
-
-@pytest.mark.parametrize(
-    ("closing", "reason"),
-    [
-        (Certificate(bytes(32), (Survivor("a", bytes(32)),), "none", ()), "none"),
-        (Certificate(bytes(32), (), "cancelled", ()), "cancelled"),
-        (Erasure(bytes(32), ()), "erased"),
-        (Lost(bytes(32), bytes(64)), "lost"),
-    ],
-)
-def test_a_link_names_the_attempt_and_its_end(attempt: Attempt, closing: Closing, reason: str) -> None:
-    assert attempt.link(closing) == Link(
-        cohort=attempt.manifest.cohort,
-        sequence=0,
-        attempt=0,
-        question=attempt.question.digest,
-        period="period-0",
-        step="sum",
-        repeats=NO_CONTEXT,
-        context=attempt.context,
-        reason=reason,
-        survivors=closing.survivors_hash,
-    )
 
 
 @pytest.mark.parametrize(
@@ -156,15 +94,6 @@ def sparse() -> Attempt:
     return Attempt(federation.roster, federation.study, manifest, federation.opening(federation.terms()))
 
 
-def test_on_a_ring_a_member_deals_its_own_seed_then_its_neighbours(sparse: Attempt) -> None:
-    ring = sparse.manifest.graph.ring
-    assert sorted(ring) == list(sparse.members)
-    assert sparse.manifest.degree == 4
-    for place, member in enumerate(ring):
-        around = sorted(ring[(place + step) % 12] for step in (-2, -1, 1, 2))
-        assert sparse.neighbours(member) == tuple(around)
-
-
 def test_two_lost_next_to_each_other_are_too_many_for_a_window(sparse: Attempt) -> None:
     ring = sparse.manifest.graph.ring
     everyone = set(sparse.members)
@@ -183,7 +112,7 @@ def test_a_round_is_named_by_its_study_and_period(attempt: Attempt) -> None:
     assert attempt.spec.name == "simulated, period period-0"
 
 
-# What a certificate must satisfy, an Erasure, and the admin's Lost.
+# What a certificate must satisfy
 
 
 def survivors_of(count: int) -> tuple[Survivor, ...]:
@@ -236,14 +165,3 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
             attempt.check_certificate(
                 certificate(federation, attempt, voters=(0, 1, 2), survivors=survivors_of(count))
             )
-
-
-# What an Erasure and the admin's Lost must satisfy
-
-
-@pytest.fixture(scope="module")
-def given_up() -> Federation:
-    """Six members: t = 4, a_D = 1, q = 4."""
-    federation = Federation(6)
-    federation.begin()
-    return federation

@@ -15,7 +15,6 @@ from veilsum.protocol.codec import (
     Id,
     Many,
     Name,
-    Reader,
     Secret,
     SecretBytes,
     Struct,
@@ -46,9 +45,8 @@ DRAWING = Drawing("plan", (Point("a", 1), Point("b", 2)), b"\x01\x02", SecretByt
 
 
 def decode(codec: Codec, data: bytes) -> Any:
-    reader = Reader(data)
-    value = codec.decode(reader)
-    reader.done()
+    value, end = codec.decode(data, 0)
+    assert end == len(data)
     return value
 
 

@@ -87,60 +87,6 @@ def test_no_more_are_dropped_than_lie(liars: list[str], lies: list[tuple[int, st
     assert len(dropped) <= len(liars)
 
 
-def test_without_a_dispute_nobody_is_dropped() -> None:
-    assert vertex_cover(CONTEXT, ()) == frozenset()
-
-
-@pytest.mark.parametrize(("dealer", "decryptor"), [(BY_RANK[0], BY_RANK[1]), (BY_RANK[1], BY_RANK[0])])
-def test_a_single_complaint_drops_its_dealer_whatever_the_ranks(dealer: str, decryptor: str) -> None:
-    assert vertex_cover(CONTEXT, [complaint(dealer, decryptor)]) == {dealer}
-
-
-def test_two_that_complain_of_each_other_are_a_component_of_two_disputes() -> None:
-    first, second = BY_RANK[:2]
-    assert vertex_cover(CONTEXT, [complaint(first, second), complaint(second, first)]) == {second}
-    assert vertex_cover(CONTEXT, [complaint(first, second), edge(first, second)]) == {second}
-
-
-def test_the_neighbour_of_the_first_with_one_neighbour_is_dropped() -> None:
-    first, second, third = BY_RANK[0], BY_RANK[4], BY_RANK[8]
-    assert vertex_cover(CONTEXT, [edge(first, second)]) == {second}
-    # a path: both its ends have one neighbour, the same
-    assert vertex_cover(CONTEXT, [edge(first, third), edge(third, second)]) == {third}
-    # a path of four: the first end's neighbour goes, then of the pair that is left the later one
-    ends = [edge(BY_RANK[3], BY_RANK[0]), edge(BY_RANK[0], BY_RANK[1]), edge(BY_RANK[1], BY_RANK[2])]
-    assert vertex_cover(CONTEXT, ends) == {BY_RANK[1], BY_RANK[3]}
-
-
-def test_a_cycle_is_cut_at_its_first_member() -> None:
-    ring = [edge(BY_RANK[i], BY_RANK[(i + 1) % 5]) for i in range(5)]
-    # the first is dropped; of the path 1-2-3-4 the neighbour of 1, then that of 3
-    assert vertex_cover(CONTEXT, ring) == {BY_RANK[0], BY_RANK[2], BY_RANK[4]}
-
-
-def test_of_two_results_alike_the_one_that_drops_the_widest_stands() -> None:
-    square = [edge(BY_RANK[i], BY_RANK[(i + 1) % 4]) for i in range(4)]
-    assert vertex_cover(CONTEXT, square) == {BY_RANK[0], BY_RANK[2]}
-
-
-def test_components_are_settled_each_by_itself() -> None:
-    disputed = [
-        complaint(BY_RANK[0], BY_RANK[1]),
-        edge(BY_RANK[2], BY_RANK[3]),
-        complaint(BY_RANK[5], BY_RANK[4]),
-    ]
-    assert vertex_cover(CONTEXT, disputed) == {BY_RANK[0], BY_RANK[3], BY_RANK[5]}
-
-
-def test_ranks_are_drawn_by_the_context() -> None:
-    one, other = MEMBERS[:2]
-    dropped = {vertex_cover(bytes([byte]) * 32, [edge(one, other)]) for byte in range(16)}
-    assert dropped == {frozenset({one}), frozenset({other})}
-    for byte in range(16):
-        context = bytes([byte]) * 32
-        assert vertex_cover(context, [edge(one, other)]) == {max(one, other, key=lambda m: rank(m, context))}
-
-
 def bipartite(members: int, degree: int) -> list[Dispute]:
     """As many liars as honest members, each liar against so many of those: nothing is left to be reduced."""
     rng = random.Random(1)
@@ -233,11 +179,6 @@ def test_the_best_result_stands_where_the_search_is_cut_off(liars: int) -> None:
     dropped = vertex_cover(CONTEXT, disputed, liars)
     assert covers(dropped, disputed)
     assert len(dropped) <= liars < len(matching(disputed))
-
-
-def test_more_liars_than_may_be_cost_no_more_than_they_are() -> None:
-    disputed = bipartite(12, 3)
-    assert len(vertex_cover(CONTEXT, disputed, 6)) == 12
 
 
 def test_all_components_share_the_branchings(monkeypatch: pytest.MonkeyPatch) -> None:

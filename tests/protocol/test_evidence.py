@@ -16,7 +16,7 @@ from tests.protocol.transcripts import (
     named,
     refused_by_two,
 )
-from tests.support.forging import again, false_dealers, other_secrets
+from tests.support.forging import Edit, again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
@@ -27,6 +27,7 @@ from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages import (
     BadRun,
     Certificate,
+    Delivery,
     Evictions,
     Freeze,
     Holder,
@@ -169,7 +170,7 @@ def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another
         evicted=(),
         runs=runs,
     )
-    delivery = shelf.delivery("member-2", 3)
+    delivery = Delivery.from_bytes(shelf.delivery("member-2", 3))
     made = BadRun(
         reveal=reveal.summary,
         header=delivery.header,
@@ -214,11 +215,13 @@ HONEST, FALSE = "member-2", "member-3"
 
 
 class Case:
-    """An attempt of six (a = 1, t = 4), without member-5; member-3 dealt falsely, and was evicted."""
+    """An attempt of six (a = 1, t = 4), by default without member-5; member-3 dealt falsely."""
 
-    def __init__(self) -> None:
-        self.federation = Federation(6, drop={5: After.OPENING})
-        false_dealers(self.federation, {FALSE: other_secrets})
+    def __init__(
+        self, lie: Callable[[Attempt], Edit] = other_secrets, absent: tuple[int, ...] = (5,)
+    ) -> None:
+        self.federation = Federation(6, drop=dict.fromkeys(absent, After.OPENING))
+        false_dealers(self.federation, {FALSE: lie})
         deal, self.uploads = self.federation.tamper, dict[str, Upload]()
 
         def note(sender: str, message: Message) -> Message | None:
@@ -228,12 +231,10 @@ class Case:
             return sent
 
         self.federation.tamper = note
-        self.federation.begin(terms=self.federation.terms())
-        assert isinstance(self.federation.run_until(Revealing), Revealing)
+        phase = self.federation.reach(Revealing)
         self.voted = dict(self.federation.phases)
-        recovered = of(Recovered, self.federation.run_until())
-        self.attempt, self.certificate = recovered.attempt, recovered.certificate
-        (self.true,) = recovered.proofs
+        self.attempt, self.certificate = phase.attempt, phase.certificate
+        self.proofs = of(Recovered, self.federation.run_until()).proofs
 
     def shares(self, decryptor: str, dealer: str) -> bytes:
         phase: Any = self.voted[decryptor]
@@ -266,9 +267,10 @@ def case() -> Case:
 
 
 def test_the_coordinators_proof_holds(case: Case) -> None:
-    check_proof(case.attempt, case.certificate, case.true)
-    assert (case.true.member, case.true.index, len(case.true.holders)) == (FALSE, 0, 4)
-    assert case.true == case.proof(FALSE)
+    (true,) = case.proofs
+    check_proof(case.attempt, case.certificate, true)
+    assert (true.member, true.index, len(true.holders)) == (FALSE, 0, 4)
+    assert true == case.proof(FALSE)
 
 
 @pytest.mark.parametrize("index", range(6))
@@ -306,71 +308,14 @@ def test_true_shares_of_too_low_a_place_frame_nobody(case: Case) -> None:
     assert case.refused(renamed).endswith("member-0's row does not match the signed root")
 
 
-def test_the_first_threshold_decides(case: Case) -> None:
+def test_the_first_threshold_decides() -> None:
     """A word that is not canonical behind the first t shares proves nothing; among them it does."""
-    federation = Federation(6)
     word = (2**31 - 1).to_bytes(4, "little")
-    false_dealers(
-        federation,
-        {FALSE: lambda _attempt: lambda who, shares: word + shares[4:] if who == FALSE else shares},
-    )
-    phase = run_with_uploads(federation)
-    upload = phase[0][FALSE]
-    attempt, certified = phase[1], phase[2]
-    trees = Trees.of(upload)
-
-    def shown(*members: str) -> Proof:
-        holders = []
-        for member in members:
-            place = attempt.decryptor_place[member]
-            voted: Any = phase[3][member]
-            shares = {d.member: d.shares for d in voted.held()} | {member: voted.own_shares}
-            # member-3 complains of nobody: it is its own box
-            path = tuple(trees.commitments.path(1 + place))
-            holders.append(Holder(member, shares[FALSE][:36], upload.share_rows[place], path))
-        commitments = b"".join(upload.secret_commitments)
-        return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), 0, tuple(holders))
-
-    check_proof(attempt, certified, shown("member-0", "member-1", "member-2", FALSE))
-    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
-        check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4"))
-    with pytest.raises(PeerFault, match=r"^eviction-invalid: .* recover the committed secret"):
-        check_proof(attempt, certified, shown("member-0", "member-1", "member-2", "member-4", "member-5"))
-
-
-def run_with_uploads(
-    federation: Federation,
-) -> tuple[dict[str, Upload], Attempt, Certificate, dict[str, Any]]:
-    """Drive to the certificate; uploads as they were announced, and phases before anything was revealed."""
-    deal, uploads = federation.tamper, dict[str, Upload]()
-
-    def note(sender: str, message: Message) -> Message | None:
-        sent = deal(sender, message)
-        if isinstance(sent, Upload):
-            uploads[sender] = sent
-        return sent
-
-    federation.tamper = note
-    phase = federation.reach(Revealing)
-    return uploads, phase.attempt, phase.certificate, dict(federation.phases)
-
-
-def test_colluding_decryptors_do_not_frame_a_dealer_by_the_coordinators_own_rules() -> None:
-    """A false share names who revealed it, before it could stand in a proof."""
-    federation = Federation(6)
-
-    def lie(sender: str, message: Message) -> Message:
-        if sender == "member-1" and isinstance(message, Reveal):
-            runs = tuple(bytes(len(run)) for run in message.runs)
-            return again(message, federation.keys[sender], runs=runs)
-        return message
-
-    federation.tamper = lie
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evicted == ()
-    assert [fault.parties for _, fault in outcome.faults] == [("member-1",)]
-    assert not any(isinstance(m, Receipt) for m in outcome.faults)
+    case = Case(lambda _: lambda who, shares: word + shares[4:] if who == FALSE else shares, absent=())
+    first = case.federation.ids[:3]
+    check_proof(case.attempt, case.certificate, case.proof(FALSE, 0, (*first, FALSE)))
+    for behind in (("member-4",), ("member-4", "member-5")):
+        assert "recover the committed secret" in case.refused(case.proof(FALSE, 0, (*first, *behind)))
 
 
 # A decryptor refuses: what others can tell of it, and what they can't.

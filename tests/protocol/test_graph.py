@@ -47,17 +47,6 @@ def test_the_complete_graph_joins_everybody_and_has_no_ring(degree: int) -> None
     assert graph.window_excess(graph.members, 0) is None
 
 
-@given(graph=sparse_graphs())
-def test_a_sparse_graph_joins_those_near_on_the_ring(graph: Graph) -> None:
-    n = len(graph.members)
-    assert sorted(graph.ring) == list(graph.members)
-    for here, member in enumerate(graph.ring):
-        away = {other: min((here - there) % n, (there - here) % n) for there, other in enumerate(graph.ring)}
-        near = [other for other in graph.members if 1 <= away[other] <= graph.window]
-        assert graph.neighbours(member) == tuple(near)
-        assert len(near) == graph.degree
-
-
 @pytest.mark.parametrize("graph", [Graph(ids(9), 8), Graph(ids(9), 4, BEACON)])
 def test_strangers_are_a_misuse(graph: Graph) -> None:
     with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
@@ -87,27 +76,6 @@ def test_members_stand_in_order_each_once(members: tuple[str, ...]) -> None:
 
 
 # --- The window rule ---------------------------------------------------------------------------------------
-
-
-@given(graph=sparse_graphs(), dropped_max=st.integers(0, 6), data=st.data())
-def test_the_first_window_that_lost_too_many_is_found(
-    graph: Graph, dropped_max: int, data: st.DataObject
-) -> None:
-    dropped = data.draw(st.sets(st.sampled_from(graph.members)))
-    lost = [dropped.intersection(window) for window in windows(graph)]
-    first = next((tuple(sorted(missing)) for missing in lost if len(missing) > dropped_max), None)
-    assert graph.window_excess(dropped, dropped_max) == first
-
-
-def test_naming_a_victims_neighbours_as_dropped_is_found() -> None:
-    sized = size_graph(200, 20, 20, 40, 20)
-    assert sized is not None
-    graph = Graph(ids(200), sized[0], BEACON)
-    victim = graph.members[77]
-    lost = graph.neighbours(victim)
-    survivors = edges(graph).subgraph(set(graph.members) - set(lost))
-    assert victim in nx.isolates(survivors)
-    assert graph.window_excess(lost, sized[1]) is not None
 
 
 @settings(deadline=None, max_examples=25)

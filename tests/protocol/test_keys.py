@@ -53,27 +53,6 @@ def refuses(check: Callable[[bytes, str], object], public: bytes) -> bool:
     return False
 
 
-def test_both_ends_hold_the_same_keys_and_seeds() -> None:
-    ann, bob = both_ends()
-    for _ in range(3):
-        assert (ann.peer, bob.peer) == ("bob", "ann")
-        assert ann.key == bob.key
-        assert ann.mask_seed("ann", CONTEXT) == bob.mask_seed("bob", CONTEXT)
-        assert ann.box_key("ann", "bob", CONTEXT, SALT) == bob.box_key("ann", "bob", CONTEXT, SALT)
-        ann, bob = ann.ratcheted(COHORT, 1), bob.ratcheted(COHORT, 1)
-
-
-def test_the_ratchet_takes_every_step_in_order() -> None:
-    ann, _ = both_ends()
-    one_two = ann.ratcheted(COHORT, 1).ratcheted(COHORT, 2)
-    others = [
-        ann.ratcheted(COHORT, 2),
-        ann.ratcheted(COHORT, 2).ratcheted(COHORT, 1),
-        ann.ratcheted(COHORT, 1).ratcheted(bytes(32), 2),
-    ]
-    assert all(one_two.key != other.key for other in others)
-
-
 def test_every_secret_is_for_one_purpose() -> None:
     ann, _ = both_ends()
     derived = [

@@ -20,7 +20,6 @@ from veilsum.protocol.coordinator import (
     VoidedByErasure,
     Voiding,
 )
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     Certificate,
     Deliveries,
@@ -103,12 +102,6 @@ def test_a_late_decryptor_is_asked_for_its_receipt_then_for_its_vote() -> None:
     assert after.deadline_s == phase.deadline_s
     assert isinstance(after.request_for(late), Freeze)
     assert after.receive(receipt, federation.now_s) is after
-
-
-def test_a_receipt_for_other_uploads_is_refused() -> None:
-    federation = proposed()
-    with pytest.raises(PeerFault, match=r"^malformed: member-08's receipt does not cover.*\[member-08\]$"):
-        federation.phase.receive(receipt_of(federation, LATE[0], uploads=bytes(32)), federation.now_s)
 
 
 def test_what_a_late_receipt_complains_of_drops_nobody_and_binds_its_sender() -> None:

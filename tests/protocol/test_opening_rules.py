@@ -1,7 +1,7 @@
 """What a member checks of an opening, in the page's order (protocol §4.3)."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,11 @@ from veilsum.protocol.opening_rules import (
 from veilsum.protocol.study import END_MAX_S
 
 OTHER = b"\x09" * 32
+
+
+def refused(match: str, *, unless: bool) -> AbstractContextManager[object]:
+    """A block that ends in this fault, unless what it checks holds."""
+    return nullcontext() if unless else pytest.raises(PeerFault, match=match)
 
 
 @dataclass
@@ -216,7 +221,7 @@ def attempt_of(federation: Federation, links: tuple[Link, ...] = (), **terms: An
 def test_2_the_latest_end_lies_at_most_thirty_days_ahead(ahead_s: int, cause: str | None) -> None:
     federation = Federation(4)
     attempt = attempt_of(federation, latest_end_s=int(federation.now_s) + ahead_s)
-    with nullcontext() if cause is None else pytest.raises(PeerFault, match=rf"^{cause}:"):
+    with refused(rf"^{cause}:", unless=cause is None):
         check_latest_end(attempt, federation.now_s)
 
 
@@ -253,7 +258,7 @@ def test_5_places_follow_one_another(
         sequence=place[0],
         attempt=place[1],
     )
-    with nullcontext() if whole else pytest.raises(PeerFault, match=r"^chain-broken: .*\[coordinator\]$"):
+    with refused(r"^chain-broken: .*\[coordinator\]$", unless=whole):
         check_places(opening)
 
 
@@ -286,11 +291,7 @@ def test_6_material_is_there_exactly_if_the_step_takes_it(
     federation = Federation(4, question=question)
     links = (link(federation, step="mean", reason="none"),) if step == "sum" and question else ()
     attempt = attempt_of(federation, links, step=step, material=OTHER if material else NO_CONTEXT)
-    with (
-        nullcontext()
-        if fits
-        else pytest.raises(PeerFault, match=r"^terms-refused: step .* material \[coordinator\]$")
-    ):
+    with refused(r"^terms-refused: step .* material \[coordinator\]$", unless=fits):
         check_step(attempt)
 
 
@@ -312,11 +313,7 @@ def test_6_a_noisy_step_follows_the_step_before_it(change: dict[str, Any], *, fi
     federation = Federation(4, question=GRADIENTS)
     before = link(federation, **{"step": "gradient-1", "reason": "none", **change})
     attempt = attempt_of(federation, (before,), step="gradient-2", material=OTHER)
-    with (
-        nullcontext()
-        if fits
-        else pytest.raises(PeerFault, match=r"^terms-refused: step gradient-2 comes after gradient-1")
-    ):
+    with refused(r"^terms-refused: step gradient-2 comes after gradient-1", unless=fits):
         check_step(attempt)
 
 
@@ -337,11 +334,7 @@ def test_6_a_sum_rests_on_a_certified_indicator(change: dict[str, Any], *, fits:
     federation = Federation(5, margin=1)
     counted = link(federation, **{"step": "indicator", "reason": "none", "context": OTHER, **change})
     attempt = attempt_of(federation, (counted,), step="sum", indicator=OTHER)
-    with (
-        nullcontext()
-        if fits
-        else pytest.raises(PeerFault, match=r"^terms-refused: the terms name an indicator")
-    ):
+    with refused(r"^terms-refused: the terms name an indicator", unless=fits):
         check_step(attempt)
     if fits:
         assert earlier_context(attempt) == OTHER
@@ -378,13 +371,7 @@ def test_6_no_other_step_rests_on_one(margin: int | None, step: str) -> None:
 )
 def test_7_a_step_of_a_period_is_certified_once_or_lost_once(change: dict[str, Any], *, fresh: bool) -> None:
     attempt = attempt_of(federation := Federation(4), (link(federation, **change),))
-    with (
-        nullcontext()
-        if fresh
-        else pytest.raises(
-            PeerFault, match=r"^already-summed: step sum of period period-0 .*\[coordinator\]$"
-        )
-    ):
+    with refused(r"^already-summed: step sum of period period-0 .*\[coordinator\]$", unless=fresh):
         check_fresh(attempt)
 
 
@@ -465,11 +452,7 @@ def test_8_questions_differ_in_the_extractor_and_what_follows_from_it(
     federation = Federation(6)
     attempt = repeating(federation, ())
     finished = finished_of(federation, attempt.terms, **change)
-    with (
-        nullcontext()
-        if fits
-        else pytest.raises(PeerFault, match=r"^repeat-mismatch: the repeated question differs")
-    ):
+    with refused(r"^repeat-mismatch: the repeated question differs", unless=fits):
         check_repeats(attempt, finished)
 
 

@@ -84,18 +84,6 @@ def test_what_the_decoder_takes_the_encoder_writes(bits: int, data: bytes) -> No
     assert bytes(pack(words, bits)) == data
 
 
-def test_a_vector_of_the_wire_format() -> None:
-    words = np.array([0x001, 0xFFFFF234, 0x567], np.uint32)
-    expected = bytes.fromhex(
-        "01"  # bits 0–7 of 0x001
-        "40"  # its bits 8–11, below bits 0–3 of 0x234
-        "23"  # bits 4–11 of 0x234: what stood above the twelfth bit is gone
-        "67"  # bits 0–7 of 0x567
-        "05"  # its bits 8–11, padded
-    )
-    assert bytes(pack(words, 12)) == expected
-
-
 @pytest.mark.parametrize("bits", [32, 42])
 def test_packed_bytes_never_alias_the_words(bits: int) -> None:
     words = np.zeros(8, Ring(bits).dtype)

@@ -10,16 +10,15 @@ import pytest
 
 from tests.protocol.indicating import indicated
 from tests.support.forging import again, receipts_of
-from tests.support.simulator import After, Federation, Tamper, of
+from tests.support.simulator import Federation, Tamper, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing
 from veilsum.protocol.coordinator.base import GRACE_S
-from veilsum.protocol.disputes import Dispute, vertex_cover
+from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet, Upload
-from veilsum.protocol.messages.upload import deliveries_hash
 from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
 from veilsum.protocol.shelf import Announced, Committed
 
@@ -69,23 +68,6 @@ def test_an_edge_is_disputed_whichever_end_is_false() -> None:
     assert disputes_among(phase.attempt, uploads, phase.receipts) == ()
 
 
-def test_complaints_follow_the_edges() -> None:
-    federation, phase = frozen()
-    receipts = dict(phase.receipts)
-    receipts["member-4"] = again(
-        receipts["member-4"],
-        federation.keys["member-4"],
-        dealers=("member-1", "member-2"),
-        complaints=("member-0", "member-3"),
-    )
-    uploads = {**phase.uploads, "member-0": changed(phase.uploads["member-0"], 1)}
-    assert disputes_among(phase.attempt, uploads, receipts) == (
-        Dispute(Cause.EDGE_DISAGREEMENT, "member-0", "member-1"),
-        Dispute(Cause.BOX_REFUSED, "member-0", "member-4"),
-        Dispute(Cause.BOX_REFUSED, "member-3", "member-4"),
-    )
-
-
 def late(*members: int) -> Tamper:
     """Uploads of these do not come in; receipts do."""
     names = {f"member-{index}" for index in members}
@@ -97,47 +79,6 @@ def standing(
 ) -> set[str]:
     """Who is proposed."""
     return set(settle(attempt, uploads, receipts, disputes, ())[0])
-
-
-def test_survivors_are_without_the_cover_and_hold_a_threshold_of_clean_receipts() -> None:
-    federation, phase = frozen()
-    attempt, uploads = phase.attempt, phase.uploads
-    dispute = Dispute(Cause.EDGE_DISAGREEMENT, "member-1", "member-2")
-    (gone,) = vertex_cover(attempt.context, [dispute], attempt.quorum.colluders)
-    assert standing(attempt, uploads, phase.receipts, dispute) == uploads.keys() - {gone}
-    # the fewest receipts: each dealer has as many as there are, its own among them
-    few = dict(list(phase.receipts.items())[: attempt.quorum.threshold])
-    assert standing(attempt, uploads, few) == uploads.keys()
-    # one of them complains of member-5, which sent no receipt itself
-    one = next(iter(few))
-    receipt = few[one]
-    dealers = tuple(dealer for dealer in receipt.dealers if dealer != "member-5")
-    few[one] = again(receipt, federation.keys[one], dealers=dealers, complaints=("member-5",))
-    assert standing(attempt, uploads, few) == uploads.keys() - {"member-5"}
-    few.pop(one)
-    assert standing(attempt, uploads, few) == set()
-
-
-def test_a_receipt_counts_as_its_decryptors_own() -> None:
-    federation = Federation(6, drop={0: After.RECEIPT})
-    phase = federation.reach(Checking)
-    attempt, members = phase.attempt, federation.ids
-
-    def receipt(member: str) -> Receipt:
-        dealers = tuple(other for other in members if other != member)
-        key = federation.keys[member]
-        delivered = (phase.uploads[dealer].header.digest for dealer in dealers)
-        return Receipt.make(
-            key,
-            context=attempt.context,
-            member=member,
-            uploads=deliveries_hash(attempt.context, delivered),
-            dealers=dealers,
-            complaints=(),
-        )
-
-    receipts = {member: receipt(member) for member in members[: attempt.quorum.threshold]}
-    assert standing(attempt, phase.uploads, receipts) == phase.uploads.keys()
 
 
 # Complaints that need no cover
@@ -159,61 +100,6 @@ def heard(phase: Freezing, receipts: dict[str, Receipt]) -> set[tuple[str, str]]
     """The complaints that are contested."""
     disputes = disputes_among(phase.attempt, phase.uploads, receipts)
     return {each.parties for each in contested(phase.attempt, receipts, disputes)}
-
-
-def test_a_dealer_with_t_and_a_d_clean_receipts_is_not_disputed() -> None:
-    """Twelve members, t = 8 and a_D = 3: eleven clean receipts, one of them its own."""
-    federation, phase = frozen(12)
-    receipts = complained(phase, federation, {"member-01": ("member-00", "member-05")})
-    assert heard(phase, receipts) == set()
-    for short in ("member-02", "member-00"):  # somebody else's receipt, or its own
-        few = {member: receipt for member, receipt in receipts.items() if member != short}
-        found = {("member-00", "member-01"), ("member-05", "member-01")}
-        assert heard(phase, few) == found
-    # two complain of one: it is short of one receipt, and the other dealer is not
-    receipts = complained(
-        phase, federation, {"member-01": ("member-00", "member-05"), "member-02": ("member-00",)}
-    )
-    assert heard(phase, receipts) == {("member-00", "member-01"), ("member-00", "member-02")}
-
-
-def test_an_edge_is_contested_however_many_receipts_are_clean() -> None:
-    _, phase = frozen(12)
-    uploads = {**phase.uploads, "member-00": changed(phase.uploads["member-00"], 1)}
-    disputes = disputes_among(phase.attempt, uploads, phase.receipts)
-    assert contested(phase.attempt, phase.receipts, disputes) == disputes
-    assert len(disputes) == 1
-
-
-def test_who_has_no_upload_is_heard_as_long_as_the_sum_can_spare_it() -> None:
-    """Eight members, t = 6, a_D = 2 and n_min = 6; member-6 and member-7 have not uploaded and complain."""
-    federation, phase = frozen(8, tamper=late(6, 7))
-    everyone = set(phase.uploads)
-    assert everyone == set(federation.ids[:6])
-    with_seven, seven = frozen(8, tamper=late(7))
-    of_seven = complained(seven, with_seven, {"member-7": ("member-0",)})
-    disputes = disputes_among(seven.attempt, seven.uploads, of_seven)
-    assert settle(seven.attempt, seven.uploads, of_seven, disputes, ()) == (
-        {member: upload for member, upload in seven.uploads.items() if member != "member-0"},
-        disputes,
-    )
-    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-7": ("member-1",)})
-    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
-    assert settle(phase.attempt, phase.uploads, receipts, disputes, ()) == (phase.uploads, ())
-    # but neither holds a share: with both against one dealer, and one more silent, it is short of t
-    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-7": ("member-0",)})
-    few = {member: receipt for member, receipt in receipts.items() if member != "member-5"}
-    disputes = disputes_among(phase.attempt, phase.uploads, few)
-    assert set(settle(phase.attempt, phase.uploads, few, disputes, ())[0]) == everyone - {"member-0"}
-
-
-def test_who_has_uploaded_is_heard_beside_who_has_not() -> None:
-    federation, phase = frozen(8, tamper=late(6, 7))
-    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-2": ("member-1",)})
-    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
-    survivors, mutual = settle(phase.attempt, phase.uploads, receipts, disputes, ())
-    assert mutual == (Dispute(Cause.BOX_REFUSED, "member-1", "member-2"),)
-    assert set(survivors) == set(phase.uploads) - {"member-1"}
 
 
 def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
@@ -244,16 +130,6 @@ def refusal(
     except PeerFault as fault:
         return fault.cause
     return None
-
-
-def test_survivors_are_checked_for_order_and_number() -> None:
-    _, phase = frozen()
-    attempt, survivors = phase.attempt, phase.survivors
-    assert refusal(attempt, survivors) is None
-    assert refusal(attempt, survivors[::-1]) is Cause.SURVIVORS_INVALID
-    assert refusal(attempt, (*survivors[:1], *survivors)) is Cause.SURVIVORS_INVALID
-    assert refusal(attempt, survivors[:3]) is Cause.SURVIVORS_TOO_FEW
-    assert refusal(attempt, survivors[:4]) is None
 
 
 def test_windows_come_before_what_the_attempt_rests_on() -> None:

@@ -28,18 +28,6 @@ def test_the_table_of_defaults(
     assert (quorum.members_may_miss, quorum.decryptors_may_miss) == (members_may_miss, decryptors_may_miss)
 
 
-@pytest.mark.parametrize(
-    ("nominees", "colluders", "threshold"),
-    [(7, 2, 5), (10, 3, 7), (15, 4, 10), (21, 6, 14), (31, 10, 21), (50, 16, 34)],
-)
-def test_the_list_of_nominated_decryptors(nominees: int, colluders: int, threshold: int) -> None:
-    assert colluding_nominees(nominees, colluders=50) == colluders
-    quorum = Quorum.derive(200, nominees, colluders=50, decryptor_colluders=colluders)
-    assert (quorum.colluders, quorum.decryptor_colluders, quorum.threshold) == (50, colluders, threshold)
-    # those who refuse to answer can't stall the rest
-    assert quorum.decryptors - colluders >= threshold
-
-
 @pytest.mark.parametrize(("nominees", "colluders"), [(0, 3), (-1, 3), (7, -1)])
 def test_nominees_that_cannot_be_are_a_misuse(nominees: int, colluders: int) -> None:
     with pytest.raises(Misuse, match=f"no a_D for {nominees} nominees and a={colluders}"):

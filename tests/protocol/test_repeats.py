@@ -3,12 +3,11 @@
 import pytest
 
 from tests.protocol.indicating import RARE, indicated, indicators
-from tests.protocol.questions import GRADIENTS
 from tests.protocol.transcripts import verdict
 from tests.support.simulator import After, Federation, Outcome, untampered
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import ClosedByAdmin, Failed, Recovered, Revealing, Voided
-from veilsum.protocol.messages import NO_CONTEXT, Upload
+from veilsum.protocol.coordinator import Failed, Recovered, Revealing, Voided
+from veilsum.protocol.messages import Upload
 
 EXTRACTOR = "ab" * 32
 
@@ -130,30 +129,6 @@ def test_only_a_sum_over_fresh_records_is_repeated() -> None:
     refused(federation, repeat(federation, second), Cause.REPEAT_MISMATCH)
 
 
-def test_what_was_lost_is_never_summed_again() -> None:
-    federation = Federation(5, drop=dict.fromkeys(range(5), After.RECEIPT))
-    assert isinstance(federation.run_round().phase, ClosedByAdmin)
-    federation.drop = {}
-    federation._tell_ending()
-    federation.enrol("another")
-    outcome = federation.run_round(terms=federation.terms())
-    assert isinstance(outcome.phase, Recovered)
-    # in its own period nothing is fresh any more
-    federation._tell_ending()
-    federation.enrol("period-0")
-    refused(federation, federation.run_round(terms=federation.terms()), Cause.ALREADY_SUMMED)
-
-
-@pytest.mark.parametrize("question", [{}, GRADIENTS], ids=["exact", "noisy"])
-def test_a_period_is_summed_once_in_whatever_cohort(question: dict[str, object]) -> None:
-    federation = Federation(4, question=question)
-    assert isinstance(federation.run_round().phase, Recovered)
-    step = federation.links[0].step
-    federation._tell_ending()
-    federation.enrol("period-0", NO_CONTEXT)
-    refused(federation, federation.run_round(terms=federation.terms(step)), Cause.ALREADY_SUMMED)
-
-
 def test_a_void_leaves_the_records_to_the_run_in_whatever_cohort() -> None:
     federation = Federation(5)
     federation.tamper = lambda sender, m: None if isinstance(m, Upload) else m
@@ -164,11 +139,3 @@ def test_a_void_leaves_the_records_to_the_run_in_whatever_cohort() -> None:
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.faults == ()
-
-
-def test_a_noisy_run_is_not_repeated() -> None:
-    federation = Federation(4, question=GRADIENTS)
-    context = federation.run_round().phase.attempt.context
-    federation._tell_ending()
-    federation.enrol("period-0", context)
-    assert {fault.cause for _, fault in federation.faults} == {Cause.TERMS_REFUSED}

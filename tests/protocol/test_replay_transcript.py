@@ -157,30 +157,6 @@ def test_disputes_that_leave_too_few_are_found_without_a_proposal() -> None:
     assert named(verdict(federation)) == {(("member-2", "member-3"), "edge-disagreement")}
 
 
-def test_a_complaint_names_both() -> None:
-    federation = Federation(6)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-1" and isinstance(message, Receipt):
-            rest, first = message.dealers[1:], message.dealers[:1]
-            return again(message, federation.keys[sender], dealers=rest, complaints=first)
-        return message
-
-    federation.tamper = tamper
-    federation.run_round()
-    assert named(verdict(federation)) == {(("member-0", "member-1"), "box-refused")}
-    assert verdict(federation).kept
-
-
-def test_a_bad_run_names_its_decryptor() -> None:
-    federation = Federation(5)
-    federation.tamper = bad_share(federation, "member-1")
-    assert isinstance(federation.run_round().phase, Recovered)
-    found = verdict(federation)
-    assert named(found) == {(("member-1",), "share-invalid")}
-    assert not found.kept
-
-
 def test_evictions_name_their_dealers_once_each() -> None:
     federation = Federation(9)
     deal = {
@@ -243,13 +219,6 @@ def test_who_signs_two_of_what_may_be_signed_once_is_named(
     federation = equivocating("member-1", form, **changes)
     assert isinstance(federation.run_round().phase, Recovered)
     assert named(verdict(federation)) == {(("member-1",), cause)}
-
-
-def test_a_reveal_for_another_outcome_names_its_decryptor() -> None:
-    federation = Federation(5)
-    federation.tamper = answering(federation, "member-1", Reveal, outcome=bytes(32))
-    assert isinstance(federation.run_round().phase, Recovered)
-    assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
 
 
 def test_a_misshapen_reveal_proves_nothing_to_others() -> None:

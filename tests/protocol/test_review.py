@@ -44,15 +44,6 @@ def only(names: set[str]) -> Any:
     return tamper
 
 
-def test_two_cohorts_without_a_common_member_cannot_each_hide_the_other() -> None:
-    federation = Federation(11)
-    vectors = federation.vectors()
-    assert federation.run_round(vectors).total is not None
-    federation.tamper = only({*federation.ids[:5]})
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: .*n_min=7"):
-        federation.enrol("other-1")
-
-
 @pytest.mark.parametrize("given_s", [0, 100])
 def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s: int) -> None:
     federation = Federation(12)
@@ -92,22 +83,6 @@ def two_cohorts() -> Iterator[tuple[Federation, Federation]]:
     second = Federation(8)
     second.enrol("other-1")
     return (yield first, second)
-
-
-def test_of_two_cohorts_open_at_once_the_second_gets_no_upload(
-    two_cohorts: tuple[Federation, Federation],
-) -> None:
-    first, second = two_cohorts
-    vectors = first.vectors()
-    second.begin(vectors)
-    for member in second.ids:
-        second._tell(member, second.phase.attempt.opening)
-    assert isinstance(first.run_round(vectors).phase, Recovered)
-    for member in second.ids:
-        second.phases[member] = second.phases[member].knowing(first.phases[member].history)  # type: ignore[attr-defined]  # in the attempt
-    for member in second.ids:
-        second._serve(second.phase, member)
-    assert {fault.cause for _, fault in second.faults} == {Cause.OUTCOME_MISSING}
 
 
 def refusing(federation: Federation, **said: Any) -> Any:

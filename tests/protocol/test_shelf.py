@@ -1,12 +1,17 @@
 """Where announcements are kept, and what is read of them again."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from service.shelf import FileShelf
 from tests.support.simulator import Federation
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.merkle import verify
-from veilsum.protocol.messages import Upload
-from veilsum.protocol.shelf import Announced, MemoryShelf, Trees
+from veilsum.protocol.messages import Delivery, Upload
+from veilsum.protocol.shelf import Announced, MemoryShelf, Shelf, Trees
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +29,16 @@ def uploads() -> dict[str, Upload]:
     return found
 
 
+@pytest.mark.parametrize("make", [lambda _: MemoryShelf(), FileShelf], ids=["memory", "file"])
 def test_a_shelf_gives_each_decryptor_its_part_with_paths_to_what_was_signed(
-    uploads: dict[str, Upload],
+    uploads: dict[str, Upload], tmp_path: Path, make: Callable[[Path], Shelf]
 ) -> None:
-    shelf = MemoryShelf()
-    for upload in uploads.values():
-        shelf.put(upload, Trees.of(upload))
+    shelf = make(tmp_path)
+    for upload in (replace(uploads["member-1"], boxes=(b"",) * 4), *uploads.values()):
+        shelf.put(upload, Trees.of(upload))  # a dealer's last announcement counts
     for member, upload in uploads.items():
         for place in range(4):
-            delivery = shelf.delivery(member, place)
+            delivery = Delivery.from_bytes(shelf.delivery(member, place))
             assert delivery.header == upload.header
             assert (delivery.box, delivery.row) == (upload.boxes[place], upload.share_rows[place])
             assert verify(upload.header.box_root, delivery.box, place, 4, delivery.box_path)

@@ -20,10 +20,6 @@ def sized(members: int, nominated: int | None = None, **numbers: int) -> Sizes:
     return size(members, nominated, **{"roster": members, "colluders": members // 4, **numbers})
 
 
-def graph_of(sizes: Sizes) -> tuple[int, int]:
-    return sizes.degree, sizes.window_dropped_max
-
-
 # --- Who decrypts ------------------------------------------------------------------------------------------
 
 
@@ -34,36 +30,11 @@ def test_up_to_200_members_everyone_decrypts(members: int) -> None:
     assert sizes.decryptors(ids(members), (), BEACON) == ids(members)
 
 
-@pytest.mark.parametrize(
-    ("nominated", "a_d", "threshold"),
-    [(7, 2, 5), (10, 3, 7), (15, 4, 10), (21, 6, 14), (31, 10, 21), (50, 16, 34)],
-)
-def test_nominees_do_where_the_roster_names_some(nominated: int, a_d: int, threshold: int) -> None:
-    for members in (100, 200):
-        sizes = sized(members, nominated)
-        assert sizes.committee is Committee.NOMINATED
-        assert sizes.quorum == Quorum.derive(members, nominated, decryptor_colluders=a_d)
-    assert sizes.quorum.threshold == threshold
-    nominees = ids(200)[40 : 40 + nominated]
-    assert sizes.decryptors(ids(200), frozenset(nominees), BEACON) == nominees
-
-
 def test_nominees_that_stay_away_take_no_colluder_with_them() -> None:
     sizes = sized(100, 31, present=25)
     assert (sizes.quorum.decryptors, sizes.quorum.decryptor_colluders, sizes.quorum.threshold) == (25, 10, 18)
     nominees = (*ids(100)[:25], "x-1", "x-2", "x-3", "x-4", "x-5", "x-6")
     assert sizes.decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
-
-
-@pytest.mark.parametrize("nominated", [1, 2, 3])
-def test_nominees_of_whom_none_may_collude_do_only_where_no_member_may(nominated: int) -> None:
-    with pytest.raises(
-        PeerFault, match=rf"^cohort-too-small: of {nominated} nominated .* nominate 4 or more, 10 "
-    ):
-        sized(12, nominated)
-    assert sized(12, 4).quorum.decryptor_colluders == 1
-    if nominated > 1:
-        assert sized(12, nominated, colluders=0).quorum.decryptor_colluders == 0
 
 
 @pytest.mark.parametrize(("came", "threshold"), [(10, 11), (1, 2), (0, 1)])
@@ -75,23 +46,6 @@ def test_nominees_too_few_for_their_threshold_are_refused(came: int, threshold: 
 
 
 # --- Who shares masks --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("members", "expected"),
-    [
-        (200, (199, 0)),
-        (201, (200, 0)),
-        (500, (499, 0)),
-        (1_000, (222, 32)),
-        (1_001, (218, 31)),
-        (10_000, (272, 40)),
-    ],
-)
-def test_the_graph_is_sparse_where_that_is_three_times_cheaper(
-    members: int, expected: tuple[int, int]
-) -> None:
-    assert graph_of(sized(members)) == expected
 
 
 # --- What it is sized against ------------------------------------------------------------------------------

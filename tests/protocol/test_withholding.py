@@ -157,19 +157,6 @@ def test_more_missing_than_the_margin_void_the_round() -> None:
     assert outcome.phase.fault.parties == ("member-6",)
 
 
-def test_a_decryptor_signs_only_with_the_set_that_the_sum_rests_on() -> None:
-    federation = indicated()
-    federation.disclose()
-    federation.reach(Freezing)
-    request = of(Freeze, federation.phase.request_for("member-6"))
-    for earlier, cause in (
-        ((), "malformed"),
-        ((replace(request.earlier[0], survivors=request.earlier[0].survivors[1:]),), "indicator-mismatch"),
-    ):
-        reply = federation.answered("member-6", replace(request, earlier=earlier), Refusal)
-        assert reply.cause == cause
-
-
 def missed_the_indicator() -> Federation:
     """Member-6 was away, and hears of the counts afterwards."""
     federation = indicated(drop={6: After.OPENING})
@@ -248,11 +235,6 @@ def test_a_dealer_evicted_from_the_indicator_is_left_out_of_the_sum_alone(evicti
     assert outcome.survivors == evicting.ids[1:]
     found = verdict(evicting)
     assert (found.findings, found.kept) == ((), True)
-
-
-@pytest.mark.parametrize("evicted", [(), ("member-0", "member-3"), ("member-3",)], ids=str)
-def test_nobody_else_can_be_named_evicted(evicting: Federation, evicted: tuple[str, ...]) -> None:
-    all_refuse(evicting, "indicator-mismatch", evicted=evicted)
 
 
 def test_a_forged_link_before_the_true_one_hides_no_missing_member() -> None:

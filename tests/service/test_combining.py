@@ -83,10 +83,10 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
     assert hashlib.sha256(head).hexdigest() == kept.json()["head"]
     for name in blobs.names("combined"):
         blobs.delete(f"combined/{name}")
-    [path] = (server.folder / "blobs" / "results" / finished).glob("*-sums")
-    sums = bytearray(path.read_bytes())
+    [name] = (each for each in blobs.names(f"results/{finished}") if each.endswith("-sums"))
+    sums = bytearray(blobs.get(f"results/{finished}/{name}"))
     sums[-1] ^= 1
-    path.write_bytes(sums)
+    blobs.put(f"results/{finished}/{name}", bytes(sums))
     refused = await combine(server, formed, *rounds)
     assert refusal(refused) == (500, "storage-damaged")
     assert finished in refused.json()["detail"]

@@ -202,7 +202,8 @@ async def test_polls_and_streams_end_with_the_process(server: Server, formed: Pa
     round_id = await formed.open_round(server)
     stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
     poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
-    await asyncio.sleep(0.1)
+    while server.coordinator.rounds[round_id].watch._waiting < 2:  # noqa: ASYNC110 - no event to await
+        await asyncio.sleep(0.01)
     server.coordinator.stop_waiting()
     assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1
     assert (await asyncio.wait_for(poll, 3)).json()["version"] == 1

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from sqlalchemy import func, select
 
 from service.journal import Event, Transition
-from service.storage.tables import events
+from service.storage.objects import ObjectBlobs
+from service.storage.tables import events, metadata
 from service.telemetry import logs
 from tests.support.clients import refusal
 from tests.support.party import Party
@@ -20,8 +22,18 @@ from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.messages import Reveal, Upload
 
 
-def anywhere(folder: Path, needle: bytes) -> list[str]:
-    return [file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes()]
+async def anywhere(server: Server, needle: bytes) -> list[str]:
+    """The files that hold it; the rows and objects too, where those are elsewhere."""
+    found = [each.name for each in server.folder.rglob("*") if each.is_file() and needle in each.read_bytes()]
+    blobs = server.coordinator.blobs
+    if isinstance(blobs, ObjectBlobs):
+        for table in metadata.sorted_tables:
+            rows = await server.coordinator.database.rows(select(table))
+            held = [value for row in rows for value in row if isinstance(value, bytes)]
+            found += [table.name for value in held if needle in value]
+        paths = [each["path"] for page in obstore.list(blobs._store) for each in page]
+        found += [path for path in paths if needle in bytes(obstore.get(blobs._store, path).bytes())]
+    return found
 
 
 async def secrets_of(
@@ -46,7 +58,7 @@ async def secrets_of(
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
     for name in ("chunk", "box"):
-        assert anywhere(server.folder, found[name]), name
+        assert await anywhere(server, found[name]), name
     await party.play(server, round_id)
     return found
 
@@ -70,7 +82,7 @@ async def test_nothing_of_a_round_is_left_after_its_end(
     assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
     assert await server.coordinator.database.value(select(func.count()).select_from(events)) == 0
     for name, secret in found.items():
-        assert anywhere(server.folder, secret) == [], name
+        assert await anywhere(server, secret) == [], name
 
 
 async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(

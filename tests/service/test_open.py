@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.service.conftest import done
 from tests.support.party import Party
-from tests.support.serving import Server, running, snapshot
+from tests.support.serving import Server, again
 
 
 def asked(party: Party, round_id: str) -> list[str]:
@@ -34,7 +34,7 @@ async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(
     assert server.coordinator.catalogue.open() == []
     live = await party.open_round(server)
     seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
-    async with running(snapshot(server.folder, tmp_path / "again")) as server:
+    async with again(server, tmp_path / "again") as server:
         assert list(server.coordinator.rounds) == [live]
         assert [thing.id for thing in server.coordinator.catalogue.open()] == [party.cohort, live]
         metrics = (await server.client.get("/metrics")).text

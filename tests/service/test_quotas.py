@@ -1,7 +1,9 @@
 """What a member, and a round, can take of the disk follows from the signed terms, whatever is sent."""
 
+import obstore
 from sqlalchemy import func, select
 
+from service.storage.objects import ObjectBlobs
 from service.storage.tables import events, rounds
 from tests.support.clients import refusal
 from tests.support.party import Party
@@ -12,7 +14,10 @@ EVENT_BYTES = 64
 
 
 def stored(server: Server, folder: str) -> int:
-    """Bytes of the files under a folder of blobs."""
+    """Bytes of the files, or objects, under a folder of blobs."""
+    blobs = server.coordinator.blobs
+    if isinstance(blobs, ObjectBlobs):
+        return sum(each["size"] for page in obstore.list(blobs._store, folder) for each in page)
     lying = (server.folder / "blobs" / folder).rglob("*")
     return sum(path.stat().st_size for path in lying if path.is_file())
 

@@ -15,7 +15,7 @@ from service.jobs import SWEEP_S
 from tests.service.conftest import withholding
 from tests.support.clients import refusal
 from tests.support.party import COUNTS, Party
-from tests.support.serving import Clock, Server, running, snapshot
+from tests.support.serving import Clock, Server, again, running, snapshot
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
@@ -129,7 +129,7 @@ async def test_what_was_disclosed_is_not_kept_beyond_its_study(
     assert (await party.shown(server, indicator, "m-0")).status_code == 200
     later = Clock()
     later.ahead_s = 81 * 86_400.0
-    async with running(snapshot(server.folder, tmp_path / "later"), later) as server:
+    async with again(server, tmp_path / "later", later) as server:
         gone = await party.shown(server, indicator, "m-0")
         assert gone.status_code == 409
         assert (await server.view(indicator))["holders"] == COUNTS

@@ -11,7 +11,7 @@ import pytest
 from service import solving
 from service.rounds import Round
 from tests.support.party import Party
-from tests.support.serving import Clock, Server, running, snapshot
+from tests.support.serving import Clock, Server, again, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Recovered
 
@@ -157,7 +157,7 @@ async def test_an_ended_round_is_loaded_with_its_certificate_and_swept(
     before = await shown(server)
     # As a crash between the end and the clearing would leave it.
     server.coordinator.blobs.put(f"uploads/{finished}/m-0/0", b"late")
-    async with running(snapshot(server.folder, tmp_path / "again")) as server:
+    async with again(server, tmp_path / "again") as server:
         assert await shown(server) == before
         await server.tidy(finished)
         assert server.coordinator.blobs.names("uploads") == ()

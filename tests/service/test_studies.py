@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import Server, running, snapshot
+from tests.support.serving import Server, again
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study
@@ -126,11 +126,11 @@ async def test_runs_are_seen_as_they_begin_go_on_and_end(server: Server, party: 
     waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     await party.enrol(server)
     seen = await waiting
-    assert [(run.state, run.over) for run in seen.runs] == [("formed", False)]
+    assert [(run.state, run.round, run.over) for run in seen.runs] == [("formed", None, False)]
     waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     round_id = await party.open_round(server)
     seen = await waiting
-    assert [run.over for run in seen.runs] == [False]
+    assert [(run.round, run.over) for run in seen.runs] == [(round_id, False)]
     waiting = asyncio.create_task(runs(server, party, after=seen.revision, wait_s=20))
     assert (await party.play(server, round_id))["state"] == "done"
     seen = await waiting
@@ -197,10 +197,10 @@ async def test_studies_cohorts_and_repeats_survive_a_restart(
 
     await formed.open_cohort(server, repeats=(await server.view(finished))["context"])
     await formed.enrol(server)
-    again = await formed.open_round(server)
-    await formed.play_until(server, again, "freezing")
+    second = await formed.open_round(server)
+    await formed.play_until(server, second, "freezing")
     before = await shown(server)
-    async with running(snapshot(server.folder, tmp_path / "again")) as server:
+    async with again(server, tmp_path / "again") as server:
         assert await shown(server) == before
-        assert (await formed.play(server, again))["state"] == "done"
-        await formed.check_result(server, again)
+        assert (await formed.play(server, second))["state"] == "done"
+        await formed.check_result(server, second)

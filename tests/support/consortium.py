@@ -25,7 +25,7 @@ from client_sdk.member import Member
 from client_sdk.operator import Operator
 from client_sdk.policy import Policy
 from client_sdk.records import Records
-from client_sdk.reservations import Run
+from client_sdk.reservations import Reservations, Run
 from client_sdk.result import Result
 from client_sdk.session import Session
 from client_sdk.transport import BlockingDriver
@@ -309,17 +309,29 @@ class Tap(httpx.BaseTransport):
 @contextmanager
 def founded(stage: Coordinator, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
     """A federation; the vectors that its members mask are noted, and colluders may change theirs."""
-    made, honest = Consortium(stage, folder, members, **question), upload.own_vector
+    made, honest, keep = (
+        Consortium(stage, folder, members, **question),
+        upload.own_vector,
+        Reservations.keep_vector,
+    )
+    lies = list[Any]()
 
     def own_vector(session: Session, run: Run, spec: RoundSpec, material: Any) -> Any:
         own = honest(session, run, spec, material)
         if session.policy.federation == made.admin.public:
-            own = made.lie(session.member, spec, own)
-            made.vectors.setdefault((session.member, spec.period, spec.step), []).append(own)
+            told = made.lie(session.member, spec, own)
+            lies.extend([told] if told is not own else [])
+            made.vectors.setdefault((session.member, spec.period, spec.step), []).append(told)
+            return told
         return own
+
+    def keep_vector(ledger: Reservations, run: Run, name: str | None, vector: Any) -> bytes:
+        """A liar may tell something else the next time."""
+        return keep(ledger, run, None if any(vector is each for each in lies) else name, vector)
 
     with pytest.MonkeyPatch.context() as patched, made.operator:
         patched.setattr(upload, "own_vector", own_vector)
+        patched.setattr(Reservations, "keep_vector", keep_vector)
         yield made
 
 

@@ -279,7 +279,6 @@ class Federation:
     def together(
         self,
         flows: dict[str, Flow[Any]],
-        kill: "Kill | None" = None,
         stuck: Callable[[], bool] = lambda: False,
         vanish: Mapping[str, str] | None = None,
         started: "Mapping[str, Steps] | None" = None,
@@ -288,7 +287,6 @@ class Federation:
 
         Args:
             flows: by member.
-            kill: restarts a member at one of its effects.
             stuck: called where everybody waits.
             vanish: by member, part of the request after which it is dropped.
             started: members that are under way.
@@ -303,9 +301,6 @@ class Federation:
             for member in list(running):
                 try:
                     state, effect = next(running[member])
-                    if kill is not None and kill.strikes(member, state, effect):
-                        running[member].close()
-                        running[member] = self.steps(kill.again())
                     if state == "after" and (vanish or {}).get(member, "\0") in asked(effect):
                         running.pop(member).close()
                         continue
@@ -321,24 +316,6 @@ class Federation:
                     steps.close()
                 return results
         return results
-
-
-class Kill:
-    """Ends a member's process at one effect, before or after it is carried out, and starts it again."""
-
-    def __init__(self, member: str, moment: str, number: int, again: Callable[[], Flow[Any]]) -> None:
-        self.member, self.moment, self.number, self.again = member, moment, number, again
-        self.struck: Effect | None = None
-        self.count = 0
-
-    def strikes(self, member: str, state: str, effect: Effect) -> bool:
-        if member != self.member or state != self.moment or self.struck is not None:
-            return False
-        self.count += 1
-        if self.count <= self.number:
-            return False
-        self.struck = effect
-        return True
 
 
 def asked(effect: Effect) -> str:

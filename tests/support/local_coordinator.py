@@ -2,65 +2,55 @@
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save
 
 from client_sdk.effects import Request, Response
-from tests.support.simulator import total_of
-from veilsum.calibration.answer import Answer
+from tests.support.simulator import Chain, total_of
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import (
-    Certified,
     Collecting,
     CoordinatorPhase,
     Ended,
     Enrolling,
     Erasing,
     Recovered,
-    Voided,
     disclose,
 )
-from veilsum.protocol.disputes import vertex_cover
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
     NO_CONTEXT,
+    Cards,
     Evictions,
     KeyCard,
-    Link,
     Lost,
     Manifest,
     Message,
     Opening,
     Roster,
     Study,
-    Survivor,
-    SurvivorSet,
     Terms,
     Upload,
     parse,
 )
-from veilsum.protocol.opening_rules import earlier_context, link_of
 from veilsum.protocol.record import (
-    DisputeView,
-    DocumentView,
     ResultRecord,
-    SolutionView,
-    SurvivorView,
     sign_record,
 )
-from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP, Content, read_content, withheld_classes
+from veilsum.protocol.study import read_content
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import answer, pooled
-from veilsum.study.promise import promise
 from veilsum.study.result_files import Files, files, read_material
+from veilsum.study.views import record_of, spec_view
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -91,17 +81,16 @@ class Round:
     disclosure: bytes = b""
 
 
-class LocalCoordinator:
+class LocalCoordinator(Chain):
     """Answers requests at once: whoever waits for news asks `has_news` first."""
 
     def __init__(self, key: SigningKey, roster: Roster, study: Study, now_s: Callable[[], float]) -> None:
+        super().__init__()
         self.key, self.roster, self.now_s = key, roster, now_s
         self.studies: dict[str, Study] = {study.hash.hex(): study}
         self.study = study
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
-        self.links: tuple[Link, ...] = ()
-        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
         self.revision = 1
         self.wire: dict[tuple[str, str], list[bytes]] = {}
         self.requests: list[Request] = []
@@ -133,49 +122,16 @@ class LocalCoordinator:
     def next_step(self, cohort: str) -> str | None:
         """The step of the cohort's run that is opened next; None once the run is over."""
         enrolling = self.cohorts[cohort].enrolling
-        run = (enrolling.content.question.digest, enrolling.period)
-        spent = {
-            link.step
-            for link in self.links
-            if (link.question, link.period) == run and link.repeats == enrolling.repeats and link.spends
-        }
-        repeated = link_of(self.links, enrolling.repeats)
-        steps = enrolling.content.question.steps if repeated is None else (repeated.step,)
-        return next((step for step in steps if step not in spent), None)
+        return self.step_after(enrolling.content.question, enrolling.period, enrolling.repeats)
 
-    def terms(self, cohort: str, **changes: Any) -> Terms:
+    def terms(self, cohort: str, step: str | None = None, **changes: Any) -> Terms:
         enrolling = self.cohorts[cohort].enrolling
-        question, period = enrolling.content.question, enrolling.period
-        step = changes.pop("step", None) or self.next_step(cohort) or question.steps[-1]
-        values: dict[str, Any] = {
-            "step": step,
-            "indicator": NO_CONTEXT,
-            "withheld": (),
-            "evicted": (),
-            "material": NO_CONTEXT,
-            "latest_end_s": int(self.now_s()) + 86_400,
-        }
-        if question.takes_material(step):
-            before = question.steps[question.steps.index(step) - 1]
-            values["material"] = hashlib.sha256(self.material_after(before, period)).digest()
-        for entry in self.rounds.values():
-            attempt = entry.phase.attempt
-            if attempt.context == enrolling.repeats:
-                named_by = attempt.terms
-                values |= {
-                    "indicator": named_by.indicator,
-                    "withheld": named_by.withheld,
-                    "evicted": named_by.evicted,
-                }
-            named = (attempt.question.digest, attempt.manifest.period) == (question.digest, period)
-            if entry.holders and step == SUM_STEP and named:
-                assert isinstance(entry.phase, Recovered)
-                values |= {
-                    "indicator": attempt.context,
-                    "withheld": withheld_classes(question, entry.holders),
-                    "evicted": entry.phase.evicted,
-                }
-        return Terms(**{**values, **changes})
+        question, period, repeats = enrolling.content.question, enrolling.period, enrolling.repeats
+        made = self.terms_of(question, period, repeats, self.now_s(), step, NO_CONTEXT)
+        if question.takes_material(made.step):
+            before = question.steps[question.steps.index(made.step) - 1]
+            made = replace(made, material=hashlib.sha256(self.material_after(before, period)).digest())
+        return replace(made, **changes)
 
     def material_after(self, step: str, period: str) -> bytes:
         """What the step published for the next one."""
@@ -201,9 +157,7 @@ class LocalCoordinator:
         )
         attempt = Attempt(entry.enrolling.roster, entry.enrolling.study, entry.manifest, opening)
         round_id = rest.round_name(attempt.context)
-        rests_on = self.sets.get(earlier_context(attempt))
-        earlier = () if rests_on is None else (SurvivorSet(rests_on),)
-        collecting = Collecting.begin(attempt, self.now_s(), earlier)
+        collecting = Collecting.begin(attempt, self.now_s(), self.rests_on(attempt))
         cards = entry.enrolling.cards_for(entry.manifest, entry.manifest.decryptors[0])
         self.rounds[round_id] = Round(round_id, entry, collecting, Transcript.begin(attempt, cards))
         if terms.material != NO_CONTEXT:
@@ -249,61 +203,46 @@ class LocalCoordinator:
             sender = parse(request.body).member if "answers" in request.path else ""  # type: ignore[attr-defined]  # answers have one
             kind = request.body[1:2].hex() if "answers" in request.path else ""
             self.wire.setdefault((f"{request.method} {request.path}", sender + kind), []).append(request.body)
-        for method, pattern, handler in self._routes():
-            match = re.fullmatch(pattern, request.path)
+        for method, template, handler in self._routes():
+            match = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), request.path)
             if match and request.method == method:
+                named: dict[str, Any] = match.groupdict()
                 try:
-                    return handler(request, **match.groupdict())
+                    if "round_id" in named and template != rest.ROUND:
+                        named["at"] = found(self.rounds, named.pop("round_id"))
+                    return answered(handler(**named) if method == "GET" else handler(request, **named))
                 except PeerFault as fault:
                     return refusal(fault)
         return refusal(PeerFault(Cause.NOT_FOUND, request.path))
 
-    def _routes(self) -> list[tuple[str, str, Callable[..., Response]]]:
-        def pattern(template: str) -> str:
-            return re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template)
-
+    def _routes(self) -> list[tuple[str, str, Callable[..., Any]]]:
+        """What is read is given the names in its path, and what is sent the request before them; a round is found by its id, but for its view."""
         return [
-            ("GET", pattern(rest.ROSTER), self._roster),
-            ("PUT", pattern(rest.CARD), self._card),
-            ("GET", pattern(rest.COHORT), self._cohort),
-            ("GET", pattern(rest.CARDS), self._cards),
-            ("GET", pattern(rest.STUDY), self._study),
-            ("GET", pattern(rest.STUDIES), self._studies),
-            ("GET", pattern(rest.RUNS), self._runs),
-            ("GET", pattern(rest.MATERIAL), self._material),
-            ("GET", pattern(rest.DOCUMENT), self._document),
-            ("GET", pattern(rest.SUMS), self._sums),
-            ("GET", pattern(rest.DISCLOSURE), self._disclosure),
-            ("GET", pattern(rest.CLOSING), self._closing),
-            ("GET", pattern(rest.EVICTIONS), self._evictions),
-            ("GET", pattern(rest.ROUND), self._round),
-            ("GET", pattern(rest.OPENING), self._opening),
-            ("GET", pattern(rest.REQUEST), self._request),
-            ("POST", pattern(rest.ANSWERS), self._answer),
-            ("PUT", pattern(rest.UPLOAD), self._upload),
-            ("PUT", pattern(rest.CHUNK), self._chunk),
-            ("GET", pattern(rest.RESULT), self._result),
-            ("GET", pattern(rest.WEIGHTS), self._weights),
-            ("GET", pattern(rest.TRANSCRIPT), self._transcript),
+            ("GET", rest.ROSTER, lambda federation: self.roster),
+            ("GET", rest.STUDY, lambda federation, study: found(self.studies, study)),
+            ("GET", rest.STUDIES, lambda federation: [study_view(each) for each in self.studies.values()]),
+            ("GET", rest.RUNS, lambda federation: self._runs()),
+            ("GET", rest.COHORT, self._cohort),
+            ("GET", rest.CARDS, self._cards),
+            ("GET", rest.CLOSING, self._closing),
+            ("GET", rest.ROUND, self.view),
+            ("GET", rest.OPENING, lambda at: at.phase.attempt.opening),
+            ("GET", rest.MATERIAL, lambda at: at.material or b""),
+            ("GET", rest.REQUEST, self._request),
+            ("GET", rest.RESULT, self._result),
+            ("GET", rest.WEIGHTS, lambda at: at.published.head),
+            ("GET", rest.SUMS, lambda at: at.sums),
+            ("GET", rest.DOCUMENT, lambda at, name: at.published.documents[name]),
+            ("GET", rest.EVICTIONS, lambda at: Evictions(at.phase.attempt.context, at.phase.proofs)),
+            ("GET", rest.TRANSCRIPT, self._transcript),
+            ("GET", rest.DISCLOSURE, self._disclosure),
+            ("PUT", rest.CARD, self._card),
+            ("PUT", rest.UPLOAD, self._upload),
+            ("PUT", rest.CHUNK, self._chunk),
+            ("POST", rest.ANSWERS, self._answer),
         ]
 
-    def _roster(self, _request: Request, federation: str) -> Response:
-        del federation
-        return Response(200, {}, self.roster.to_bytes())
-
-    def _study(self, _request: Request, federation: str, study: str) -> Response:
-        del federation
-        if study not in self.studies:
-            raise PeerFault(Cause.NOT_FOUND, f"no study {study}")
-        return Response(200, {}, self.studies[study].to_bytes())
-
-    def _studies(self, _request: Request, federation: str) -> Response:
-        del federation
-        views = [study_view(study, read_content(study.content)) for study in self.studies.values()]
-        return Response(200, {}, f"[{','.join(view.model_dump_json() for view in views)}]".encode())
-
-    def _runs(self, _request: Request, federation: str) -> Response:
-        del federation
+    def _runs(self) -> rest.RunsView:
         runs = []
         for name, entry in self.cohorts.items():
             enrolling = entry.enrolling
@@ -318,34 +257,24 @@ class LocalCoordinator:
                     repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
                     state=self._state(entry),  # type: ignore[arg-type]  # one of the three
                     over=self.next_step(name) is None,
+                    round=next(reversed(entry.rounds), None),
                 )
             )
-        return model(rest.RunsView(revision=self.revision, runs=tuple(runs)))
+        return rest.RunsView(revision=self.revision, runs=tuple(runs))
 
     def _state(self, entry: Cohort) -> str:
         return "formed" if entry.manifest else "failed" if entry.fault else "enrolling"
 
-    def _material(self, _request: Request, round_id: str) -> Response:
-        return Response(200, {}, self.rounds[round_id].material or b"")
-
-    def _document(self, _request: Request, round_id: str, name: str) -> Response:
-        made = self.rounds[round_id].published
-        assert made is not None
-        return Response(200, {}, made.documents[name])
-
-    def _sums(self, _request: Request, round_id: str) -> Response:
-        return Response(200, {}, self.rounds[round_id].sums)
-
-    def _disclosure(self, request: Request, round_id: str, member: str) -> Response:
-        entry = self.rounds[round_id]
-        assert request.signer is not None
-        if request.signer.key.public != entry.phase.attempt.roster.key_of(member):
+    def _disclosure(self, at: Round, member: str) -> bytes:
+        signer = self.requests[-1].signer
+        assert signer is not None
+        if signer.key.public != at.phase.attempt.roster.key_of(member):
             raise PeerFault(Cause.FORBIDDEN, f"this is {member}'s alone")
-        if not entry.disclosure:
-            raise PeerFault(Cause.WRONG_PHASE, f"round {round_id} keeps no disclosure")
-        return Response(200, {}, entry.disclosure)
+        if not at.disclosure:
+            raise PeerFault(Cause.WRONG_PHASE, f"round {at.round_id} keeps no disclosure")
+        return at.disclosure
 
-    def _card(self, request: Request, cohort: str, member: str) -> Response:
+    def _card(self, request: Request, cohort: str, member: str) -> rest.CohortView:
         entry = self.cohorts[cohort]
         if entry.manifest is not None or entry.fault is not None:
             raise PeerFault(Cause.WRONG_PHASE, "the cohort takes no cards any more")
@@ -355,53 +284,46 @@ class LocalCoordinator:
         entry.version += 1
         if entry.enrolling.complete:
             self.close_cohort(cohort)
-        return self._cohort(request, cohort)
+        return self._cohort(cohort)
 
-    def _cohort(self, _request: Request, cohort: str) -> Response:
+    def _cohort(self, cohort: str) -> rest.CohortView:
         entry = self.cohorts[cohort]
         enrolling = entry.enrolling
-        return model(
-            rest.CohortView(
-                cohort=cohort,
-                federation=self.roster.federation.hex(),
-                study=enrolling.study.hash.hex(),
-                name=enrolling.content.notes.name,
-                study_version=enrolling.content.notes.version,
-                period=enrolling.period,
-                counter=enrolling.counter,
-                repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
-                state=self._state(entry),  # type: ignore[arg-type]  # one of the three
-                version=entry.version,
-                members=enrolling.invited,
-                rounds=tuple(entry.rounds),
-                step=self.next_step(cohort),
-                cards=tuple(sorted(entry.enrolling.cards)),
-                deadline_s=None,
-                quorum=None,
-                fault=problem(entry.fault) if entry.fault else None,
-            )
+        return rest.CohortView(
+            cohort=cohort,
+            federation=self.roster.federation.hex(),
+            study=enrolling.study.hash.hex(),
+            name=enrolling.content.notes.name,
+            study_version=enrolling.content.notes.version,
+            period=enrolling.period,
+            counter=enrolling.counter,
+            repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
+            state=self._state(entry),  # type: ignore[arg-type]  # one of the three
+            version=entry.version,
+            members=enrolling.invited,
+            rounds=tuple(entry.rounds),
+            step=self.next_step(cohort),
+            cards=tuple(sorted(entry.enrolling.cards)),
+            deadline_s=None,
+            quorum=None,
+            fault=problem(entry.fault) if entry.fault else None,
         )
 
-    def _cards(self, _request: Request, cohort: str, member: str) -> Response:
+    def _cards(self, cohort: str, member: str) -> Cards:
         entry = self.cohorts[cohort]
         assert entry.manifest is not None
         if member not in entry.manifest.place:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"formed without {member}", [member])
-        return Response(200, {}, entry.enrolling.cards_for(entry.manifest, member).to_bytes())
+        return entry.enrolling.cards_for(entry.manifest, member)
 
-    def _closing(self, _request: Request, context: str) -> Response:
+    def _closing(self, context: str) -> Message:
         phase = self.rounds[context[:16]].phase
         if not isinstance(phase, Ended):
             raise PeerFault(Cause.WRONG_PHASE, f"the round is {phase.name}")
-        return Response(200, {}, phase.closing.to_bytes())
-
-    def _evictions(self, _request: Request, round_id: str) -> Response:
-        phase = self.rounds[round_id].phase
-        assert isinstance(phase, Recovered)
-        return Response(200, {}, Evictions(phase.attempt.context, phase.proofs).to_bytes())
+        return phase.closing
 
     def view(self, round_id: str) -> rest.RoundView:
-        entry = self.rounds[round_id]
+        entry = found(self.rounds, round_id)
         attempt, phase = entry.phase.attempt, entry.phase
         state = phase.name
         if isinstance(phase, Recovered):
@@ -430,69 +352,46 @@ class LocalCoordinator:
             spec=spec_view(attempt),
         )
 
-    def _round(self, _request: Request, round_id: str) -> Response:
-        if round_id not in self.rounds:
-            raise PeerFault(Cause.NOT_FOUND, f"no round {round_id}")
-        return model(self.view(round_id))
-
-    def _opening(self, _request: Request, round_id: str) -> Response:
-        return Response(200, {}, self.rounds[round_id].phase.attempt.opening.to_bytes())
-
-    def _request(self, _request: Request, round_id: str, member: str) -> Response:
-        if round_id not in self.rounds:
-            raise PeerFault(Cause.NOT_FOUND, f"no round {round_id}")
-        entry = self.rounds[round_id]
-        if member not in entry.phase.attempt.members:
+    def _request(self, at: Round, member: str) -> Response:
+        if member not in at.phase.attempt.members:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
-        message = entry.phase.request_for(member)
+        message = at.phase.request_for(member)
         headers = {
-            rest.VERSION_HEADER: str(entry.version),
-            rest.STATE_HEADER: self.view(round_id).state,
+            rest.VERSION_HEADER: str(at.version),
+            rest.STATE_HEADER: self.view(at.round_id).state,
             rest.ROSTER_HEADER: str(self.roster.number),
         }
         return Response(204, headers) if message is None else Response(200, headers, message.to_bytes())
 
-    def _answer(self, request: Request, round_id: str) -> Response:
-        entry = self.rounds[round_id]
+    def _answer(self, request: Request, at: Round) -> Response:
         message = parse(request.body)
-        self._take(entry, message)
-        return self._request(request, round_id, message.member)  # type: ignore[attr-defined]  # answers have one
+        self._take(at, message)
+        return self._request(self.rounds[at.round_id], message.member)  # type: ignore[attr-defined]  # answers have one
 
-    def _upload(self, request: Request, round_id: str, member: str) -> Response:
-        entry = self.rounds[round_id]
+    def _upload(self, request: Request, at: Round, member: str) -> rest.UploadView:
         upload = parse(request.body)
         assert isinstance(upload, Upload)
         assert upload.header.member == member
-        self._take(entry, upload)
-        phase = entry.phase
-        missing = phase.missing_chunks(member) if isinstance(phase, Collecting) else ()
-        return model(rest.UploadView(member=member, chunks=phase.attempt.chunks, missing=missing))
+        self._take(at, upload)
+        missing = at.phase.missing_chunks(member) if isinstance(at.phase, Collecting) else ()
+        return rest.UploadView(member=member, chunks=at.phase.attempt.chunks, missing=missing)
 
-    def _chunk(self, request: Request, round_id: str, member: str, index: str) -> Response:
-        entry, digest = self.rounds[round_id], hashlib.sha256(request.body).digest()
-        if not isinstance(entry.phase, Collecting):
-            raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {entry.phase.name}")
-        entry.phase.check_chunk(member, int(index), digest, request.body)
-        entry.spool[member, int(index)] = request.body
-        self._move(entry, entry.phase.chunk_stored(member, int(index), self.now_s()))
-        return self._request(request, round_id, member)
+    def _chunk(self, request: Request, at: Round, member: str, index: str) -> Response:
+        place, digest = int(index), hashlib.sha256(request.body).digest()
+        if not isinstance(at.phase, Collecting):
+            raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {at.phase.name}")
+        at.phase.check_chunk(member, place, digest, request.body)
+        at.spool[member, place] = request.body
+        self._move(at, at.phase.chunk_stored(member, place, self.now_s()))
+        return self._request(self.rounds[at.round_id], member)
 
-    def _result(self, _request: Request, round_id: str) -> Response:
-        record = self.rounds[round_id].record
-        if record is None:
+    def _result(self, at: Round) -> ResultRecord:
+        if at.record is None:
             raise PeerFault(Cause.WRONG_PHASE, "no result yet")
-        return model(record)
+        return at.record
 
-    def _weights(self, _request: Request, round_id: str) -> Response:
-        made = self.rounds[round_id].published
-        assert made is not None
-        assert made.head is not None
-        return Response(200, {}, made.head)
-
-    def _transcript(self, _request: Request, round_id: str) -> Response:
-        entry = self.rounds[round_id]
-        signed = entry.transcript.signed(self.key, entry.phase.attempt.context)
-        return Response(200, {}, signed.to_json().encode())
+    def _transcript(self, at: Round) -> bytes:
+        return at.transcript.signed(self.key, at.phase.attempt.context).to_json().encode()
 
     # Moving on
 
@@ -508,19 +407,17 @@ class LocalCoordinator:
         before, entry.phase = entry.phase, phase
         entry.version += 1
         if isinstance(phase, Ended) and phase.name != before.name:
-            sequence, attempt = phase.attempt.opening.place
-            self.links = (*self.links, phase.link)
             self.revision += 1
             entry.cohort.version += 1
-            if isinstance(phase, Certified):
-                self.sets[phase.attempt.context] = phase.certificate.survivors
-            entry.cohort.place = (sequence, attempt + 1) if isinstance(phase, Voided) else (sequence + 1, 0)
+            if isinstance(phase, Recovered):
+                entry.total = total_of(phase, entry.spool)
+            entry.cohort.place = self.ended(phase, entry.total)
         if isinstance(phase, Recovered):
             self._solve(entry, phase)
 
     def _solve(self, entry: Round, phase: Recovered) -> None:
-        spec = phase.attempt.spec
-        entry.total = total = total_of(phase, entry.spool)
+        spec, total = phase.attempt.spec, entry.total
+        assert total is not None
         entry.sums = save({"sum": total})
         if spec.indicator:
             entry.holders = tuple(int(count) for count in total)
@@ -534,96 +431,24 @@ class LocalCoordinator:
             entry.fault = fault
             return
         entry.published = files(spec, found)
-        entry.record = self.sign(entry, found)
-
-    def sign(self, entry: Round, found: Answer | None = None, **changes: Any) -> ResultRecord:
-        """The record of a round, with other values where given."""
-        assert isinstance(entry.phase, Recovered)
-        if found is None:
-            assert entry.record is not None
-            return sign_record(entry.record.model_copy(update={**changes, "signature": ""}), self.key)
-        assert entry.published is not None
-        attempt, certificate = entry.phase.attempt, entry.phase.certificate
-        head = entry.published.head
-        counted = next(
-            (
-                each.holders
-                for each in self.rounds.values()
-                if each.phase.attempt.context == attempt.terms.indicator
-            ),
-            (),
+        counted = (
+            r.holders
+            for r in self.rounds.values()
+            if r.phase.attempt.context == phase.attempt.terms.indicator
         )
-        documents = sorted(entry.published.documents.items())
-        values = {
-            "round": entry.round_id,
-            "context": attempt.context.hex(),
-            "federation": attempt.roster.federation.hex(),
-            "study": attempt.study.hash.hex(),
-            "name": attempt.content.notes.name,
-            "version": attempt.content.notes.version,
-            "period": attempt.manifest.period,
-            "step": attempt.terms.step,
-            "cohort": attempt.manifest.cohort.hex(),
-            "terms": attempt.terms.hash.hex(),
-            "survivors_hash": certificate.survivors_hash.hex(),
-            "survivors": tuple(
-                SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
-            ),
-            "disputes": tuple(
-                DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
-                for d in entry.phase.disputes
-            ),
-            "dropped": tuple(
-                sorted(vertex_cover(attempt.context, entry.phase.disputes, attempt.quorum.colluders))
-            ),
-            "evicted": entry.phase.evicted,
-            "withheld": attempt.terms.withheld,
-            "holders": counted,
-            "rows": found.records,
-            "noise": noise_view(attempt.spec),
-            "head": None if head is None else hashlib.sha256(head).hexdigest(),
-            "sums": hashlib.sha256(entry.sums).hexdigest(),
-            "documents": tuple(
-                DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
-                for name, content in documents
-            ),
-            "transcript": entry.transcript.head.hex(),
-            "error_bound": found.error_bound,
-            "solution": SolutionView(
-                chosen_by=found.chosen_by,
-                ridge=found.ridge,
-                empty_classes=() if found.head is None else found.head.empty_classes,
-            ),
-        }
-        return sign_record(ResultRecord(**{**values, **changes}), self.key)
+        sums, head = hashlib.sha256(entry.sums).hexdigest(), entry.transcript.head
+        holders = next(counted, ())
+        entry.record = record_of(entry.round_id, phase, found, entry.published, sums, head, holders)
+        entry.record = self.sign(entry)
+
+    def sign(self, entry: Round, **changes: Any) -> ResultRecord:
+        """The record of a round, with other values where given."""
+        assert entry.record is not None
+        return sign_record(entry.record.model_copy(update={**changes, "signature": ""}), self.key)
 
 
-def noise_view(spec: RoundSpec) -> rest.NoiseView | None:
-    return rest.NoiseView(**vars(promise(spec))) if spec.noisy else None
-
-
-def spec_view(attempt: Attempt) -> rest.SpecView:
-    spec = attempt.spec
-    indicator = attempt.terms.indicator
-    return rest.SpecView(
-        study=spec.study.hex(),
-        name=spec.content.notes.name,
-        version=spec.content.notes.version,
-        period=spec.period,
-        step=spec.step,
-        statistics=tuple(each.kind for each in spec.question.statistics),
-        dim=spec.question.dim,
-        classes=len(spec.question.classes),
-        elements=spec.elements,
-        ring_bits=spec.ring_bits,
-        withheld=spec.withheld,
-        indicator=None if indicator == NO_CONTEXT else indicator.hex(),
-        latest_end_s=attempt.terms.latest_end_s,
-        noise=noise_view(spec),
-    )
-
-
-def study_view(study: Study, content: Content) -> rest.StudyView:
+def study_view(study: Study) -> rest.StudyView:
+    content = read_content(study.content)
     return rest.StudyView(
         study=study.hash.hex(),
         name=content.notes.name,
@@ -651,5 +476,23 @@ def refusal(fault: PeerFault) -> Response:
     return Response(document.status, {"content-type": rest.PROBLEM}, document.model_dump_json().encode())
 
 
-def model(value: rest.Model) -> Response:
-    return Response(200, {"content-type": "application/json"}, value.model_dump_json().encode())
+def found(known: Mapping[str, T], name: str) -> T:
+    if name not in known:
+        raise PeerFault(Cause.NOT_FOUND, f"there is no {name}")
+    return known[name]
+
+
+def answered(value: Any) -> Response:
+    """A message or bytes as they are, and views as JSON."""
+    match value:
+        case Response():
+            return value
+        case bytes():
+            return Response(200, {}, value)
+        case Message():
+            return Response(200, {}, value.to_bytes())
+        case list():
+            text = f"[{','.join(each.model_dump_json() for each in value)}]"
+        case _:
+            text = value.model_dump_json()
+    return Response(200, {"content-type": "application/json"}, text.encode())

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,11 @@ async def served(server: Server, **config: Any) -> AsyncIterator[str]:
             server.coordinator.stop_waiting()
             shown.should_exit = True
             await task
+
+
+def again(server: Server, into: Path, clock: Clock | None = None) -> AbstractAsyncContextManager[Server]:
+    """Another process that starts on what this one has stored: a copy of its folder, and the same database and bucket if it has them."""
+    return running(server.folder, clock, data_dir=snapshot(server.folder, into))
 
 
 def snapshot(folder: Path, into: Path) -> Path:

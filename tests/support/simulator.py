@@ -6,7 +6,7 @@ outcome = federation.run_round(vectors)
 
 import hashlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Self, TypeVar, overload
 
@@ -66,6 +66,7 @@ from veilsum.protocol.study import (
     INDICATOR_STEP,
     SUM_STEP,
     Content,
+    Question,
     as_tuples,
     read_content,
     withheld_classes,
@@ -230,8 +231,80 @@ def untampered(_sender: str, message: Message) -> Message:
     return message
 
 
+class Chain:
+    """What an honest coordinator remembers of the attempts that have ended, and how it opens the next.
+
+    Attributes:
+        links: all attempts.
+        sets: certified survivors by context.
+        summed: terms of certified attempts by context.
+        counted: what indicators counted, by context.
+    """
+
+    def __init__(self) -> None:
+        self.links: tuple[Link, ...] = ()
+        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
+        self.summed: dict[bytes, Terms] = {}
+        self.counted: dict[bytes, Counted] = {}
+
+    def ended(self, phase: Ended, total: Vector | None) -> tuple[int, int]:
+        """Note an attempt with its sum; the place that the cohort's next attempt has."""
+        attempt, (sequence, number) = phase.attempt, phase.attempt.opening.place
+        self.links = (*self.links, phase.link)
+        if isinstance(phase, Certified):
+            self.sets[attempt.context], self.summed[attempt.context] = (
+                phase.certificate.survivors,
+                attempt.terms,
+            )
+        if isinstance(phase, Recovered) and attempt.spec.indicator and total is not None:
+            staying = tuple(each for each in phase.certificate.survivors if each.member in phase.summed)
+            holders = tuple(int(count) for count in total)
+            self.counted[attempt.context] = Counted(attempt.context, holders, staying, phase.evicted)
+        retry = isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS
+        return (sequence, number + 1) if retry else (sequence + 1, 0)
+
+    def step_after(self, question: Question, period: str, repeats: bytes) -> str | None:
+        """The step of a run that is opened next; None once the run is over."""
+        run = (question.digest, period)
+        spent = [
+            link
+            for link in self.links
+            if (link.question, link.period) == run and link.repeats == repeats and link.spends
+        ]
+        if any(link.reason == LOST_REASON for link in spent):
+            return None
+        steps = {link.step for link in spent}
+        return next((step for step in self.steps(question, repeats) if step not in steps), None)
+
+    def steps(self, question: Question, repeats: bytes) -> tuple[str, ...]:
+        """All steps of a run."""
+        repeated = link_of(self.links, repeats)
+        return question.steps if repeated is None else (repeated.step,)
+
+    def terms_of(
+        self, question: Question, period: str, repeats: bytes, now_s: float, step: str | None, material: bytes
+    ) -> Terms:
+        """The terms of a step, by default of the next one; `material` is what it takes, if it takes any."""
+        step = step or self.step_after(question, period, repeats) or self.steps(question, repeats)[-1]
+        material = material if question.takes_material(step) else NO_CONTEXT
+        made = Terms(step, NO_CONTEXT, (), (), material, int(now_s) + DAY_S)
+        if (repeated := self.summed.get(repeats)) is not None:
+            return replace(repeated, step=step, material=material, latest_end_s=made.latest_end_s)
+        for link in self.links:
+            counted = self.counted.get(link.context)
+            if counted and step == SUM_STEP and (link.question, link.period) == (question.digest, period):
+                withheld = withheld_classes(question, counted.holders)
+                made = replace(made, indicator=link.context, withheld=withheld, evicted=counted.evicted)
+        return made
+
+    def rests_on(self, attempt: Attempt) -> tuple[SurvivorSet, ...]:
+        """The set that the attempt's survivors are held against."""
+        found = self.sets.get(earlier_context(attempt))
+        return () if found is None else (SurvivorSet(found),)
+
+
 @dataclass
-class Federation:
+class Federation(Chain):
     """An admin, a coordinator and members in one process.
 
     Attributes:
@@ -275,10 +348,7 @@ class Federation:
             {member: key.public for member, key in self.keys.items()},
             decryptors=tuple(self.ids[index] for index in self.decryptors),
         )
-        self.links: tuple[Link, ...] = ()
-        self.sets: dict[bytes, tuple[Survivor, ...]] = {}
-        self.summed: dict[bytes, Terms] = {}
-        self.counted: dict[bytes, Counted] = {}
+        super().__init__()
         self.spool: MutableMapping[tuple[str, int], bytes] = {}
         self._stores: Storage = self.storage or Memory()
         self.phases = self._stores.phases()
@@ -359,42 +429,14 @@ class Federation:
 
     def next_step(self) -> str | None:
         """The step of the cohort's run that is opened next; None once the run is over."""
-        run = (self.content.question.digest, self.manifest.period)
-        spent = [
-            link
-            for link in self.links
-            if (link.question, link.period) == run and link.repeats == self.manifest.repeats and link.spends
-        ]
-        if any(link.reason == LOST_REASON for link in spent):
-            return None
-        steps = {link.step for link in spent}
-        return next((step for step in self._steps() if step not in steps), None)
-
-    def _steps(self) -> tuple[str, ...]:
-        repeated = link_of(self.links, self.manifest.repeats)
-        return self.content.question.steps if repeated is None else (repeated.step,)
+        return self.step_after(self.content.question, self.manifest.period, self.manifest.repeats)
 
     def terms(self, step: str | None = None, **changes: Any) -> Terms:
         """The terms of a step, by default of the next one."""
-        step = step or self.next_step() or self._steps()[-1]
-        values: dict[str, Any] = {
-            "step": step,
-            "indicator": NO_CONTEXT,
-            "withheld": (),
-            "evicted": (),
-            "material": bytes([1] * 32) if self.content.question.takes_material(step) else NO_CONTEXT,
-            "latest_end_s": int(self.now_s) + DAY_S,
-        }
-        if (repeated := self.summed.get(self.manifest.repeats)) is not None:
-            same = ("indicator", "withheld", "evicted")
-            return Terms(**{**values, **{name: getattr(repeated, name) for name in same}, **changes})
-        run = (self.content.question.digest, self.manifest.period)
-        for link in self.links:
-            counted = self.counted.get(link.context)
-            if counted and step == SUM_STEP and (link.question, link.period) == run:
-                withheld = withheld_classes(self.content.question, counted.holders)
-                values |= {"indicator": link.context, "withheld": withheld, "evicted": counted.evicted}
-        return Terms(**{**values, **changes})
+        shown = self.manifest
+        material = bytes([1] * 32)
+        made = self.terms_of(self.content.question, shown.period, shown.repeats, self.now_s, step, material)
+        return replace(made, **changes)
 
     def opening(self, terms: Terms) -> Opening:
         """Sign the next opening."""
@@ -435,9 +477,8 @@ class Federation:
             vectors = Generated(self.ids, vectors)
         attempt = Attempt(self.roster, self.study, self.manifest, self.opening(terms))
         self.vectors_now, self.spool, self.faults = vectors, self._stores.chunks(), []
-        rests_on = self.sets.get(earlier_context(attempt))
-        earlier = () if rests_on is None else (SurvivorSet(rests_on),)
-        self.phase: CoordinatorPhase = Collecting.begin(attempt, self.now_s, earlier, self._stores.shelf())
+        earlier, shelf = self.rests_on(attempt), self._stores.shelf()
+        self.phase: CoordinatorPhase = Collecting.begin(attempt, self.now_s, earlier, shelf)
         self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
 
     def _tell_ending(self) -> None:
@@ -500,26 +541,11 @@ class Federation:
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
         assert isinstance(phase, Ended)
         self.transcript = self.transcript.signed(self.coordinator, phase.attempt.context)
-        sequence, number = self.place
-        self.place = (sequence + 1, 0)
         self.ending = phase.closing
-        self.links = (*self.links, phase.link)
-        if isinstance(phase, Certified):
-            self.sets[phase.attempt.context] = phase.certificate.survivors
-            self.summed[phase.attempt.context] = phase.attempt.terms
-        if isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS:
-            self.place = (sequence, number + 1)
-        if not isinstance(phase, Recovered):
-            return Outcome(phase, (), None, tuple(self.faults))
-        total = total_of(phase, self.spool)
-        survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
-        if phase.attempt.spec.indicator:
-            staying = tuple(each for each in phase.certificate.survivors if each.member in phase.summed)
-            holders = tuple(int(count) for count in total)
-            self.counted[phase.attempt.context] = Counted(
-                phase.attempt.context, holders, staying, phase.evicted
-            )
-        return Outcome(phase, survivors, total, tuple(self.faults))
+        total = total_of(phase, self.spool) if isinstance(phase, Recovered) else None
+        self.place = self.ended(phase, total)
+        survivors = phase.certificate.survivors if isinstance(phase, Recovered) else ()
+        return Outcome(phase, tuple(each.member for each in survivors), total, tuple(self.faults))
 
     def _gone(self, member: str, after: After) -> bool:
         return self.drop.get(int(member.removeprefix("member-")), After.REVEAL) < after

@@ -1,4 +1,3 @@
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from tests.support.authority import Authority
 from tests.support.cli import TOKEN, Cli
 from veilsum import remote
 from veilsum.console import CLIENT
+from veilsum.demo.coordinator import free_port
 from veilsum.protocol.rest import CohortView
 from veilsum.remote import changes, shown, trust
 
@@ -34,13 +34,6 @@ def test_addresses(url: str, address: str) -> None:
 def test_what_is_no_address(url: str, cli: Cli) -> None:
     assert "--url" in cli("operator", "round", "status", "ab" * 8, "--url", url).error
     assert "--url" in cli("operator", "cohort", "status", COHORT, "--url", url).error
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ class RunView(View):
         counter: determines the cohort's id, with roster, study, period and repeats.
         repeats: context of the attempt that the run repeats; None for fresh records.
         over: whether the run's last step was certified or lost, or its cohort failed.
+        round: the newest; None before the first.
     """
 
     cohort: Hex32
@@ -176,6 +177,7 @@ class RunView(View):
     repeats: Hex32 | None
     state: Literal["enrolling", "formed", "failed"]
     over: bool
+    round: RoundId | None
 
 
 class RunsView(View):

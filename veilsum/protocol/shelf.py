@@ -1,6 +1,9 @@
 """Storage for announcements, which are large and read one box or row at a time."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import accumulate
+from struct import unpack
 from typing import Protocol
 
 from veilsum.protocol.merkle import Tree
@@ -84,38 +87,63 @@ class Trees:
         )
 
 
-class Shelf(Commitments, Protocol):
-    """Keeps what an announcement holds: commitments, and for each decryptor a box and a row."""
+class Shelf(ABC):
+    """Keeps announcements in the parts that are read: commitments, and for each decryptor a row and an encoded `Delivery`.
 
-    def put(self, upload: Upload, trees: Trees) -> None:
-        """Keep an announcement, durably where the shelf is; the same again changes nothing."""
-        ...
-
-    def delivery(self, dealer: str, place: int) -> Delivery:
-        """The dealer's box and row for the decryptor at this place, with their paths."""
-        ...
-
-    def row(self, dealer: str, place: int) -> bytes:
-        """Return the dealer's row of share commitments, without its path."""
-        ...
-
-
-class MemoryShelf:
-    """Announcements in memory, with their trees."""
+    An announcement's parts follow a table of where each begins, in 8 bytes each, and where the last ends.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Upload, Trees]] = {}
+        self._starts = dict[str, int]()
 
     def put(self, upload: Upload, trees: Trees) -> None:
-        self._kept[upload.header.member] = upload, trees
+        """Keep an announcement, durably where the shelf is; the dealer's last one counts."""
+        committed = trees.committed(upload)
+        parts = [b"".join(committed.path), committed.commitments]
+        for place, row in enumerate(upload.share_rows):
+            parts += row, trees.delivery(upload, place).encode()
+        table = accumulate(map(len, parts), initial=8 * (1 + len(parts)))
+        begins = (at.to_bytes(8, "little") for at in table)
+        self._starts[upload.header.member] = self._write(b"".join((*begins, *parts)))
 
     def committed(self, dealer: str) -> Committed:
-        upload, trees = self._kept[dealer]
-        return trees.committed(upload)
-
-    def delivery(self, dealer: str, place: int) -> Delivery:
-        upload, trees = self._kept[dealer]
-        return trees.delivery(upload, place)
+        """The dealer's commitments to its secrets."""
+        path = self._part(dealer, 0)
+        return Committed(self._part(dealer, 1), tuple(path[at : at + 32] for at in range(0, len(path), 32)))
 
     def row(self, dealer: str, place: int) -> bytes:
-        return self._kept[dealer][0].share_rows[place]
+        """The dealer's commitments to its shares for the decryptor at this place."""
+        return self._part(dealer, 2 + 2 * place)
+
+    def delivery(self, dealer: str, place: int) -> bytes:
+        """The encoded `Delivery` to the decryptor at this place."""
+        return self._part(dealer, 3 + 2 * place)
+
+    def _part(self, dealer: str, number: int) -> bytes:
+        start = self._starts[dealer]
+        begin, end = unpack("<QQ", self._read(start + 8 * number, 16))
+        return self._read(start + begin, end - begin)
+
+    @abstractmethod
+    def _write(self, data: bytes) -> int:
+        """Append `data` and return its position."""
+
+    @abstractmethod
+    def _read(self, at: int, size: int) -> bytes:
+        """Read `size` bytes at a position."""
+
+
+class MemoryShelf(Shelf):
+    """A shelf in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data = bytearray()
+
+    def _write(self, data: bytes) -> int:
+        at = len(self._data)
+        self._data += data
+        return at
+
+    def _read(self, at: int, size: int) -> bytes:
+        return bytes(self._data[at : at + size])

@@ -6,9 +6,8 @@
     vectors        what a member sends at each step
     promise        the noise of a step, and what it promises
     answers        heads, documents and the next step's material, from a sum
-    materials      what a step takes of the steps before it
     result_files   the files of a result, and how a reader checks them
-    alone          a head from one's own records
+    views          what a coordinator says of a round and its result
 
 `veilsum.protocol.study` holds a study's content, `veilsum.protocol.round_spec` one step of a run.
 """

@@ -1,18 +1,15 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.support.forging import resign
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
-from veilsum.protocol.disputes import Dispute
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import verify
-from veilsum.protocol.messages import Deliveries, Message, Receipt, Upload, deliveries_hash
+from veilsum.protocol.messages import Deliveries, Message, Receipt, deliveries_hash
 
 
 @pytest.fixture
@@ -114,120 +111,9 @@ def test_the_same_receipt_again_changes_nothing(federation: Federation) -> None:
 # Disputes: who leaves the sum
 
 
-def among_eight(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
-    """Eight members (a = a_D = 2, n_min = t = 6) have uploaded; everybody sends a receipt, some with complaints."""
-    federation = Federation(8)
-    federation.reach(Checking)
-    everyone = []
-    for member in federation.ids:
-        complaints = receipts.get(member, ())
-        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
-        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    return received(federation, *everyone)
-
-
 def members_of(phase: CoordinatorPhase) -> tuple[str, ...]:
     assert isinstance(phase, Freezing)
     return tuple(survivor.member for survivor in phase.survivors)
-
-
-def test_a_single_complaint_drops_the_dealer_and_not_its_place_as_a_decryptor() -> None:
-    phase = among_eight({"member-2": ("member-3",)})
-    assert "member-3" not in members_of(phase)
-    assert len(members_of(phase)) == 7
-    assert isinstance(phase, Freezing)
-    assert phase.disputes == (Dispute(Cause.BOX_REFUSED, "member-3", "member-2"),)
-    assert set(phase.receipts) == set(phase.attempt.members)
-    assert "member-3" in phase.waiting_for()
-
-
-def test_a_decryptor_that_complains_of_several_is_dropped_alone() -> None:
-    phase = among_eight({"member-2": ("member-3", "member-4", "member-7")})
-    assert members_of(phase) == tuple(m for m in phase.attempt.members if m != "member-2")
-    # the others' shares of member-3 are a threshold without those that member-2 refused
-    assert isinstance(phase, Freezing)
-    assert "member-2" in phase.waiting_for()
-
-
-def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_parties() -> None:
-    # three pairs that nobody can tell apart
-    pairs = {f"member-{index}": (f"member-{index + 3}",) for index in range(3)}
-    phase = of(Voiding, among_eight(pairs))
-    assert phase.fault.cause is Cause.BOX_REFUSED
-    assert phase.fault.detail == "5 survivors are left"
-    assert phase.fault.parties == tuple(f"member-{index}" for index in range(6))
-
-
-def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() -> None:
-    """Nine members, t = 6 and a_D = 2: eight clean receipts are enough, whoever lies."""
-    federation = Federation(9)
-    federation.reach(Checking)
-    everyone = []
-    for member in federation.ids:
-        complaints = ("member-3", "member-4") if member == "member-2" else ()
-        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
-        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    phase = received(federation, *everyone)
-    assert members_of(phase) == federation.ids
-    assert isinstance(phase, Freezing)
-    assert phase.disputes == ()
-
-
-@pytest.mark.parametrize("members", [8, 9])
-def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_attempt(members: int) -> None:
-    """t = 6 receipts, of which the last three dealers have five clean ones; five or six others are left, and n_min = 6."""
-    federation = Federation(members)
-    federation.reach(Checking)
-    everyone, accused = [], federation.ids[-3:]
-    for member in federation.ids[:6]:
-        complaints = accused if member == "member-0" else ()
-        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
-        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    waiting = of(Checking, received(federation, *everyone))
-    phase = waiting.expire(waiting.latest_s)
-    if members == 9:
-        # they are out in any case, so nobody need be dropped for a dispute with them
-        assert members_of(phase) == federation.ids[:6]
-        return
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.BOX_REFUSED
-    assert phase.fault.parties == ("member-0", *accused)
-
-
-def test_an_edge_on_which_both_ends_disagree_drops_one_of_them() -> None:
-    dropped = set()
-    for seed in range(6):
-        federation = Federation(6, seed=seed)
-
-        def lie(sender: str, message: Message, federation: Federation = federation) -> Message:
-            if sender == "member-2" and isinstance(message, Upload):
-                return resign(
-                    federation, message, secret_commitments=(*message.secret_commitments[:5], bytes(16))
-                )
-            return message
-
-        federation.tamper = lie
-        phase = federation.reach(Freezing)
-        assert phase.disputes == (Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-5"),)
-        (gone,) = set(federation.ids) - set(members_of(phase))
-        dropped.add(gone)
-    # nobody can tell who lies, and nobody chooses who goes
-    assert dropped == {"member-2", "member-5"}
-
-
-def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement() -> None:
-    federation = Federation(5, drop={4: After.OPENING})
-
-    def lie(sender: str, message: Message) -> Message:
-        if sender == "member-0" and isinstance(message, Upload):
-            return resign(
-                federation, message, secret_commitments=(*message.secret_commitments[:4], bytes(16))
-            )
-        return message
-
-    federation.tamper = lie
-    phase = federation.reach(Freezing)
-    assert members_of(phase) == federation.ids[:4]
 
 
 # What no honest decryptor would sign is not proposed
@@ -277,12 +163,3 @@ def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
     phase = of(Voiding, federation.run_until(Voiding, Freezing))
     assert phase.fault.cause is (Cause.WINDOW_EXCEEDED if away else Cause.BOX_REFUSED)
     assert phase.fault.parties == tuple(sorted(beside or parties))
-
-
-def test_a_receipt_for_another_upload_than_the_coordinators_is_refused(federation: Federation) -> None:
-    # a dealer that signed two, and passed the other one to this decryptor
-    context = federation.phase.attempt.context
-    digests = [digest_of(federation, m) for m in federation.ids[1:5]]
-    other = deliveries_hash(context, [*digests[:3], bytes(32)])
-    with pytest.raises(PeerFault, match=r"^malformed: member-0's receipt .*\[member-0\]$"):
-        received(federation, receipt(federation, "member-0", uploads=other))

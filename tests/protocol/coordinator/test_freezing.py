@@ -1,6 +1,5 @@
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.simulator import Federation, of
@@ -12,7 +11,6 @@ from veilsum.protocol.messages import (
     Deliveries,
     Freeze,
     Refusal,
-    SurvivorSet,
     Vote,
     survivors_hash,
 )
@@ -141,17 +139,3 @@ def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federat
     assert phase.fault.cause is Cause.CANCELLED
     assert phase.fault.detail == "enough"
     assert phase.spent == {"member-2"}
-
-
-def test_decryptors_are_shown_the_headers_and_what_the_attempt_rests_on() -> None:
-    federation = Federation(5, margin=1)
-    for earlier in ((), (0,)):
-        federation.begin(None if earlier else dict.fromkeys(federation.ids, np.ones(4, np.int64)))
-        proposal = of(Freeze, federation.run_until(Freezing).request_for("member-0"))
-        assert tuple(header.member for header in proposal.headers) == federation.ids
-        counted = (SurvivorSet(federation.sets[federation.links[0].context]),) if earlier else ()
-        assert proposal.earlier == counted
-        federation.run_until()
-        federation.finish()
-        if not earlier:
-            federation.disclose()

@@ -15,10 +15,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Deliveries, Evictions, Message, Receipt, Reveal
+from veilsum.protocol.messages import Evictions, Message, Receipt, Reveal
 from veilsum.protocol.shamir import PRIME, recover_secrets
-
-SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
 
 def revealing(federation: Federation) -> Revealing:
@@ -46,30 +44,6 @@ def received(federation: Federation, *reveals: Reveal) -> CoordinatorPhase:
     for message in reveals:
         phase = phase.receive(message, federation.now_s)
     return phase
-
-
-def test_what_is_due_are_the_survivors_own_seeds_and_their_edges_to_the_lost(federation: Federation) -> None:
-    assert isinstance(federation.phase, Revealing)
-    assert {dealer: [(d.index, d.lost) for d in due] for dealer, due in federation.phase.due.items()} == {
-        survivor: [(0, None), (1 if survivor == "member-0" else 2, "member-1")] for survivor in SURVIVORS
-    }
-
-
-@pytest.mark.parametrize("order", [(0, 2, 3, 4), (5, 4, 3, 2), (3, 0, 5, 2)])
-def test_any_threshold_of_reveals_rebuilds_every_seed(federation: Federation, order: tuple[int, ...]) -> None:
-    three = of(Revealing, received(federation, *(reveal(federation, federation.ids[i]) for i in order[:3])))
-    assert federation.ids[order[0]] not in three.waiting_for()
-    assert three.request_for(federation.ids[order[0]]) is None
-    assert isinstance(three.request_for("member-1"), Deliveries)
-    phase = of(Recovered, three.receive(reveal(federation, federation.ids[order[3]]), federation.now_s))
-    inside = tuple(m for m in federation.ids if m != "member-1")
-    assert set(phase.self_seeds) == set(inside)
-    assert set(phase.edge_seeds) == {(m, "member-1") for m in inside}
-    lost = federation.phases["member-1"]
-    pairs = {pair.peer: pair for pair in lost.ready.masks}  # type: ignore[attr-defined]  # it has opened
-    for survivor in inside:
-        seed = pairs[survivor].mask_seed("member-1", phase.attempt.context)
-        assert phase.edge_seeds[survivor, "member-1"] == seed
 
 
 def test_the_same_reveal_again_counts_once(federation: Federation) -> None:
@@ -200,32 +174,6 @@ def test_a_false_dealer_is_evicted_and_the_sum_is_exact_without_it(how: str, res
     assert outcome.faults == ()
 
 
-def test_an_edge_that_nobody_needs_is_nobodys_business() -> None:
-    federation = Federation(8)
-    false_dealers(
-        federation,
-        {
-            "member-3": lambda attempt: other_secrets(
-                attempt, 1 + attempt.neighbours("member-3").index("member-7")
-            )
-        },
-    )
-    outcome = federation.run_round()
-    exact(federation, outcome)
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evicted == ()
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_two_false_dealers_are_evicted_at_once(restart: bool) -> None:  # noqa: FBT001 - pytest's own
-    federation = Federation(8, restart=restart)
-    false_dealers(federation, {"member-1": out_of_range, "member-6": other_secrets})
-    requests = shown(federation)
-    outcome = federation.run_round()
-    exact(federation, outcome)
-    assert [request.evicted for request in requests] == [("member-1", "member-6")]
-
-
 def shown(federation: Federation) -> list[Evictions]:
     """The different evictions that decryptors are shown, in order."""
     requests: list[Evictions] = []
@@ -252,16 +200,6 @@ def test_two_false_dealers_are_evicted_one_after_the_other(restart: bool) -> Non
     assert isinstance(outcome.phase, Recovered)
     assert outcome.phase.evictions == requests[-1]
     assert outcome.faults == ()
-
-
-def test_a_dealer_and_a_decryptor_that_share_a_word_outside_the_field_stall_nothing() -> None:
-    # the dealer commits to a word that is not below p, and its accomplice does not complain
-    federation = Federation(5, drop={0: After.VOTE})
-    false_dealers(federation, {"member-3": unreduced})
-    outcome = federation.run_round()
-    exact(federation, outcome)
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evicted == ("member-3",)
 
 
 def test_a_false_dealer_is_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Reveali
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Opened, Ready, Voted
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Deliveries, Reveal, Survivor, VoidRequest, Vote
+from veilsum.protocol.messages import Certificate, Reveal, Survivor, VoidRequest, Vote
 
 
 def revealing(federation: Federation) -> Certificate:
@@ -95,38 +95,6 @@ def federation() -> Federation:
     return Federation(6, drop={1: After.OPENING, 4: After.CARD})
 
 
-def test_a_decryptor_reveals_what_follows_from_the_certified_set_and_nothing_else(
-    federation: Federation,
-) -> None:
-    certified = revealing(federation)
-    voted = attempting(federation, "member-2")
-    _, (reveal,) = federation.ask("member-2", certified, Closed)
-    assert isinstance(reveal, Reveal)
-    held = {dealt.member: dealt.shares for dealt in voted.held()} | {"member-2": voted.own_shares}
-    runs = []
-    for survivor in ("member-0", "member-2", "member-3", "member-5"):
-        indices = [
-            0,
-            *(1 + voted.attempt.neighbours(survivor).index(lost) for lost in ("member-1", "member-4")),
-        ]
-        runs.append(b"".join(held[survivor][36 * index : 36 * index + 36] for index in indices))
-    assert reveal.runs == tuple(runs)
-    assert (reveal.outcome, reveal.evicted) == (certified.outcome, ())
-    reveal.verify(federation.keys["member-2"].public, "member-2")
-
-
-def test_both_secrets_of_one_member_are_never_revealed(federation: Federation) -> None:
-    certified = revealing(federation)
-    attempt = federation.phase.attempt
-    phase = of(Revealing, federation.phase)
-    inside = {survivor.member for survivor in certified.survivors}
-    assert set(phase.due) == inside
-    for dealer, due in phase.due.items():
-        # b_u of a survivor only, and only edges that lead out: of a lost member y_w stays under b_w
-        assert {each.dealer for each in due} == {dealer}
-        assert [each.lost for each in due] == [None, *sorted(set(attempt.members) - inside)]
-
-
 def test_keys_move_on_at_the_certificate_and_shares_are_gone_once_the_result_is_out(
     federation: Federation,
 ) -> None:
@@ -171,37 +139,7 @@ def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(feder
     assert part.runs == whole.runs[1:]
 
 
-def test_a_decryptor_outside_the_sum_reveals_too() -> None:
-    federation = Federation(7)
-    certified = revealing(federation)
-    without = certificate(federation, tuple(s for s in certified.survivors if s.member != "member-2"))
-    closed, (reveal,) = federation.ask("member-2", without, Closed)
-    assert isinstance(reveal, Reveal)
-    assert not {*closed.own} & {*closed.certificate.survivors}
-    assert [len(run) for run in reveal.runs] == [2 * 36] * 6
-
-
-def test_a_certificate_that_counts_a_member_who_did_not_upload_is_refused_by_it(
-    federation: Federation,
-) -> None:
-    certified = revealing(federation)
-    ghost = Survivor("member-1", bytes(32))
-    survivors = (certified.survivors[0], ghost, *certified.survivors[1:])
-    with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
-        federation.ask("member-1", certificate(federation, survivors))
-
-
 # The terms' latest end
-
-
-def test_after_the_latest_end_nothing_is_signed_or_opened() -> None:
-    federation = Federation(4)
-    federation.reach(Checking)
-    deliveries = of(Deliveries, federation.phase.request_for("member-0"))
-    federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
-    for message in (deliveries, VoidRequest(deliveries.context, "cancelled")):
-        with pytest.raises(PeerFault, match=r"^terms-expired:"):
-            federation.ask("member-0", message)
 
 
 def test_after_the_latest_end_a_certificate_closes_without_a_reveal(federation: Federation) -> None:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,9 +13,7 @@ from veilsum.protocol.messages import (
     Message,
     Receipt,
     Refusal,
-    Survivor,
     Vote,
-    survivors_hash,
 )
 
 
@@ -44,18 +41,6 @@ def refusal(federation: Federation, freeze: Freeze) -> str:
     return reply.cause
 
 
-def test_a_decryptor_signs_the_survivors_it_checked(federation: Federation, freeze: Freeze) -> None:
-    phase, replies = federation.ask("member-0", freeze, Voted)
-    assert replies == phase.outbox() == (phase.given,)
-    survivors = tuple(Survivor.of(header) for header in freeze.headers)
-    assert phase.given.outcome == survivors_hash(freeze.context, survivors)
-    phase.given.verify(federation.keys["member-0"].public, "member-0")
-
-
-def test_a_decryptor_signs_a_set_without_itself(federation: Federation, freeze: Freeze) -> None:
-    federation.ask("member-0", replace(freeze, headers=freeze.headers[1:]), Voted)
-
-
 def test_its_own_upload_is_looked_at_before_the_others(federation: Federation, freeze: Freeze) -> None:
     phases = [federation.phases[member] for member in ("member-1", "member-3")]
     other, own = (
@@ -81,19 +66,6 @@ def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
     headers = list(freeze.headers)
     headers[2] = resign(federation, federation.phases["member-2"].uploads[0], salt=bytes(32)).header  # type: ignore[attr-defined]  # it has uploaded
     assert refusal(federation, replace(freeze, headers=tuple(headers))) == "survivors-invalid"
-
-
-def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
-    sparse: Callable[..., Federation],
-) -> None:
-    federation = sparse()
-    federation.reach(Freezing)
-    request = of(Freeze, federation.phase.request_for("member-00"))
-    ring = federation.phase.attempt.manifest.graph.ring
-    for lost, expected in ((ring[0:2], "window-exceeded"), ((ring[0], ring[2]), None)):
-        headers = tuple(header for header in request.headers if header.member not in lost)
-        _, (reply,) = federation.ask("member-00", replace(request, headers=headers))
-        assert getattr(reply, "cause", None) == expected
 
 
 def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federation) -> None:

@@ -114,32 +114,6 @@ def before_evictions(federation: Federation, member: str) -> Closed:
     return first
 
 
-def test_a_decryptor_reveals_again_as_if_the_evicted_were_lost(
-    evicting: tuple[Federation, Evictions],
-) -> None:
-    federation, evictions = evicting
-    first = before_evictions(federation, "member-0")
-    one = replace(evictions, proofs=evictions.proofs[:1])
-    federation.phases["member-0"], (second,) = federation.ask("member-0", one)
-    phase, (third,) = federation.ask("member-0", evictions, Closed)
-    assert [s.member for s in phase.evicted] == list(evictions.evicted)
-    assert isinstance(third, Reveal)
-    for reveal, evicted in ((first.reveals[0], 0), (second, 1), (third, 2)):
-        assert isinstance(reveal, Reveal)
-        assert reveal.evicted == evictions.evicted[:evicted]
-        assert [len(run) for run in reveal.runs] == [36 * (1 + evicted)] * (8 - evicted)
-        reveal.verify(federation.keys["member-0"].public, "member-0")
-    # what it revealed before stands in what it reveals now
-    assert [run[:36] for run in third.runs] == [
-        run
-        for run, dealt in zip(first.reveals[0].runs, first.held, strict=True)
-        if dealt.member not in evictions.evicted
-    ]
-    stored = load_phase(phase.to_bytes())
-    assert stored == phase
-    assert stored.outbox() == (third,)
-
-
 def test_the_same_evictions_again_are_answered_by_the_same_bytes(
     evicting: tuple[Federation, Evictions],
 ) -> None:
@@ -173,13 +147,6 @@ def test_once_the_shares_are_erased_evictions_open_nothing(evicting: tuple[Feder
     federation.phases["member-0"] = first
     federation.now_s = first.opening.terms.latest_end_s
     assert federation.ask("member-0", evictions)[1] == ()
-
-
-def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictions]) -> None:
-    federation, evictions = evicting
-    before_evictions(federation, "member-3")
-    reveal = federation.answered("member-3", evictions, Reveal)
-    assert [len(run) for run in reveal.runs] == [3 * 36] * 6
 
 
 # Other cohorts, other messages

@@ -11,13 +11,11 @@ from veilsum.protocol.member import Closed, MemberPhase, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     NOTHING_REVEALED,
-    Deliveries,
     Erased,
     ErasureRequest,
     Reveal,
     VoidRequest,
 )
-from veilsum.protocol.sealing import unseal
 
 
 def at(stage: type, federation: Federation) -> Federation:
@@ -110,16 +108,6 @@ def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing(
     assert report(federation).revealed == NOTHING_REVEALED
 
 
-def test_nothing_is_erased_on_request_before_the_latest_end() -> None:
-    federation = at(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    for message in (None, federation.phase.certificate):
-        if message is not None:
-            federation.phases["member-0"], _ = federation.ask("member-0", message)
-        with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased before .*\[coordinator\]$"):
-            federation.ask("member-0", request(federation))
-
-
 def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
     federation = at(Freezing, Federation(5, decryptors=(1, 2, 3, 4)))
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
@@ -132,17 +120,6 @@ def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
             federation.ask("member-0", request(federation))
         with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
             federation.ask("member-1", ErasureRequest(bytes(32)))
-
-
-def test_a_closed_attempt_is_asked_of_its_own_decryptors() -> None:
-    federation = at(Revealing, Federation(5, decryptors=(1, 2, 3, 4)))
-    assert isinstance(federation.phase, Revealing)
-    for member in ("member-0", "member-1"):
-        federation.phases[member], _ = federation.ask(member, federation.phase.certificate)
-    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-        federation.ask("member-0", request(federation))
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        federation.ask("member-1", ErasureRequest(bytes(32)))
 
 
 # A decryptor that never saw the opening
@@ -178,17 +155,6 @@ def test_an_expired_opening_is_the_coordinators() -> None:
             federation.ask("member-4", false)
 
 
-def test_who_revealed_does_not_enter_the_attempt_again_by_its_opening() -> None:
-    federation = at(Revealing, Federation(5))
-    assert isinstance(federation.phase, Revealing)
-    federation.phases["member-0"], (reveal,) = federation.ask("member-0", federation.phase.certificate)
-    assert isinstance(reveal, Reveal)
-    pass_end(federation)
-    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
-        federation.ask("member-0", federation.phase.attempt.opening)
-    assert report(federation).revealed == reveal.outcome
-
-
 def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
     federation = at(Checking, Federation(5, decryptors=(1, 2, 3, 4), drop={0: After.CARD}))
     pass_end(federation)
@@ -197,30 +163,6 @@ def test_who_holds_no_shares_does_not_open_what_has_expired() -> None:
 
 
 # What a thief finds afterwards, and what a crash leaves
-
-
-def test_a_replayed_box_does_not_open_after_the_erasure() -> None:
-    federation = at(Checking, Federation(5))
-    delivered = of(Deliveries, federation.phase.request_for("member-0"))
-    attempt, (box, *_) = federation.phase.attempt, delivered.deliveries
-    phase = of(Attempting, federation.phases["member-0"])
-
-    def opens(pairs: Ready) -> bool:
-        (pair,) = (each for each in pairs.boxes if each.peer == box.member)
-        key = pair.box_key(box.member, "member-0", attempt.context, box.header.salt)
-        try:
-            unseal(key, box.box, attempt.context, box.member)
-        except PeerFault:
-            return False
-        return True
-
-    assert opens(phase.ready)
-    pass_end(federation)
-    report(federation)
-    after = of(Ready, federation.phases["member-0"])
-    assert not opens(after)
-    with pytest.raises(PeerFault):
-        federation.ask("member-0", delivered)
 
 
 def test_a_member_killed_between_erasing_and_answering_reports_the_same() -> None:

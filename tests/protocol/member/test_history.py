@@ -70,26 +70,6 @@ def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended() -> None
     assert opens(federation) is None
 
 
-def test_lost_will_do_as_well() -> None:
-    federation = lapsed(Freezing, Federation(5))
-    closed = lost(federation)
-    close(federation, closed)
-    assert opens(federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], _ = federation.ask("member-0", closed)
-    assert opens(federation) is None
-
-
-def test_what_was_shown_must_stand_in_the_chain() -> None:
-    federation = lapsed(Revealing, Federation(5))
-    certified = of(Revealing, federation.phase).certificate
-    federation.phases["member-0"], _ = federation.ask("member-0", certified)
-    federation.place = (1, 0)
-    assert opens(federation) == Cause.OUTCOME_MISSING
-    federation.place = (0, 0)
-    close(federation, lost(federation))
-    assert opens(federation) == Cause.OUTCOME_MISSING
-
-
 def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too() -> None:
     federation = Federation(6)
     federation.tamper = swallowing(Upload, "member-5")
@@ -134,24 +114,6 @@ def test_an_end_of_something_else_settles_nothing() -> None:
 
 
 # From one cohort to the next
-
-
-def test_a_new_cohort_begins_with_the_history() -> None:
-    federation = Federation(5, question=GRADIENTS)
-    federation.run_round()
-    federation.run_round()
-    federation.enrol("other-1")
-    assert opens(federation) is None
-    links = federation.links
-    for shorter in (
-        (),
-        links[:1],
-        links[1:],
-        links[::-1],
-        (replace(links[0], survivors=b"\x05" * 32), links[1]),
-    ):
-        federation.links = shorter
-        assert opens(federation) in {Cause.CHAIN_BROKEN, Cause.OUTCOME_MISSING}
 
 
 def test_an_attempt_left_open_in_one_cohort_holds_up_the_next() -> None:

@@ -3,11 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.protocol.questions import link
-from tests.support.forging import again
 from tests.support.simulator import After, Federation
 from veilsum.protocol.coordinator import Collecting
-from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.member import MemberPhase, Opened, Uploaded, load_phase
 from veilsum.protocol.messages import Message, Upload
 
@@ -59,15 +57,6 @@ def test_the_same_opening_again_is_answered_by_the_same_upload(federation: Feder
         federation.phases["member-1"],
         (),
     )
-
-
-def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(federation: Federation) -> None:
-    federation.phases["member-0"], _ = uploaded(federation, opened(federation, "member-0"))
-    attempt = federation.phase.attempt
-    void = link(federation, reason="cancelled", context=attempt.context)
-    following = again(attempt.opening, federation.coordinator, attempt=1, links=(void,))
-    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open"):
-        federation.ask("member-0", following)
 
 
 def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federation) -> None:

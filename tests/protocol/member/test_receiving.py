@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.forging import redeal, resign
+from tests.support.forging import redeal
 from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.errors import PeerFault
@@ -12,14 +12,10 @@ from veilsum.protocol.member import Checked
 from veilsum.protocol.messages import (
     Deliveries,
     Receipt,
-    Survivor,
     Upload,
-    deliveries_hash,
 )
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.shelf import MemoryShelf, Trees
-
-OTHERS = ("member-1", "member-2", "member-3", "member-4")
 
 
 def checking(federation: Federation) -> Deliveries:
@@ -49,21 +45,6 @@ def receipt(federation: Federation, deliveries: Deliveries) -> Receipt:
     assert replies == phase.outbox() == (phase.receipt,)
     phase.receipt.verify(federation.keys["member-0"].public, "member-0")
     return phase.receipt
-
-
-def test_a_decryptor_opens_every_box_says_so_and_keeps_which_upload_its_shares_came_from(
-    federation: Federation, deliveries: Deliveries
-) -> None:
-    assert tuple(delivery.member for delivery in deliveries.deliveries) == OTHERS
-    said = receipt(federation, deliveries)
-    assert (said.dealers, said.complaints) == (OTHERS, ())
-    phase, _ = federation.ask("member-0", deliveries, Checked)
-    assert [dealt.survivor for dealt in phase.opened] == [
-        Survivor.of(delivery.header) for delivery in deliveries.deliveries
-    ]
-    assert {len(dealt.shares) for dealt in phase.opened} == {5 * 36}
-    nothing = receipt(federation, replace(deliveries, deliveries=()))
-    assert (nothing.dealers, nothing.complaints) == ((), ())
 
 
 def uploads(federation: Federation) -> dict[str, Upload]:
@@ -120,39 +101,3 @@ def test_a_bad_box_is_a_complaint_and_the_others_stand(federation: Federation, h
     said = receipt(federation, shown)
     assert said.complaints == ("member-3",)
     assert said.dealers == ("member-1", "member-2", "member-4")
-
-
-def test_a_box_sealed_under_another_salt_is_a_complaint(
-    federation: Federation, deliveries: Deliveries
-) -> None:
-    header = resign(federation, uploads(federation)["member-4"], salt=bytes(32)).header
-    assert receipt(federation, changed(deliveries, 3, header=header)).complaints == ("member-4",)
-
-
-def test_a_complaint_discloses_nothing(federation: Federation, deliveries: Deliveries) -> None:
-    header = resign(federation, uploads(federation)["member-4"], salt=bytes(32)).header
-    phase, _ = federation.ask("member-0", changed(deliveries, 3, header=header), Checked)
-    body = phase.receipt.encode()[:-64]
-    names = b"".join(bytes((len(m),)) + m.encode() for m in ("member-1", "member-2", "member-3"))
-    assert body == (
-        deliveries.context
-        + b"\x08member-0"
-        + phase.receipt.uploads
-        + b"\x03\0\0\0"
-        + names
-        + b"\x01\0\0\0"
-        + b"\x08member-4"
-    )
-
-
-def test_a_receipt_binds_the_uploads_that_were_delivered(
-    federation: Federation, deliveries: Deliveries
-) -> None:
-    first = receipt(federation, deliveries)
-    digests = [delivery.header.digest for delivery in deliveries.deliveries]
-    assert first.uploads == deliveries_hash(deliveries.context, digests)
-    # the same dealer's other upload, of the same shares
-    header = resign(federation, uploads(federation)["member-4"], chunk_root=b"R" * 32).header
-    other = receipt(federation, changed(deliveries, 3, header=header))
-    assert (other.dealers, other.complaints) == (first.dealers, first.complaints)
-    assert other.uploads != first.uploads

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.messages.forms import sample
+from tests.protocol.messages.forms import named, sample
 from tests.support.forging import again
+from veilsum.protocol.codec import Struct
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.merkle import Tree
@@ -24,6 +25,7 @@ from veilsum.protocol.messages import (
     Opening,
     Roster,
     Shown,
+    Study,
     SurvivorSet,
     Terms,
     VoidRequest,
@@ -207,7 +209,9 @@ def test_a_cohort_of_nobody_is_bound_by_the_root_over_nothing() -> None:
     show(paths=False, members=(), cards_root=Tree([b""]).root).check_bound()
 
 
-def test_links_that_many_messages_name_are_one_object_each() -> None:
-    first, second = (Chain.from_bytes(Chain(b"\x01" * 32, (LINK,)).to_bytes()) for _ in range(2))
-    assert first.links[0] is second.links[0]
-    assert first.links[0] is not LINK  # made, not decoded
+@pytest.mark.parametrize("form", [Link, Manifest, Roster, Study], ids=named)
+def test_what_many_messages_repeat_is_one_object_and_encoded_once(form: type[Struct]) -> None:
+    made = sample(form)
+    (first, _), (second, _) = (form.decode(made.encode(), 0) for _ in range(2))
+    assert first is second is not made
+    assert first.encode() is first.encode() == made.encode()

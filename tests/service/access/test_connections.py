@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+import os
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -19,6 +21,7 @@ from service.telemetry import logs
 from tests.support.clients import KEYS
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server, running, served
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target, sign_request
 
 PATH = "/healthz"
@@ -132,20 +135,24 @@ async def head_of(party: Party, server: Server, url: str, body: bytes, size: int
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
+SIZES = pytest.mark.parametrize("size", [1200, 3 << 17], ids=["of one read", "of many"])
+
+
+@SIZES
 @pytest.mark.parametrize("how", ["stops", "one byte at a time", "half, and the connection ends"])
 async def test_a_body_that_does_not_come_ends_its_request(
-    tmp_path: Path, party: Party, capsys: pytest.CaptureFixture[str], how: str
+    tmp_path: Path, party: Party, capsys: pytest.CaptureFixture[str], how: str, size: int
 ) -> None:
-    async with hasty(tmp_path) as (server, url):
+    async with hasty(tmp_path, bytes_per_s=1e6) as (server, url):
         await party.begin(server)
-        body = b"x" * 1000
+        body = b"x" * size
         head = await head_of(party, server, url, body, len(body))
         reader, writer = await opened(url)
         writer.write(head)
         if how == "one byte at a time":
             said = await alongside(drip(writer, body), reader)
         else:
-            writer.write(body[:500])
+            writer.write(body[: size // 2])
             if how != "stops":
                 writer.write_eof()
             said = await ends(reader)
@@ -162,20 +169,43 @@ async def test_a_body_that_does_not_come_ends_its_request(
             assert b'"cause":"body-incomplete"' in said
 
 
-async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path: Path, party: Party) -> None:
-    async with hasty(tmp_path, bytes_per_s=100.0) as (server, url):
+@SIZES
+async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(
+    tmp_path: Path, party: Party, size: int
+) -> None:
+    async with hasty(tmp_path, bytes_per_s=size / 12) as (server, url):
         await party.begin(server)
-        body = b"x" * 1200
+        body = b"x" * size
         head = await head_of(party, server, url, body, len(body))
         reader, writer = await opened(url)
         writer.write(head)
         for index in range(12):
-            writer.write(body[100 * index : 100 * index + 100])
+            writer.write(body[size // 12 * index :][: size // 12])
             await asyncio.sleep(LATE_S / 5)  # more than twice the grace in all
         said = await ends(reader)
         writer.close()
         assert said.startswith(b"HTTP/1.1 400 ")  # whole, and no message
         assert b"body-incomplete" not in said
+
+
+async def test_bodies_of_many_reads_are_told_apart_from_what_is_asked_around_them(
+    tmp_path: Path, party: Party
+) -> None:
+    body = os.urandom(3 << 17)
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        await party.begin(server)
+        head = await head_of(party, server, url, body, len(body))
+        round_id = head.split(b"/")[3]
+        slow = HEAD.replace(PATH.encode(), b"/v1/rounds/%s?after=99&wait_s=0.3" % round_id)
+        unread = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(body)) + body
+        reader, writer = await opened(url)
+        writer.write(
+            slow + unread + head + body + slow + unread + HEAD.replace(b"x\r", b"x\r\nConnection: close\r")
+        )
+        said = await ends(reader)
+        writer.close()
+    assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"200", b"400", b"200", b"200", b"200"]
+    assert Cause.DIGEST_MISMATCH.value.encode() not in said  # it arrived as it was signed, and is no message
 
 
 LONG = HEAD.replace(PATH.encode(), b"/openapi.json") * 5

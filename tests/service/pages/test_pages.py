@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from service.app import ROUTERS
 from service.liveness import LOOK_BACK_S
 from service.pages import reading, rendering
-from tests.service.conftest import Past
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
 from tests.support.party import Party
@@ -90,9 +89,9 @@ async def test_no_page_holds_a_secret(
 
 
 async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
-    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, past: Past | None
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:
-    for _ in range(3 if past else 0):  # a process counts its own; a gallery that was played here has three
+    for _ in range(3):
         await server.client.get(f"/v1/rounds/{gallery.running}/uploads/m-4")
     text = words((await visitor.get(f"/rounds/{gallery.running}")).text)
     assert "collecting uploads" in text

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from sklearn.datasets import load_digits
 from client_sdk import Identity, Result
 from tests.support.cli import CLASSES, DIM, PATIENCE_S, TOKEN, Consortium
 from tests.support.servers import lacking
+from veilsum.demo.coordinator import free_port
 
 pytestmark = pytest.mark.slow  # their environments weigh gigabytes: `make peers`
 ROOT = Path(__file__).parents[3]
@@ -64,11 +64,6 @@ def python_of(name: str) -> Path:
     if not python.exists():
         lacking(f"{name} has no environment here: make peers")
     return python
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:

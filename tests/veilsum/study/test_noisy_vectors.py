@@ -123,17 +123,6 @@ def test_one_record_can_reach_the_sensitivity() -> None:
     ) == pytest.approx(1)
 
 
-def test_a_row_that_is_the_centre_becomes_the_first_unit_vector() -> None:
-    spec = asked("mean+sum", "sum", FFC)
-    features, labels = np.array([[0.0, 3.0, 0.0, 0.0]]), np.zeros(1, int)
-    material = {"centre": np.array([0.0, 1.0, 0.0, 0.0])}
-    drawn = [
-        vector(spec, each, labels[: len(each)], material, np.random.default_rng(1).bytes)
-        for each in (features, features[:0])
-    ]
-    assert (drawn[0] - drawn[1])[: DIM + 1].tolist() == [4**12, 0, 0, 0, 0]
-
-
 def test_beyond_most_rows_each_number_is_clipped() -> None:
     spec = asked("sum", "sum", FFC, records={**RECORDS, "most": 2})
     features = np.tile([1.0, 0, 0, 0], (7, 1))

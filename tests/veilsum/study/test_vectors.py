@@ -7,7 +7,7 @@ from tests.veilsum.study.specs import spec_of
 from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.study import check_enough_rows, withheld_classes
+from veilsum.protocol.study import check_enough_rows
 from veilsum.study.answers import pooled
 from veilsum.study.vectors import vector
 
@@ -26,25 +26,6 @@ def asked(step: str = "sum", *, withheld: tuple[int, ...] = (), **more: Any) -> 
 def member(seed: int, rows: int = 60) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     return rng.standard_normal((rows, 4)).astype(np.float32), rng.integers(0, 3, rows)
-
-
-def test_the_example_of_the_page() -> None:
-    records = {"least": 17, "most": 20, "least_per_class": 1, "rows_per_id": 1}
-    spec = spec_of(
-        dim=2, ring_bits=32, members_min=3, members_max=3, a=0, withhold={"margin": 0}, records=records
-    )
-    found = vector(spec, np.array([[3.0, 4.0], [0.0, 2.0]]), np.array([0, 1]))
-    assert found.tolist() == [
-        12079596,
-        16106127,
-        55029268,
-        20132659,
-        0,
-        26843546,
-        33554432,
-        33554432,
-        33554432,
-    ]
 
 
 def test_the_sum_of_vectors_is_the_pooled_statistics() -> None:
@@ -104,21 +85,6 @@ def test_a_row_that_can_t_be_used_adds_nothing() -> None:
 def test_a_class_is_held_from_so_many_rows_on() -> None:
     labels = np.array([0] * 4 + [1] * 5 + [2] * 6)
     assert vector(asked("indicator"), np.zeros((15, 4)), labels).tolist() == [0, 1, 1]
-
-
-def test_rare_classes_and_thin_ones_are_withheld() -> None:
-    def rare(holders: tuple[int, ...], **more: Any) -> tuple[int, ...]:
-        return withheld_classes(asked(**more).question, holders)
-
-    assert rare((8, 9, 12)) == (0,)
-    assert rare((5, 6, 12), withhold={"margin": 0}) == (0,)
-    # ⌈2·4/5⌉ + a + r = 8: the floor of 9 holders stands; with two rows a class it is 4 + 6.
-    assert rare((8, 9, 12), statistics=THREE) == (0,)
-    one_each = {"least": 50, "most": 20_000, "least_per_class": 1, "rows_per_id": 1}
-    assert rare((9, 10, 11), statistics=THREE, records={**one_each, "least_per_class": 2}) == (0,)
-    assert rare((13, 9, 8), statistics=THREE, records=one_each, thin_classes=True) == (2,)
-    assert rare((0, 1, 2), withhold=None, thin_classes=True) == ()
-    assert asked().question.class_floor == 9
 
 
 def test_published_classes_hold_enough_rows_or_the_sum_is_refused() -> None:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from veilsum.protocol.attempt import Attempt, Closing
@@ -13,7 +14,6 @@ from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Certificate,
     Deliveries,
-    Delivery,
     Disclosed,
     Disclosure,
     Erased,
@@ -179,18 +179,18 @@ class Delivering(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The boxes of a decryptor without a receipt; for any other member `question_for`."""
-        deliveries = self.deliveries_for(member)
-        if deliveries is None:
-            return self.question_for(member)
-        return Deliveries(self.attempt.context, tuple(deliveries))
+        if (deliveries := self.deliveries_for(member)) is not None:
+            return Deliveries.from_bytes(b"".join(deliveries))
+        return self.question_for(member)
 
-    def deliveries_for(self, member: str) -> Iterator[Delivery] | None:
-        """What a decryptor without a receipt is shown, each read from the shelf when its turn comes; None for any other member."""
+    def deliveries_for(self, member: str) -> Iterator[bytes] | None:
+        """The bytes of `Deliveries` for a decryptor without a receipt, each read from the shelf in its turn; None for other members."""
         place = self.attempt.decryptor_place.get(member)
         if place is None or member in self.receipts:
             return None
-        shelf = self.setting.shelf
-        return (shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
+        shelf, dealers = self.setting.shelf, [dealer for dealer in self.uploads if dealer != member]
+        beginning = Deliveries(self.attempt.context, ()).to_bytes()[:-4] + len(dealers).to_bytes(4, "little")
+        return chain([beginning], (shelf.delivery(dealer, place) for dealer in dealers))
 
     def chunk_damaged(self, member: str, index: int) -> CoordinatorPhase:
         """Give up the attempt: uploads are closed, so no member sends the chunk again."""

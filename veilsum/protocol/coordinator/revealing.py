@@ -25,6 +25,7 @@ from veilsum.protocol.messages import (
     SHARE_BYTES,
     BadRun,
     Certificate,
+    Delivery,
     Holder,
     Message,
     Proof,
@@ -148,9 +149,13 @@ class Revealing(Delivering, Evicting):
         phase = replace(self, reveals=reveals, heard=self.heard | {member})
         return phase.recover() if phase.complete else phase
 
+    def _delivery(self, dealer: str, holder: str) -> Delivery:
+        place = self.attempt.decryptor_place[holder]
+        return Delivery.from_bytes(self.setting.shelf.delivery(dealer, place))
+
     def _evidence(self, reveal: Reveal, dealers: tuple[str, ...], dealer: str) -> BadRun:
         place = dealers.index(dealer)
-        delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[reveal.member])
+        delivery = self._delivery(dealer, reveal.member)
         return BadRun(
             reveal=reveal.summary,
             header=delivery.header,
@@ -289,7 +294,7 @@ class Revealing(Delivering, Evicting):
         place = [due.index for due in self.due[dealer]].index(index)
         holders = []
         for holder in sorted(tuple(self._runs[dealer])[:threshold]):
-            delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[holder])
+            delivery = self._delivery(dealer, holder)
             run = self._runs[dealer][holder]
             share = run[place * SHARE_BYTES : (place + 1) * SHARE_BYTES]
             holders.append(Holder(holder, share, delivery.row, delivery.row_path))

@@ -15,6 +15,7 @@ from veilsum.protocol.codec import (
     Key,
     Many,
     Name,
+    Shared,
     Signature,
     Struct,
     Text,
@@ -28,7 +29,7 @@ from veilsum.protocol.tags import Tag, hash_fields
 MAX_CONTENT = 1 << 20
 
 
-class Study(Signed, kind=25, tag=Tag.STUDY):
+class Study(Shared, Signed, kind=25, tag=Tag.STUDY):
     """A signed study; `veilsum.study` reads and checks its content.
 
     Attributes:
@@ -59,7 +60,7 @@ class Entry(Struct):
     key: Key
 
 
-class Roster(Signed, kind=1, tag=Tag.ROSTER):
+class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
     """The consortium, signed by its admin. A member refuses a lower number than it has seen.
 
     Attributes:
@@ -167,7 +168,7 @@ class KeyCard(Signed, kind=2, tag=Tag.CARD):
     signature: Signature
 
 
-class Manifest(Message, kind=3):
+class Manifest(Shared, Message, kind=3):
     """A cohort: its study, its members, the root of their cards, and the derived sizes (protocol §4.2).
 
     Attributes:

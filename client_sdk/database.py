@@ -1,0 +1,337 @@
+"""A member's state on disk: one SQLite database, and files beside it that it names by their SHA-256.
+
+    state.sqlite        what this member has seen, holds and promised: its ledger, its phases, and what an upload follows from
+    arrays/SHA-256      rows and vectors of reservations, and a noisy vector until its attempt is closed
+
+What belongs together is one transaction, which is on the disk when it ends. The journal is a rollback journal, which SQLite truncates:
+a write-ahead log would keep erased secrets until its next checkpoint, and after a crash one flipped bit in it would silently undo steps
+whose messages have left.
+"""
+
+import hashlib
+import re
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.files import LOSS, FolderLock, make_private, sync_folder, write_durably
+from veilsum.protocol.member import History
+
+T = TypeVar("T")
+
+SECRET_BYTES = 32
+DATABASE = "state.sqlite"
+_FORMAT = 3
+# temp_store: no copies of pages elsewhere.
+_SETTINGS = """
+PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
+PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON;
+"""
+# `room` fills the part of a row that shares its page with others. Values stand in pages of their own, which secure_delete zeroes:
+# pages that are shared may keep copies of rows that were moved.
+_TABLES = """
+CREATE TABLE sealed (name TEXT PRIMARY KEY, sha256 BLOB NOT NULL, room BLOB NOT NULL DEFAULT (zeroblob(1024)), value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE seal (sha256 BLOB NOT NULL);
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    base INTEGER REFERENCES run,
+    yes INTEGER NOT NULL,
+    study TEXT NOT NULL,
+    approval BLOB NOT NULL,
+    question BLOB NOT NULL,
+    extractor TEXT NOT NULL,
+    period TEXT NOT NULL,
+    noisy INTEGER NOT NULL,
+    mu REAL NOT NULL,
+    expires INTEGER NOT NULL,
+    least INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    unusable INTEGER NOT NULL,
+    taken INTEGER NOT NULL,
+    beyond INTEGER NOT NULL,
+    rows_sha256 BLOB,
+    given_up INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (question, period)
+);
+CREATE TABLE held (record BLOB NOT NULL, run INTEGER NOT NULL REFERENCES run, PRIMARY KEY (record, run)) WITHOUT ROWID;
+CREATE TABLE attempt (id INTEGER PRIMARY KEY, context BLOB NOT NULL UNIQUE, run INTEGER NOT NULL REFERENCES run, step TEXT NOT NULL, ended TEXT);
+CREATE TABLE vector (run INTEGER NOT NULL REFERENCES run, name TEXT NOT NULL, sha256 BLOB NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
+CREATE VIEW spending AS
+SELECT COALESCE(run.base, run.id) AS base, attempt.id AS number, context, step, ended FROM attempt JOIN run ON run.id = attempt.run
+WHERE ended IN ('none', 'lost');
+CREATE VIEW answered AS
+SELECT id, base, yes, study, approval, question, extractor, period, noisy, mu, expires, least, rows, unusable, taken, beyond, given_up,
+    (SELECT COUNT(*) FROM held WHERE held.run = COALESCE(run.base, run.id)) AS records,
+    EXISTS (SELECT 1 FROM spending WHERE spending.base = COALESCE(run.base, run.id)) AS spent,
+    (SELECT context FROM spending WHERE spending.base = COALESCE(run.base, run.id) AND step = 'sum' ORDER BY number LIMIT 1) AS summed
+FROM run;
+"""
+_LEDGER = ("run", "held", "attempt", "vector")
+"""The ledger's tables."""
+_NAMED = """
+SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector
+UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
+"""
+"""The arrays that are needed."""
+_ARRAY = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.new")
+_PASSING = (
+    "SQLITE_BUSY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_FULL",
+    "SQLITE_IOERR",
+    "SQLITE_NOMEM",
+    "SQLITE_READONLY",
+)
+"""Errors of the machine, which damage nothing."""
+
+
+class StateDatabase:
+    """The database and its arrays; one writer at a time, which the identity's lock sees to.
+
+    Args:
+        folder: where `create` makes it.
+
+    Raises:
+        StateError: from every method, if the database is missing, damaged or of another release.
+        OSError: from every method, if the disk is full, or refuses.
+    """
+
+    synchronous: ClassVar[str] = "FULL"
+    """SQLite's: with less a power cut may undo what was committed. Tests that pull no plug turn it off."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._arrays = folder / DATABASE, folder / "arrays"
+        self._connection: sqlite3.Connection | None = None
+        self._turn = threading.RLock()
+        self._seen = dict[str, tuple[bytes, Any]]()
+        self._there = set[str]()  # files of arrays
+
+    @property
+    def made(self) -> bool:
+        """Whether `create` finished here."""
+        if not self.path.exists():
+            return False
+        with self._errors(), closing(self._connected(made=False)) as db:
+            return bool(db.execute("PRAGMA user_version").fetchone()[0])
+
+    def create(self) -> None:
+        """Make the database with an empty ledger, unless it is there."""
+        if not self.made:
+            with self._created() as db:
+                _keep(db, "secret", secrets.token_bytes(SECRET_BYTES))
+                _keep(db, "history", History().encode())
+
+    def take_over(self, old: "StateDatabase") -> None:
+        """Make the database with the ledger of another identity, which loses its state.
+
+        Raises:
+            Misuse: the other one has no state, or this one has.
+            IdentityError: a member uses the other one now.
+        """
+        if self.made or not old.path.exists():
+            raise Misuse(f"{self.path} exists already" if self.made else f"{old.path} does not exist")
+        with FolderLock(old.path.parent.parent):
+            with self._created() as db, old.read(whole=False) as ledger:
+                for name in ("secret", "history"):
+                    query = "SELECT sha256, value FROM sealed WHERE name = ?"
+                    digest, content = ledger.execute(query, (name,)).fetchone() or (b"", b"")
+                    if _keep(db, name, content) != digest:
+                        raise StateError(f"{old.path} is damaged ({name}). {LOSS}")
+                for table in _LEDGER:
+                    for row in ledger.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
+                        db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+                for (digest,) in db.execute(_NAMED).fetchall():
+                    self.put_array(old.array(digest))
+            # Two identities with one ledger could sum the same records twice.
+            old.path.rename(old.path.with_name("carried-over.sqlite"))
+            sync_folder(old.path.parent)
+
+    @contextmanager
+    def _created(self) -> Iterator[sqlite3.Connection]:
+        """The transaction that makes the database: until it ends there is none."""
+        for folder in (self.path.parent, self._arrays):
+            make_private(folder)
+        self.path.touch(0o600)
+        with self._errors(), closing(self._connected(made=False)) as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            yield db
+            db.execute("INSERT INTO seal VALUES (?)", (_seal(db),))
+            db.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def open(self) -> None:
+        """Keep a connection until `close`, instead of one for each transaction; remove arrays that a crash left."""
+        with self._turn, self._errors():
+            self._connection = self._connected()
+            make_private(self.path.parent)  # a copy may be open to others
+            self._there = {path.name for path in self._arrays.iterdir() if _ARRAY.fullmatch(path.name)}
+            self._sweep(self._connection)
+
+    def close(self) -> None:
+        """Close what `open` opened; later transactions open the database again."""
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    @contextmanager
+    def read(self, *, whole: bool = True) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone; without `whole`, also where sealed values are damaged."""
+        with self._turn, self._errors():
+            if self._connection is not None:
+                yield self._connection
+                return
+            self._connection = self._connected(whole=whole)
+            try:
+                yield self._connection
+            finally:
+                self.close()
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, all of it or nothing; inside another one, a part of it."""
+        with self.read() as db:
+            if db.in_transaction:
+                yield db
+                return
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("UPDATE seal SET sha256 = ?", (_seal(db),))
+            self._sweep(db)
+
+    # Sealed values
+
+    def sealed(self, name: str, load: Callable[[bytes], T]) -> T | None:
+        """A value as `load` parses it; None before there is one."""
+        with self.read() as db:
+            known, value = self._seen.get(name, (b"", None))
+            query = "SELECT sha256, CASE WHEN sha256 = ? THEN NULL ELSE value END FROM sealed WHERE name = ?"
+            row = db.execute(query, (known, name)).fetchone()
+            if row is None:
+                return None
+            digest, content = row
+            if content is not None:
+                if hashlib.sha256(content).digest() != digest:
+                    raise self._damaged(name)
+                try:
+                    value = load(content)
+                except (PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
+                    raise self._of_another_release() from error
+                self._seen[name] = digest, value
+            found: T = value
+            return found
+
+    def keep(self, name: str, value: object, content: bytes) -> None:
+        """Keep a value, encoded as `content`, in the place of the one before."""
+        with self.write() as db:
+            self._seen[name] = _keep(db, name, content), value
+
+    def drop(self, name: str) -> None:
+        """Erase a value, if it is there."""
+        self._seen.pop(name, None)
+        with self.write() as db:
+            db.execute("DELETE FROM sealed WHERE name = ?", (name,))
+
+    def names(self, kind: str) -> list[str]:
+        """What follows `kind/` in the names of the values that are there."""
+        with self.read() as db:
+            found = db.execute("SELECT name FROM sealed WHERE name GLOB ? ORDER BY name", (f"{kind}/*",))
+            return [name.removeprefix(f"{kind}/") for (name,) in found]
+
+    # Arrays
+
+    def put_array(self, content: bytes | memoryview) -> bytes:
+        """Write an array to the disk, within the transaction that names it; its SHA-256."""
+        digest = hashlib.sha256(content).digest()
+        self._there.add(digest.hex())
+        write_durably(self._arrays / digest.hex(), content)
+        return digest
+
+    def array(self, digest: bytes) -> bytes:
+        """An array's bytes; StateError if they are missing or others than were written."""
+        path = self._arrays / digest.hex()
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError as error:
+            raise StateError(f"{path} is missing. {LOSS}") from error
+        if hashlib.sha256(content).digest() != digest:
+            raise StateError(f"{path} is damaged. {LOSS}")
+        return content
+
+    def _sweep(self, db: sqlite3.Connection) -> None:
+        """Remove arrays that nothing names any more."""
+        named = {digest.hex() for (digest,) in db.execute(_NAMED)}
+        for name in (gone := self._there - named):
+            (self._arrays / name).unlink(missing_ok=True)
+        if gone:
+            sync_folder(self._arrays)
+        self._there = named
+
+    # Connections and errors
+
+    def _connected(self, *, made: bool = True, whole: bool = True) -> sqlite3.Connection:
+        if made and not self.path.exists():
+            raise StateError(f"{self.path} is missing. {LOSS}")
+        # A flow's steps run in several threads, one at a time: `_turn`.
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            db.executescript(_SETTINGS.format(self.synchronous))
+            if made:
+                self._check(db, whole=whole)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check(self, db: sqlite3.Connection, *, whole: bool) -> None:
+        with db:
+            db.execute("BEGIN")  # another process may write
+            [version] = db.execute("PRAGMA user_version").fetchone()
+            if version == 0:  # an empty file
+                raise StateError(f"{self.path} is missing. {LOSS}")
+            if version != _FORMAT:
+                raise self._of_another_release()
+            if whole and db.execute("SELECT sha256 FROM seal").fetchall() != [(_seal(db),)]:
+                raise self._damaged("a value is another one than was kept, or gone")
+
+    def _damaged(self, why: object) -> StateError:
+        return StateError(f"{self.path} is damaged ({why}). {LOSS}")
+
+    def _of_another_release(self) -> StateError:
+        return StateError(
+            f"{self.path} is not of this release: go on with the one that wrote it. Else: {LOSS}"
+        )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorname", "").startswith(_PASSING):
+                raise OSError(f"{self.path}: {error}") from error
+            raise self._damaged(error) from error
+
+
+def _seal(db: sqlite3.Connection) -> bytes:
+    """Of all names and their values' digests: none is lost or taken for another."""
+    whole = hashlib.sha256()
+    for name, digest in db.execute("SELECT name, sha256 FROM sealed ORDER BY name"):
+        whole.update(b"%s\n%s" % (name.encode(), digest))
+    return whole.digest()
+
+
+def _keep(db: sqlite3.Connection, name: str, content: bytes) -> bytes:
+    digest = hashlib.sha256(content).digest()
+    db.execute(
+        "INSERT INTO sealed (name, sha256, value) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET sha256 = excluded.sha256, value = excluded.value",
+        (name, digest, content),
+    )
+    return digest

@@ -1,0 +1,137 @@
+"""What a coordinator says of a round: its step in words, and the record of its result (docs/protocol.md §8)."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from veilsum.calibration.answer import Answer
+from veilsum.protocol.attempt import Attempt
+from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.disputes import vertex_cover
+from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
+from veilsum.protocol.rest import NoiseView, SpecView
+from veilsum.protocol.round_spec import RoundSpec
+from veilsum.study.promise import promise
+from veilsum.study.result_files import Files
+
+
+def noise_view(spec: RoundSpec) -> NoiseView | None:
+    """What a step's noise promises; None for an exact step."""
+    return NoiseView.model_validate(asdict(promise(spec))) if spec.noisy else None
+
+
+def spec_view(attempt: Attempt) -> SpecView:
+    """What a round sums, in words."""
+    spec, terms = attempt.spec, attempt.terms
+    question, notes = spec.question, spec.content.notes
+    return SpecView(
+        study=spec.study.hex(),
+        name=notes.name,
+        version=notes.version,
+        period=spec.period,
+        step=spec.step,
+        statistics=tuple(statistic.kind for statistic in question.statistics),
+        dim=question.dim,
+        classes=len(question.classes),
+        elements=spec.elements,
+        ring_bits=spec.ring_bits,
+        withheld=spec.withheld,
+        indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
+        latest_end_s=terms.latest_end_s,
+        noise=noise_view(spec),
+    )
+
+
+def record_of(
+    round_id: str,
+    recovered: Recovered,
+    found: Answer,
+    made: Files,
+    sums: str,
+    transcript: bytes,
+    holders: tuple[int, ...] = (),
+) -> ResultRecord:
+    """The record of a result, still unsigned.
+
+    Args:
+        round_id: the round's name.
+        recovered: what the sum is of.
+        found: what was made of the sum.
+        made: the files of that.
+        sums: SHA-256 of the sum's file, in hexadecimal.
+        transcript: its head.
+        holders: the counts by which classes were withheld.
+    """
+    attempt, certificate = recovered.attempt, recovered.certificate
+    spec = attempt.spec
+    return ResultRecord(
+        round=round_id,
+        context=attempt.context.hex(),
+        federation=attempt.roster.federation.hex(),
+        study=spec.study.hex(),
+        name=spec.content.notes.name,
+        version=spec.content.notes.version,
+        period=spec.period,
+        step=spec.step,
+        cohort=attempt.manifest.cohort.hex(),
+        terms=attempt.terms.hash.hex(),
+        survivors_hash=certificate.survivors_hash.hex(),
+        survivors=tuple(
+            SurvivorView(member=each.member, digest=each.digest.hex()) for each in certificate.survivors
+        ),
+        disputes=tuple(
+            DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
+            for dispute in recovered.disputes
+        ),
+        dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes, attempt.quorum.colluders))),
+        evicted=recovered.evicted,
+        withheld=spec.withheld,
+        holders=holders,
+        rows=found.records,
+        noise=noise_view(spec),
+        head=digest_of(made.head),
+        sums=sums,
+        documents=views_of(made.documents),
+        error_bound=found.error_bound,
+        solution=solution_view(found),
+        transcript=transcript.hex(),
+    )
+
+
+def digest_of(content: bytes | None) -> str | None:
+    """A file's SHA-256 in hexadecimal, as records name it."""
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def views_of(documents: Mapping[str, bytes]) -> tuple[DocumentView, ...]:
+    """What the record says of the documents, in order of their names."""
+    return tuple(
+        DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
+        for name, content in sorted(documents.items())
+    )
+
+
+def solution_view(found: Answer) -> SolutionView:
+    """How the head was found, as records show it."""
+    solution = found.solution
+    errors = () if found.errors is None else found.errors.tolist()
+    more: dict[str, Any] = {}
+    if solution is not None:
+        condition = solution.condition if math.isfinite(solution.condition) else None
+        more = {
+            "dof": solution.dof,
+            "condition": condition,
+            "residual": solution.residual,
+            "rank": solution.rank,
+        }
+    return SolutionView(
+        chosen_by=found.chosen_by,
+        ridge=found.ridge,
+        grid=() if found.grid is None else tuple(found.grid.tolist()),
+        errors=tuple(error if math.isfinite(error) else None for error in errors),
+        empty_classes=() if found.head is None else found.head.empty_classes,
+        **more,
+    )
