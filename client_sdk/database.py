@@ -153,7 +153,7 @@ class StateDatabase:
 
     @contextmanager
     def _created(self) -> Iterator[sqlite3.Connection]:
-        """The transaction that makes the database: until it ends there is none."""
+        """The transaction that makes the database; without its commit there is none."""
         for folder in (self.path.parent, self._arrays):
             make_private(folder)
         self.path.touch(0o600)
@@ -229,7 +229,7 @@ class StateDatabase:
             return found
 
     def keep(self, name: str, value: object, content: bytes) -> None:
-        """Keep a value, encoded as `content`, in the place of the one before."""
+        """Keep a value, encoded as `content`; it replaces the one before."""
         with self.write() as db:
             self._seen[name] = _keep(db, name, content), value
 

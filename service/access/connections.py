@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from service.access.bodies import ARRIVED
 from veilsum.protocol.packing import Buffer
+from veilsum.protocol.request_signature import WITH_BODY
 
 Timer = asyncio.TimerHandle | None
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -49,7 +50,6 @@ class Connection(HttpToolsProtocol):
     """Bytes since the parser last made progress: a complete head, part of a body, or the end of a request."""
     _length = 0
     """Bytes of the body that is parsed now, if one read doesn't hold it."""
-
     _body: "_Body | None" = None
     """That body's buffer, once the application has asked for it."""
 
@@ -72,7 +72,7 @@ class Connection(HttpToolsProtocol):
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return where to read to."""
-        # Nothing reads on by itself: in the pipeline an earlier request may, and once it is answered the body is thrown away.
+        # uvicorn reads on after an earlier request of the pipeline too, and after an early answer throws the rest away: neither needs a buffer.
         if self._length and not self.pipeline and not self.cycle.response_complete:
             if self._body is None:
                 self._body = _Body(bytes(self._length))
@@ -117,7 +117,8 @@ class Connection(HttpToolsProtocol):
         else:
             super().on_headers_complete()
             self._asked.append(self.cycle)
-            if length > self.READ_BYTES:
+            # A GET's body is never used, but a stream that waits for its caller to leave would read all of it.
+            if length > self.READ_BYTES and self.scope["method"] in WITH_BODY:
                 self._length = length
                 self.scope[ARRIVED] = self._arrived  # type: ignore[literal-required]  # a key of our own
                 self.flow.pause_reading()

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from service.access import connections
 from service.access.bodies import Pace
 from service.access.connections import Connection
 from service.routes import rounds
@@ -322,6 +323,29 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
         async with asyncio.timeout(120):
             while streams:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
+
+
+async def test_a_stream_keeps_nothing_of_what_came_with_its_request(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, body = list[int](), connections._Body
+
+    def noted(content: bytes) -> Any:
+        kept.append(len(content))
+        return body(content)
+
+    monkeypatch.setattr(connections, "_Body", noted)
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        events = f"/v1/rounds/{await party.begun(server)}/events".encode()
+        stream = HEAD.replace(PATH.encode(), events).replace(b"x\r", b"x\r\nContent-Length: 1000000\r")
+        reader, writer = await opened(url)
+        writer.write(stream + bytes(500_000))
+        await reader.readuntil(b"event: round")
+        async with asyncio.timeout(120):
+            while writer.transport.get_write_buffer_size():  # noqa: ASYNC110 - no event to await
+                await asyncio.sleep(0.01)
+        writer.close()
+    assert not kept
 
 
 async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
