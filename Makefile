@@ -86,7 +86,7 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without, 48 of full size with 512: is μ as promised, are five bugs flagged
 	$(BIN)/python -m assurance.audit.run --output runs/audit.json
 
-slow: $(READY)  ## a million steps of hostile state machines and 10,000 rounds with faults
+slow: $(READY)  ## a million steps of two state machines: a hostile coordinator, and an honest one over a bad network
 	$(BIN)/python -m assurance.machines.run --output runs/slow.json
 
 agreement: $(READY)  ## 1,000 federations, five attempts each, beside the second implementation: every message, sum and transcript

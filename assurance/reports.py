@@ -12,7 +12,7 @@ def report(found: Mapping[str, Any], output: Path | None, *, sound: bool) -> Non
     text = json.dumps(found, indent=2) + "\n"
     sys.stdout.write(text)
     if output:
-        output.parent.mkdir(exist_ok=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text)
     if not sound:
         raise SystemExit(1)

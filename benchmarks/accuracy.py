@@ -22,15 +22,10 @@ from rich.table import Table
 
 from benchmarks.metered_round import CLASSES, DIM, Case, Encode, Round, study_of
 from benchmarks.secure_sum import ROOT
-from veilsum.calibration import (
-    FFCStatistics,
-    Solution,
-    SumsLattice,
-    check_sums,
-    smallest_ridge,
-    solve_ffc,
-    weights_error_bound,
-)
+from veilsum.calibration import FFCStatistics, Solution, solve_ffc
+from veilsum.calibration.checks import check_sums
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.ridge import smallest_ridge, weights_error_bound
 from veilsum.protocol.study import Content
 
 MEMBERS = 10

@@ -31,7 +31,7 @@ from benchmarks.http_round import PATIENCE_S, Plan, federation
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import Served, coordinator
 from client_sdk import AsyncMember, Identity, Records
-from veilsum.calibration import ccvr_layout
+from veilsum.calibration.layout import ccvr_layout
 from veilsum.protocol.study import CCVR, CCVRHead
 from veilsum.study.answers import alone
 

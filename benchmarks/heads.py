@@ -27,14 +27,14 @@ from veilsum.calibration import (
     Head,
     RandomFeatures,
     Reliability,
-    SumsLattice,
-    mean_squared_distance,
     nearest_class_mean,
     solve_ccvr,
     solve_ffc,
     solve_lda,
     solve_random_features,
 )
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.random_features import mean_squared_distance
 
 ROOT = Path(__file__).parents[1]
 DIM, CLASSES, ROWS = 1280, 100, 2_000
@@ -88,7 +88,6 @@ def digits() -> dict[str, float]:
             "ridge, λ by GCV": ridge,
             "ridge, unit columns": ridge.with_unit_columns(),
             "nearest class mean": nearest_class_mean(statistics),
-            "nearest class mean, cosine": nearest_class_mean(statistics, cosine=True),
             "LDA": solve_lda(statistics),
             "CCVR, 300 a class": solve_ccvr(moments, rng, per_class=300),
             "CCVR, 300 a class, no ReLU, no Tukey": solve_ccvr(moments, rng, per_class=300, power=None),

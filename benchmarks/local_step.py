@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from benchmarks.models import images
-from training.algorithms import ALGORITHMS, State, TrainingRound
+from training.algorithms.base import State, TrainingRound
+from training.algorithms.named import ALGORITHMS
 from training.local import LocalTrainer, Task
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Recipe, fedavg
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from training.data import Dataset, batches
+from training.data.dataset import Dataset, batches
 from training.heads import Classifier, LearnedHead
-from training.models import ARCHITECTURES, ExtractorConfig
+from training.models.config import ARCHITECTURES, ExtractorConfig
 from training.recipe import cross_entropy
 from training.results import Environment
 

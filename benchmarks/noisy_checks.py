@@ -26,7 +26,7 @@ from benchmarks.noisy_recipes import (
 from benchmarks.private_heads import DELTA, extracted, unit
 from benchmarks.secure_sum import ROOT
 from benchmarks.trained_features import images
-from veilsum.calibration.privacy import gdp_mu
+from veilsum.calibration.privacy.accountant import gdp_mu
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SEED = 20

@@ -23,10 +23,12 @@ from sklearn.datasets import load_digits
 
 from benchmarks.private_heads import DELTA, extracted, unit
 from benchmarks.secure_sum import ROOT
-from veilsum.calibration.privacy import Descent, NoisyGradient, NoisySums, gdp_mu, points_lost
+from veilsum.calibration.privacy.accountant import gdp_mu
 from veilsum.calibration.privacy.integer_sums import CLIP
+from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
 from veilsum.calibration.privacy.plan import RATIOS
 from veilsum.calibration.privacy.release import default_weight
+from veilsum.calibration.privacy.trial import points_lost
 from veilsum.protocol.study import RECIPES
 
 Floats = npt.NDArray[Any]

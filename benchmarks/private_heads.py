@@ -21,12 +21,9 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from benchmarks.secure_sum import ROOT
-from veilsum.calibration.privacy import (
-    default_weight,
-    ffc_release,
-    gdp_mu,
-    solve_noisy,
-)
+from veilsum.calibration.privacy.accountant import gdp_mu
+from veilsum.calibration.privacy.noisy_sums import solve_noisy
+from veilsum.calibration.privacy.release import default_weight, ffc_release
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

@@ -25,8 +25,10 @@ from rich.table import Table
 
 from benchmarks.secure_sum import ROOT
 from tests.support.keystream import Keystream
-from veilsum.calibration.privacy import DiscreteGaussian, Mechanism, ffc_release, gdp_mu
-from veilsum.calibration.privacy.sampler import DRAWN_BYTES
+from veilsum.calibration.privacy.accountant import gdp_mu
+from veilsum.calibration.privacy.mechanism import Mechanism
+from veilsum.calibration.privacy.release import ffc_release
+from veilsum.calibration.privacy.sampler import DRAWN_BYTES, DiscreteGaussian
 
 SIGMA_BITS = (2, 12, 20, 30)
 SAMPLES = 2_000_000

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.recipe import fedavg
 from training.resume import RunState, Snapshots
 

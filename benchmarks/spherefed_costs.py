@@ -22,17 +22,11 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional
 
-from training.data import batches
+from training.data.dataset import batches
 from training.heads import FixedHead, LearnedHead, Tammes, orthonormal_head
 from training.results import Environment
-from veilsum.calibration import (
-    CCVRStatistics,
-    FFCStatistics,
-    fit_logistic_sgd,
-    solve_ffc,
-    tukey,
-    virtual_features,
-)
+from veilsum.calibration import CCVRStatistics, FFCStatistics, solve_ffc
+from veilsum.calibration.ccvr_head import fit_logistic_sgd, tukey, virtual_features
 from veilsum.calibration.layout import Layout
 
 ROOT = Path(__file__).parents[1]

@@ -148,7 +148,7 @@ class Agent:
             yield from self._enrol_where_possible((yield from self._shown()))
 
     def _shown(self) -> Flow[RunsView]:
-        return (yield from self._alone.coordinator.runs(self._alone.policy.federation))
+        return (yield from self._alone.coordinator.runs(self._alone.policy.federation.hex()))
 
     def _enrol_where_possible(self, shown: RunsView) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
@@ -221,7 +221,7 @@ class Agent:
         except NoResult as fault:
             # The operator opens the next attempt, or repeats a step that was certified. Otherwise the run is over.
             view = yield from self._session.round(round_id)
-            cohort = yield from self._session.coordinator.cohort(bytes.fromhex(view.cohort))
+            cohort = yield from self._session.coordinator.cohort(view.cohort)
             over = cohort.step is None or fault.state == "counted"
             repeatable = fault.state == "failed" and view.spec.noise is None
             if self._once and over and not repeatable and view.cohort in self._followed:
@@ -248,7 +248,7 @@ class Agent:
         session, asked_s = self._alone, self._alone.surroundings.monotonic_s()
         if idle:
             session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
-        runs = yield from session.coordinator.runs(session.policy.federation, self._revision)
+        runs = yield from session.coordinator.runs(session.policy.federation.hex(), self._revision)
         yield from session.waited(asked_s, news=runs.revision != self._revision)
         self._news = runs
 

@@ -68,8 +68,11 @@ class Asked:
         )
 
 
-class CoordinatorApi:
-    """What a member may ask of the coordinator. Everything raises what `RetryingClient.call` raises.
+class Reads:
+    """What members and operators may read. Everything raises what `RetryingClient.call` raises, and returns unverified documents.
+
+    Federations, studies, cohorts and rounds go by their ids in hexadecimal. With `after`, a version that was shown, an answer comes once
+    there is a later one or the long poll ends.
 
     Answers that don't parse raise PeerFault with the cause that fits, naming "coordinator".
     """
@@ -77,35 +80,78 @@ class CoordinatorApi:
     def __init__(self, caller: RetryingClient, *, wait_s: float = LONG_POLL_S) -> None:
         self._caller, self._wait_s = caller, wait_s
 
-    def roster(self, federation: bytes) -> Flow[Roster]:
-        """The newest roster, not yet verified."""
-        path = rest.ROSTER.format(federation=federation.hex())
-        return Roster.from_bytes((yield from self._get(path)).body)
+    def roster(self, federation: str) -> Flow[Roster]:
+        """The newest roster."""
+        return Roster.from_bytes((yield from self._get(rest.ROSTER.format(federation=federation))).body)
 
-    def study(self, federation: bytes, study: bytes) -> Flow[Study]:
-        """A study by its hash, not yet checked."""
-        path = rest.STUDY.format(federation=federation.hex(), study=study.hex())
+    def study(self, federation: str, study: str) -> Flow[Study]:
+        """A study by its hash."""
+        path = rest.STUDY.format(federation=federation, study=study)
         return Study.from_bytes((yield from self._get(path)).body)
 
-    def studies(self, federation: bytes) -> Flow[tuple[rest.StudyView, ...]]:
+    def studies(self, federation: str) -> Flow[tuple[rest.StudyView, ...]]:
         """The studies that were published."""
-        response = yield from self._get(rest.STUDIES.format(federation=federation.hex()))
+        response = yield from self._get(rest.STUDIES.format(federation=federation))
         return model_of(StudyViews, response).root
 
-    def runs(self, federation: bytes, after: int | None = None) -> Flow[rest.RunsView]:
-        """The federation's runs now; or with `after`, once their revision is above it or the long poll ends."""
-        response = yield from self._get(rest.RUNS.format(federation=federation.hex()), after)
+    def runs(self, federation: str, after: int | None = None) -> Flow[rest.RunsView]:
+        """The federation's runs; their version is `revision`."""
+        response = yield from self._get(rest.RUNS.format(federation=federation), after)
         return model_of(rest.RunsView, response)
+
+    def cohort(self, cohort: str, after: int | None = None) -> Flow[rest.CohortView]:
+        """A cohort as it stands."""
+        return model_of(rest.CohortView, (yield from self._get(rest.COHORT.format(cohort=cohort), after)))
+
+    def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
+        """A round as it stands."""
+        return model_of(rest.RoundView, (yield from self._get(rest.ROUND.format(round_id=round_id), after)))
+
+    def opening(self, round_id: str) -> Flow[Opening]:
+        """The round's opening."""
+        return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
+
+    def material(self, round_id: str) -> Flow[bytes]:
+        """What the round's step takes of earlier ones."""
+        return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
+
+    def result(self, round_id: str) -> Flow[ResultRecord]:
+        """The signed record."""
+        return model_of(ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+
+    def sums(self, round_id: str, limit_bytes: int = 1 << 33) -> Flow[bytes]:
+        """The sum itself, a safetensors file; for readers and operators."""
+        return (yield from self._get(rest.SUMS.format(round_id=round_id), limit_bytes=limit_bytes)).body
+
+    def transcript(self, round_id: str) -> Flow[bytes]:
+        """The file of an ended round's transcript, not replayed."""
+        path = rest.TRANSCRIPT.format(round_id=round_id)
+        return (yield from self._get(path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
+
+    def _get(
+        self, path: str, after: int | None = None, limit_bytes: int = rest.MAX_MESSAGE_BYTES
+    ) -> Flow[Response]:
+        request = Request("GET", path, limit_bytes=limit_bytes)
+        return (yield from self._caller.call(self._waiting(request, after)))
+
+    def _send(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
+        request = Request(method, path, body, {"content-type": rest.OCTETS})
+        return (yield from self._caller.call(self._waiting(request, after)))
+
+    def _waiting(self, request: Request, after: int | None) -> Request:
+        if after is None:
+            return request
+        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
+        return replace(request, params=params, wait_s=self._wait_s)
+
+
+class CoordinatorApi(Reads):
+    """What a member asks beside that."""
 
     def send_card(self, card: KeyCard, after: int | None = None) -> Flow[rest.CohortView]:
         """Hand this member's card in; the cohort as it is then, or with `after` as soon as enrolment ends or the long poll does."""
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
         return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes(), after)))
-
-    def cohort(self, cohort: bytes, after: int | None = None) -> Flow[rest.CohortView]:
-        """The cohort now; or with `after`, once its version is above it or the long poll ends."""
-        path = rest.COHORT.format(cohort=cohort.hex())
-        return model_of(rest.CohortView, (yield from self._get(path, after)))
 
     def cards(self, cohort: bytes, member: str) -> Flow[Cards]:
         """The manifest with the cards that a member needs, not yet checked."""
@@ -121,18 +167,10 @@ class CoordinatorApi:
             )
         return message
 
-    def round(self, round_id: str) -> Flow[rest.RoundView]:
-        """The round now."""
-        return model_of(rest.RoundView, (yield from self._get(rest.ROUND.format(round_id=round_id))))
-
     def request(self, round_id: str, member: str, after: int | None = None) -> Flow[Asked]:
         """What the member has to answer now; or with `after`, as soon as it is asked anything newer or the long poll ends."""
         path = rest.REQUEST.format(round_id=round_id, member=member)
         return Asked.in_response((yield from self._get(path, after)))
-
-    def opening(self, round_id: str) -> Flow[Opening]:
-        """The round's opening, not yet checked."""
-        return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
 
     def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, or ask what is missing of it: the same request."""
@@ -153,10 +191,6 @@ class CoordinatorApi:
         path = rest.ANSWERS.format(round_id=round_id)
         return Asked.in_response((yield from self._send("POST", path, message.to_bytes(), after)))
 
-    def result(self, round_id: str) -> Flow[ResultRecord]:
-        """The signed record, not yet verified."""
-        return model_of(ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
-
     def weights(self, round_id: str) -> Flow[bytes]:
         """The head's file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
@@ -164,21 +198,6 @@ class CoordinatorApi:
     def document(self, round_id: str, name: str) -> Flow[bytes]:
         """A document beside the head, not yet verified."""
         return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
-
-    def sums(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
-        """The file of the sum itself, not yet verified; for readers alone."""
-        path = rest.SUMS.format(round_id=round_id)
-        return (yield from self._caller.call(Request("GET", path, limit_bytes=limit_bytes))).body
-
-    def material(self, round_id: str) -> Flow[bytes]:
-        """What the round's step takes of earlier ones, not yet checked."""
-        return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
-
-    def transcript(self, round_id: str) -> Flow[bytes]:
-        """The file of an ended round's transcript, not yet replayed."""
-        path = rest.TRANSCRIPT.format(round_id=round_id)
-        request = Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)
-        return (yield from self._caller.call(request)).body
 
     def evictions(self, round_id: str) -> Flow[Evictions]:
         """The proofs against survivors that the sum is without, not yet checked."""
@@ -188,21 +207,8 @@ class CoordinatorApi:
     def disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
         """What an indicator round was made of, not yet checked; for members alone."""
         path = rest.DISCLOSURE.format(round_id=round_id, member=member)
-        request = Request("GET", path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
-        return Disclosure.from_bytes((yield from self._caller.call(request)).body)
-
-    def _get(self, path: str, after: int | None = None) -> Flow[Response]:
-        return (yield from self._caller.call(self._waiting(Request("GET", path), after)))
-
-    def _send(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
-        request = Request(method, path, body, {"content-type": rest.OCTETS})
-        return (yield from self._caller.call(self._waiting(request, after)))
-
-    def _waiting(self, request: Request, after: int | None) -> Request:
-        if after is None:
-            return request
-        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
-        return replace(request, params=params, wait_s=self._wait_s)
+        response = yield from self._get(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
+        return Disclosure.from_bytes(response.body)
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:

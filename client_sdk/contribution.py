@@ -148,7 +148,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
     after: int | None = None
     while True:
         asked_s = session.surroundings.monotonic_s()
-        view = yield from session.coordinator.cohort(cohort, after)
+        view = yield from session.coordinator.cohort(cohort.hex(), after)
         if round_id not in view.rounds:
             raise PeerFault(Cause.MALFORMED, f"the cohort is shown without round {round_id}", ["coordinator"])
         later = view.rounds[view.rounds.index(round_id) + 1 :]

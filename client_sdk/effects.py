@@ -70,6 +70,20 @@ class Signer:
         return f"<Signer {self.keyid}>"
 
 
+@dataclass(frozen=True, repr=False)
+class Token:
+    """An operator's token, instead of a signature."""
+
+    secret: str
+
+    def headers(self, _target: Target, _request: "Request") -> dict[str, str]:
+        """The header that shows it."""
+        return {"authorization": f"Bearer {self.secret}"}
+
+    def __repr__(self) -> str:
+        return "<Token>"
+
+
 @dataclass(frozen=True)
 class Request:
     """One HTTP request; the outcome is a `Response`, or `Unreached` where none came.
@@ -78,7 +92,7 @@ class Request:
         path: below the coordinator's address, with a leading slash.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body that is read.
-        signer: signs the request as it is sent; None for public resources.
+        signer: says who asks, as the request is sent; None for public resources.
         digest: SHA-256 of the body; b"" if it is not known.
         shown_in: of what creates something at each call, where to look for it; "" for what may be asked again.
     """
@@ -90,7 +104,7 @@ class Request:
     params: Mapping[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
     limit_bytes: int = MAX_MESSAGE_BYTES
-    signer: Signer | None = None
+    signer: Signer | Token | None = None
     digest: bytes = b""
     shown_in: str = ""
 

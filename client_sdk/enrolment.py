@@ -39,7 +39,7 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     before = {run.number for run in session.store.ledger.runs()}
-    view = yield from session.coordinator.cohort(cohort)
+    view = yield from session.coordinator.cohort(cohort.hex())
     tell_waiting(session, view)
     phase, later = yield from send_card(session, cohort, view, records, after=view.version)
     view = later or view
@@ -132,7 +132,7 @@ def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
     """
     cohort = phase.card.cohort
     if state == "failed":
-        view = yield from session.coordinator.cohort(cohort)
+        view = yield from session.coordinator.cohort(cohort.hex())
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
     cards = yield from session.coordinator.cards(cohort, session.member)
@@ -163,7 +163,7 @@ def tell_waiting(session: Session, view: CohortView) -> None:
 def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     tell_waiting(session, view)
     asked_s = session.surroundings.monotonic_s()
-    later = yield from session.coordinator.cohort(bytes.fromhex(view.cohort), view.version)
+    later = yield from session.coordinator.cohort(view.cohort, view.version)
     yield from session.waited(asked_s, news=later.version != view.version)
     return later
 

@@ -148,7 +148,7 @@ class Conversations:
             PeerFault: there is no such cohort.
             ClientError: see `client_sdk.errors`.
         """
-        return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort), after))
+        return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort).hex(), after))
 
     def runs(self, after: int | None = None) -> Flow[RunsView]:
         """The federation's runs, as the coordinator shows them.
@@ -156,11 +156,13 @@ class Conversations:
         Args:
             after: a `revision` that was shown, to wait until there is another or a long poll ends; None to look now.
         """
-        return self._alone(partial(self.session.coordinator.runs, self.session.policy.federation, after))
+        return self._alone(
+            partial(self.session.coordinator.runs, self.session.policy.federation.hex(), after)
+        )
 
     def studies(self) -> Flow[tuple[StudyView, ...]]:
         """The studies that were published, as the coordinator shows them."""
-        return self._alone(partial(self.session.coordinator.studies, self.session.policy.federation))
+        return self._alone(partial(self.session.coordinator.studies, self.session.policy.federation.hex()))
 
     def study(self, study: str | bytes) -> Flow[Content]:
         """Fetch and check a study, to read it before you approve it.

@@ -1,13 +1,13 @@
 """The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Self, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel
 
-from client_sdk.api import LONG_POLL_S, StudyViews, model_of
-from client_sdk.effects import THIS_MACHINE, Request, Response, Signer, Surroundings
+from client_sdk.api import Reads, model_of
+from client_sdk.effects import THIS_MACHINE, Flow, Request, Response, Signer, Surroundings, Token
 from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import RetryingClient
@@ -15,17 +15,31 @@ from client_sdk.transport import BlockingDriver, ClientCertificate
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Chain, Lost, Manifest, Opening, Roster, Study
-from veilsum.protocol.record import CombinedRecord, CombineRequest, ResultRecord
+from veilsum.protocol.messages import Chain, Lost, Manifest, Roster, Study
+from veilsum.protocol.record import CombinedRecord, CombineRequest
 from veilsum.protocol.request_signature import ADMIN
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
 
 _Model = TypeVar("_Model", bound=BaseModel)
+T = TypeVar("T")
+P = ParamSpec("P")
 
 # Where what may have been created shows.
 _COHORTS = "the cohorts on the federation's page (Operator.federation)"
 _ROUNDS = "the rounds on the federation's page (Operator.federation)"
 _TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
+
+
+def _blocking(
+    flow: Callable[Concatenate[Reads, P], Flow[T]],
+) -> Callable[Concatenate["Operator", P], T]:
+    """A read as a method that returns its outcome."""
+
+    @wraps(flow)
+    def method(self: "Operator", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._driver.run(flow(self._reads, *args, **kwargs))
+
+    return method
 
 
 class Operator:
@@ -60,13 +74,31 @@ class Operator:
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
-        signer = None
-        if token is None and admin is not None:
+        signer: Signer | Token | None = None
+        if token is not None:
+            signer = Token(token)
+        elif admin is not None:
             signer = Signer(ADMIN, admin, surroundings)
-        elif token is None and member is not None:
+        elif member is not None:
             signer = Signer(member.member, member.key, surroundings)
         self._caller = RetryingClient(patience_s, surroundings, Reporter(progress), signer)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._reads = Reads(self._caller)
+
+    # What members read too: `client_sdk.api.Reads` says what it is
+
+    roster = _blocking(Reads.roster)
+    study = _blocking(Reads.study)
+    studies = _blocking(Reads.studies)
+    runs = _blocking(Reads.runs)
+    cohort = _blocking(Reads.cohort)
+    round = _blocking(Reads.round)
+    opening = _blocking(Reads.opening)
+    material = _blocking(Reads.material)
+    result = _blocking(Reads.result)
+    sums = _blocking(Reads.sums)
+    transcript = _blocking(Reads.transcript)
+
+    # Operators alone
 
     def coordinator(self) -> rest.CoordinatorView:
         """The coordinator's key, for the roster, and its federations."""
@@ -86,23 +118,6 @@ class Operator:
         """A federation's members, and the ids of its cohorts and rounds."""
         return self._model(rest.FederationView, Request("GET", rest.FEDERATION.format(federation=federation)))
 
-    def roster(self, federation: str) -> Roster:
-        """The newest roster, not verified."""
-        return Roster.from_bytes(self._call(Request("GET", rest.ROSTER.format(federation=federation))).body)
-
-    def studies(self, federation: str) -> tuple[rest.StudyView, ...]:
-        """The studies that were published."""
-        return self._model(StudyViews, Request("GET", rest.STUDIES.format(federation=federation))).root
-
-    def study(self, federation: str, study: str) -> Study:
-        """A study by its hash, not verified."""
-        path = rest.STUDY.format(federation=federation, study=study)
-        return Study.from_bytes(self._call(Request("GET", path)).body)
-
-    def runs(self, federation: str, after: int | None = None) -> rest.RunsView:
-        """The federation's runs now; or with `after`, once their revision is above it or the long poll ends."""
-        return self._model(rest.RunsView, _poll(rest.RUNS.format(federation=federation), after))
-
     def open_cohort(
         self, federation: str, study: str, period: str, repeats: str | None = None
     ) -> rest.CohortView:
@@ -116,10 +131,6 @@ class Operator:
         """
         request = rest.CohortRequest(study=study, period=period, repeats=repeats)
         return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
-
-    def cohort(self, cohort: str, after: int | None = None) -> rest.CohortView:
-        """The cohort now; or with `after`, once its version is above it or the long poll ends."""
-        return self._model(rest.CohortView, _poll(rest.COHORT.format(cohort=cohort), after))
 
     def close_cohort(self, cohort: str) -> rest.CohortView:
         """End enrolment with the cards that came."""
@@ -145,21 +156,9 @@ class Operator:
         request = rest.RoundRequest(lifetime_s=lifetime_s, heard_within_s=heard_within_s)
         return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
 
-    def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
-        """The round now; or with `after`, once its version is above it or the long poll ends."""
-        return self._model(rest.RoundView, _poll(rest.ROUND.format(round_id=round_id), after))
-
     def manifest(self, cohort: str) -> Manifest:
         """A formed cohort's members and numbers, not checked."""
         return Manifest.from_bytes(self._call(Request("GET", rest.MANIFEST.format(cohort=cohort))).body)
-
-    def opening(self, round_id: str) -> Opening:
-        """A round's opening, not checked."""
-        return Opening.from_bytes(self._call(Request("GET", rest.OPENING.format(round_id=round_id))).body)
-
-    def material(self, round_id: str) -> bytes:
-        """What the round's step takes of earlier ones, not checked."""
-        return self._call(Request("GET", rest.MATERIAL.format(round_id=round_id))).body
 
     def chain(self, federation: str) -> Chain:
         """Every ended attempt, oldest first, not checked."""
@@ -208,19 +207,6 @@ class Operator:
         """A page of the audit log after an entry's number, not checked."""
         return self._model(AuditPage, Request("GET", rest.AUDIT, params={"after": str(after)}))
 
-    def result(self, round_id: str) -> ResultRecord:
-        """The signed record, not verified."""
-        return self._model(ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
-
-    def transcript(self, round_id: str) -> bytes:
-        """The file of an ended round's transcript, not replayed."""
-        path = rest.TRANSCRIPT.format(round_id=round_id)
-        return self._call(Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
-
-    def sums(self, round_id: str) -> bytes:
-        """The sum itself, a safetensors file."""
-        return self._call(Request("GET", rest.SUMS.format(round_id=round_id), limit_bytes=1 << 33)).body
-
     def close(self) -> None:
         """Close the connections."""
         self._driver.close()
@@ -242,17 +228,8 @@ class Operator:
         return model_of(form, self._call(request))
 
     def _call(self, request: Request) -> Response:
-        authorised = replace(request, headers={**request.headers, **self._headers})
-        return self._driver.run(self._caller.call(authorised))
+        return self._driver.run(self._caller.call(request))
 
 
 def _octets(method: str, path: str, content: bytes) -> Request:
     return Request(method, path, content, {"content-type": rest.OCTETS})
-
-
-def _poll(path: str, after: int | None) -> Request:
-    if after is None:
-        return Request("GET", path)
-    return Request(
-        "GET", path, params={"after": str(after), "wait_s": f"{LONG_POLL_S:g}"}, wait_s=LONG_POLL_S
-    )

@@ -4,7 +4,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ from veilsum.study.result_files import (
 from veilsum.study.vectors import Material
 
 if TYPE_CHECKING:
-    from veilsum.calibration import Personal
+    from veilsum.calibration.ridge import Personal
     from veilsum.integrations.sklearn import SecureRidgeClassifier
     from veilsum.integrations.torch import CalibratedHead
     from veilsum.protocol.replay import Verdict
@@ -480,13 +480,12 @@ class Result:
             raise mismatch("the classes withheld do not follow from the counts")
 
     def _check_noise(self) -> None:
-        expected = asdict(promise(self.spec)) if self.spec.noisy else None
-        seen = None if self.record.noise is None else self.record.noise.model_dump()
+        expected, seen = promise(self.spec), self.record.noise
         if (seen is None) != (expected is None):
             raise mismatch("the record says of noise what the study does not")
         if seen is not None and expected is not None:
-            for name, value in expected.items():
-                if not abs(seen[name] - value) <= _REALS * abs(value):
+            for name, value in expected:
+                if not abs(getattr(seen, name) - value) <= _REALS * abs(value):
                     raise mismatch("the record promises other noise than study and manifest come to")
 
     def _check_classes(self) -> None:

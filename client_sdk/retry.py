@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import ValidationError
 
-from client_sdk.effects import Flow, Pause, Request, Response, Signer, Surroundings, Unreached
+from client_sdk.effects import Flow, Pause, Request, Response, Signer, Surroundings, Token, Unreached
 from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
 from veilsum.protocol.causes import Cause
@@ -26,11 +26,15 @@ class RetryingClient:
         patience_s: how long one request is tried again, counted from its first failure.
         surroundings: clocks and jitter.
         report: is told about every retry.
-        signer: signs every request; None where nothing is asked that takes a signature.
+        signer: signs every request, or shows an operator's token; None where only public resources are asked for.
     """
 
     def __init__(
-        self, patience_s: float, surroundings: Surroundings, report: Reporter, signer: Signer | None = None
+        self,
+        patience_s: float,
+        surroundings: Surroundings,
+        report: Reporter,
+        signer: Signer | Token | None = None,
     ) -> None:
         self._patience_s, self._surroundings, self._report = patience_s, surroundings, report
         self._signer = signer

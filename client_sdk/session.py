@@ -63,7 +63,7 @@ class Session:
         """
         roster = self.given
         if roster is None:
-            roster = yield from self.coordinator.roster(self.policy.federation)
+            roster = yield from self.coordinator.roster(self.policy.federation.hex())
         self.policy.check_roster(roster)
         self.store.see_roster(roster)
         return roster
@@ -80,7 +80,7 @@ class Session:
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
         """
-        study = yield from self.coordinator.study(self.policy.federation, study_hash)
+        study = yield from self.coordinator.study(self.policy.federation.hex(), study_hash.hex())
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
 

@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.database import StateDatabase
-from client_sdk.errors import PeerFault
 from client_sdk.files import make_private, sync_folder, write_synced
 from client_sdk.reservations import Reservations
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
 from veilsum.protocol.member import History, MemberPhase, load_phase
@@ -149,16 +147,8 @@ class Store:
         """
         seen = self.roster()
         if seen is not None:
-            if roster.number < seen.number:
-                raise PeerFault(
-                    Cause.ROSTER_ROLLBACK,
-                    f"roster {roster.number} is shown, and roster {seen.number} was seen",
-                )
+            roster.check_after(seen)
             if roster.number == seen.number:
-                if roster.hash != seen.hash:
-                    raise PeerFault(
-                        Cause.ROSTER_ROLLBACK, f"there are two rosters of number {seen.number}", ["admin"]
-                    )
                 return
         self.database.keep("roster", roster, roster.to_bytes())
 

@@ -16,7 +16,8 @@ from research.analysis import analyse, member_models, sweep
 from research.results import AnalysedResult
 from training.calibrating import VIRTUAL, MemberFeatures
 from training.evaluate import extract_features
-from training.experiments import Experiment, FinishedRun, load_experiment, merged, parse_change, run
+from training.experiments.config import Experiment, load_experiment, merged, parse_change
+from training.experiments.running import FinishedRun, run
 from training.hardware import CPU, Hardware
 from training.results import write_result
 

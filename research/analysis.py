@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from research.results import Analyses, Matrix, Sweep
-from training.algorithms import TrainingRound
+from training.algorithms.base import TrainingRound
 from training.calibrating import calibrate
-from training.data import stratified
+from training.data.dataset import stratified
 from training.evaluate import extract_features
 from training.hardware import CPU, Hardware
 from training.local import Task
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     from collections.abc import Iterator, Sequence
 
-    from training.algorithms import State
+    from training.algorithms.base import State
     from training.calibrating import MemberFeatures
-    from training.data import Dataset
+    from training.data.dataset import Dataset
     from training.federated import Trained
     from training.partition import Partition
 

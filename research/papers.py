@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.experiments import Experiment, load_experiment, variants
+from training.experiments.config import Experiment, load_experiment, variants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import torch
 
 from research.papers import paper_experiment
-from training.experiments import Experiment, diverged, merged, run
+from training.experiments.config import Experiment, merged
+from training.experiments.running import diverged, run
 from training.federated import DivergedError
 from training.results import write_result
 

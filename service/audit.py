@@ -24,11 +24,7 @@ class Deed:
     """Something that is to be in the log.
 
     Attributes:
-        at_s: Unix time in seconds.
         who: the actor, as `AuditEntry.who`.
-        action: a route, or what was done.
-        on: ids.
-        outcome: `DONE`, or a cause.
     """
 
     at_s: float
@@ -78,12 +74,7 @@ class Choice:
 
 
 class Audit:
-    """One coordinator's log.
-
-    Args:
-        database: shared by all its processes.
-        key: signs heads.
-    """
+    """One coordinator's log, shared by all its processes; the key signs heads."""
 
     def __init__(self, database: Database, key: SigningKey) -> None:
         self._database, self._key = database, key

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from sqlalchemy import Connection, Row, select, update
@@ -16,6 +17,7 @@ from service.watch import Watch
 from veilsum.protocol.attempt import cohort_sizes
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Enrolling
+from veilsum.protocol.coordinator.enrolling import needs_all
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Survivor
 from veilsum.protocol.rest import CohortView, Problem, QuorumView, RoundView
@@ -26,10 +28,7 @@ from veilsum.protocol.study import Question
 def check_possible(roster: Roster, question: Question, repeated: Sequence[Survivor]) -> None:
     """Refuse a cohort that can't form even if every member enrols.
 
-    Args:
-        roster: the newest.
-        question: of the study.
-        repeated: the survivors of the attempt that the run repeats; none over fresh records.
+    `repeated` are the survivors of the attempt that the run repeats; none over fresh records.
 
     Raises:
         PeerFault: weak-parameters where the roster is larger than the study allows; repeat-mismatch where a repeated survivor has left
@@ -54,11 +53,7 @@ def check_possible(roster: Roster, question: Question, repeated: Sequence[Surviv
 
 @dataclass(frozen=True)
 class Brief:
-    """What a cohort knows of one of its rounds.
-
-    Attributes:
-        place: sequence and attempt.
-    """
+    """What a cohort knows of one of its rounds."""
 
     id: str
     state: str
@@ -74,19 +69,9 @@ class Brief:
 class Cohort:
     """One cohort. Its cards and manifest are in the database before they are shown.
 
-    Args:
-        database: its rows.
-        wake: called at every change.
-        told: called with the federation when enrolment has ended.
-        enrolling: without cards yet.
-        deadline_s: when enrolment closes, in Unix time.
+    `wake` is called at every change, and `told` with the federation when enrolment has ended.
 
     Attributes:
-        roster: who may enrol.
-        content: the study's.
-        size: members of the roster.
-        enrolling: the cards so far.
-        deadline_s: when enrolment closes, in Unix time.
         manifest: once the cohort is formed.
         fault: why it could not be formed.
         live: the last one of its rounds, until it has ended.
@@ -285,9 +270,9 @@ class Cohort:
         manifest = self.formed()
         if member not in manifest.place:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort was formed without {member}", [member])
-        return self.enrolling.cards_for(manifest, member)
+        return self.cards if needs_all(manifest, member) else self.enrolling.cards_for(manifest, member)
 
-    @property
+    @cached_property
     def cards(self) -> Cards:
         """The manifest with all cards; PeerFault(wrong-phase) before the cohort is formed."""
         manifest = self.formed()

@@ -37,11 +37,7 @@ def combine(
 ) -> CombinedRecord:
     """Add up, check, solve, sign, and keep; where that has been done before, what was kept.
 
-    Args:
-        rounds: oldest first.
-        request: that names them.
-        blobs: where the combination is kept.
-        key: signs its record.
+    `rounds` are those that the request names, oldest first.
 
     Raises:
         PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or sum one period;

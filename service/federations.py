@@ -1,9 +1,7 @@
 """What is published of federations: rosters, studies, and the chain of their attempts. None of it ever changes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection, String, bindparam, func, insert, select
@@ -27,8 +25,6 @@ KEPT_LINKS = 1 << 18
 """Links of all federations' chains that stay decoded."""
 KEPT_BYTES = 16 << 20
 """Rosters that stay parsed, as stored; parsed, they take seven times that. One of 10,000 members has 400 KB and is parsed in 0.1 s."""
-KEPT_FORMER = 10_000
-"""How many former members of each federation are remembered, the latest first."""
 _EACH_BYTES = 2048
 """What a roster weighs beside its bytes."""
 _OF = bindparam("federation", type_=String())
@@ -47,44 +43,6 @@ _LINKS = (
 )
 
 
-@dataclass(frozen=True)
-class Gone:
-    """A former member.
-
-    Attributes:
-        removed_in: number of the first roster without it.
-        key: its last public key.
-    """
-
-    removed_in: int
-    key: bytes
-
-
-@dataclass(frozen=True)
-class Former:
-    """The former members of a federation.
-
-    Attributes:
-        number: of the roster up to which this goes.
-        gone: by id, in the order in which they left.
-        more: whether there may be others.
-    """
-
-    number: int = -1
-    gone: Mapping[str, Gone] = field(default_factory=dict)
-    more: bool = False
-
-    def after(self, before: Roster | None, roster: Roster) -> "Former":
-        """Go on to the roster that followed on `before`, which is None for the first."""
-        members = frozenset(names_of(roster))
-        gone = {member: each for member, each in self.gone.items() if member not in members}
-        if before is not None:
-            left = (member for member in names_of(before) if member not in members)
-            gone.update((member, Gone(roster.number, before.key_of(member))) for member in left)
-        over = max(0, len(gone) - KEPT_FORMER)
-        return Former(roster.number, dict(islice(gone.items(), over, None)), more=self.more or over > 0)
-
-
 UNKNOWN = "federation: compare the admin's key, which is its id, or publish its roster first"
 
 
@@ -100,16 +58,10 @@ def names_of(roster: Roster) -> tuple[str, ...]:
 
 
 class Federations:
-    """All federations of one coordinator.
-
-    Args:
-        database: their rows.
-        coordinator: the coordinator's public key, which every roster must name.
-    """
+    """All federations of one coordinator, whose public key every roster must name."""
 
     def __init__(self, database: Database, coordinator: bytes) -> None:
         self._database, self._coordinator = database, coordinator
-        self._former = dict[str, Former]()
         # Rosters that cohorts and rounds hold are shared, too.
         self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
         self._used = Recent[tuple[str, int], Roster](KEPT_BYTES)
@@ -186,21 +138,6 @@ class Federations:
         if body is None:
             raise not_found(UNKNOWN)
         return body
-
-    async def former(self, federation: str) -> Former:
-        """A federation's former members. Each roster is looked at once."""
-        async with self._lock(federation, "former"):
-            found = self._former.get(federation, Former())
-            newer = select(rosters.c.number).where(
-                rosters.c.federation == federation, rosters.c.number > found.number
-            )
-            numbers = sorted(await self._database.values(newer))
-            before = await self.roster(federation, found.number) if numbers and found.number >= 0 else None
-            for number in numbers:
-                roster = await self.roster(federation, number)
-                found = self._former[federation] = await in_thread(found.after, before, roster)
-                before = roster
-            return found
 
     def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
         return self._locks.setdefault((federation, what), asyncio.Lock())
@@ -298,11 +235,7 @@ class Federations:
         return found
 
     async def check_current(self, roster: Roster, study: Study, now_s: float) -> Content:
-        """Refuse a study that members would refuse: revoked, expired, or superseded by a published version.
-
-        Raises:
-            PeerFault: study-refused.
-        """
+        """Refuse a study that members would refuse: revoked, expired, or superseded by a published version."""
         content = await in_thread(check_study, roster, study)
         refuse_expired(content, now_s)
         newest = await self._database.read(

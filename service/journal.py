@@ -13,7 +13,8 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
@@ -74,13 +75,25 @@ class Event:
     kind: str
     body: bytes = b""
 
+    @classmethod
+    def of(cls, message: Message, at_s: float) -> Self:
+        """What a member or the admin says."""
+        made = cls(at_s, "message", message.to_bytes())
+        vars(made)["message"] = message
+        return made
+
+    @cached_property
+    def message(self) -> Message:
+        """Of an event of this kind."""
+        return read_message(self.body)
+
     def __repr__(self) -> str:
         return f"<Event {self.kind} {len(self.body)} B>"
 
     def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
         """The phase after this event; PeerFault where the rules forbid it."""
         if self.kind == "message":
-            return phase.receive(read_message(self.body), self.at_s)
+            return phase.receive(self.message, self.at_s)
         if self.kind in {"chunk", "damaged"}:
             return self._apply_to_chunk(phase)
         if self.kind == "expire":
@@ -103,7 +116,7 @@ class Event:
     def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
         """The transcript after this event led from one phase to the next."""
         if self.kind == "message":
-            return transcript.received(parse(self.body), before, after)
+            return transcript.received(self.message, before, after)
         if self.kind == "refused":
             cause, parties, entry = json.loads(self.body)
             return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
@@ -113,7 +126,7 @@ class Event:
         """What is kept of this event although it was refused; None where it proves nothing new to others."""
         if self.kind != "message":
             return None
-        found = Accusation.of(parse(self.body), fault)
+        found = Accusation.of(self.message, fault)
         if found is None or transcript.accusing(found) is transcript:
             return None
         body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
@@ -306,10 +319,7 @@ class Journal:
 
         If it raises, look at `unseen` before the next call.
         """
-        rows = [
-            {"round": self._round, "number": number, **vars(event)}
-            for number, event in enumerate(following, self.seen)
-        ]
+        rows = [self._columns(number, event) for number, event in enumerate(following, self.seen)]
         large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Upload.kind]
         await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
 
@@ -324,6 +334,10 @@ class Journal:
             await self._database.write(store)
             return True
         return False
+
+    def _columns(self, number: int, event: Event) -> dict[str, Any]:
+        stored = {"at_s": event.at_s, "kind": event.kind, "body": event.body}
+        return {"round": self._round, "number": number, **stored}
 
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()

@@ -30,11 +30,7 @@ async def signed_s(
 ) -> dict[str, float]:
     """Return when each member last signed a request that was let in, in Unix time; none for a member that never did.
 
-    Args:
-        database: of the nonces.
-        federation: the members', in hexadecimal.
-        members: ids.
-        skew_s: what the gate adds to a signature's expiry.
+    `skew_s` is what the gate adds to a signature's expiry.
     """
     names = {signer_of(federation, member): member for member in members}
     found = await newest(database, names)
@@ -70,13 +66,8 @@ async def check(
 
     A run's first step needs as many more members as its study lets drop out afterwards.
 
-    Args:
-        database: of the nonces.
-        attempt: to be opened.
-        members: those that may be in the sum.
-        within_s: how lately, in seconds.
-        now_s: Unix time.
-        skew_s: what the gate adds to a signature's expiry.
+    `members` may be in the sum. They were heard from if it was within `within_s` seconds; `skew_s` is what the gate adds to a signature's
+    expiry.
     """
     found = await decryptors(database, attempt, within_s, now_s, skew_s)
     if found.heard < found.needed:

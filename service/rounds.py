@@ -297,7 +297,7 @@ class Round:
                 known = _announcements(phase).get(message.header.member)
                 if known is not None and known.header == message.header:
                     return None  # it is in: its signed header pins the rest
-            return Event(now_s, "message", message.to_bytes())
+            return Event.of(message, now_s)
 
         if self.final is not None:
             decide(None)

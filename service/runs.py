@@ -25,12 +25,7 @@ def next_step(
 
     A run over fresh records goes on in whatever cohort of its question and period; a repeated one is its cohort's own.
 
-    Args:
-        question: of the study.
-        period: its name.
-        repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
-        cohort: the cohort's id.
-        links: the federation's chain.
+    `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
     """
     fresh = repeats == NO_CONTEXT
     own = [
@@ -74,12 +69,7 @@ _CHANGES = select(_count(cohorts) + _count(cohorts, _CLOSED) + _count(rounds) + 
 
 
 class Runs:
-    """Every federation's.
-
-    Args:
-        database: the truth.
-        federations: their chains.
-    """
+    """The runs of every federation."""
 
     def __init__(self, database: Database, federations: Federations) -> None:
         self._database, self._federations = database, federations

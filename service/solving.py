@@ -45,14 +45,8 @@ def solve(
 ) -> Publication:
     """Check the sum, which comes in pieces, solve and sign.
 
-    Args:
-        round_id: names the round in the record.
-        recovered: what the sum is of.
-        transcript: its head; nothing is noted any more once the seeds are rebuilt.
-        pieces: the sum.
-        key: signs the record.
-        material: the file that the step takes of the one before it.
-        holders: the counts by which classes were withheld.
+    `transcript` is its head: nothing is noted any more once the seeds are rebuilt. `material` is the file that the step takes of the one
+    before it, and `holders` are the counts by which classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
@@ -109,9 +103,6 @@ class SumsFile:
     """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied.
 
     A large one is mapped from an unnamed file: its pages need not stay in memory.
-
-    Raises:
-        OSError: no room on the disk for temporary files.
     """
 
     def __init__(self, elements: int) -> None:

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.evaluate import extract_features
 from training.heads import Classifier
 from training.partition import Partition
@@ -24,18 +24,15 @@ from veilsum.calibration import (
     FFCStatistics,
     Head,
     RandomFeatures,
-    TukeyHead,
-    fit_logistic_sgd,
-    mean_squared_distance,
     nearest_class_mean,
     solve_ccvr,
     solve_ffc,
     solve_lda,
     solve_random_features,
-    tukey,
-    virtual_features,
 )
+from veilsum.calibration.ccvr_head import TukeyHead, fit_logistic_sgd, tukey, virtual_features
 from veilsum.calibration.layout import Layout
+from veilsum.calibration.random_features import mean_squared_distance
 
 VIRTUAL = 2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
 _RING_BITS = 48
@@ -170,14 +167,9 @@ def ccvr(
 ) -> Solved:
     """Retrain the head on virtual features of each class's Gaussian: CCVR (Luo et al. 2021, Algorithm 1).
 
-    Args:
-        held: the features.
-        per_class: M_c.
-        transform: "tukey" applies a ReLU and a square root as in Yang et al. 2021 (`veilsum.calibration.ccvr_head`), which loses
-            negative features; "none" is the paper's.
-        solver: the paper's SGD from the trained head, or the exact minimum of the same cross-entropy.
-        lr: of that SGD.
-        epochs: of that SGD.
+    `per_class` is M_c. The transform "tukey" applies a ReLU and a square root as in Yang et al. 2021 (`veilsum.calibration.ccvr_head`),
+    which loses negative features; "none" is the paper's. The solver is the paper's SGD from the trained head, or the exact minimum of the
+    same cross-entropy.
     """
     bound = max(float(np.linalg.norm(z, axis=1).max()) for z in held.features)
     # Rounding to float32 must not make the longest row exceed the bound.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.imports import is_import_path
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 
 _BYTE_ORDER = 1 if sys.byteorder == "little" else -1
 _KEY = "veilsum"
@@ -60,13 +60,7 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
 def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:
     """Read what `save_checkpoint` wrote: the same function of x, bit for bit.
 
-    Args:
-        path: the file.
-        own_code: import the architecture if the file names it by an import path. Only for files that you trust.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        CheckpointError: if it is no checkpoint, or its weights do not have the stated digest.
+    With `own_code`, import the architecture if the file names it by an import path: only for files that you trust.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -115,9 +109,7 @@ def extractor_digest(extractor: nn.Module | Mapping[str, Tensor], preprocessing:
     SHA-256 over length-prefixed fields: a domain label, the preprocessing, then for each tensor, sorted by
     name: name, dtype, shape and raw little-endian bytes. The dict's order, memory layout and device do not matter.
 
-    Args:
-        extractor: a module, or its state dict.
-        preprocessing: how inputs are prepared, in words that members agree on.
+    `preprocessing` says how inputs are prepared, in words that members agree on.
     """
     weights = extractor.state_dict() if isinstance(extractor, nn.Module) else extractor
     sha = hashlib.sha256()

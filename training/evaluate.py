@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.heads import Classifier, FixedHead
 from training.recipe import Loss
 

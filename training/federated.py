@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from training.algorithms import PersonalLayers, State, TrainingRound, Update
+from training.algorithms.base import State, TrainingRound, Update
+from training.algorithms.weights import PersonalLayers
 from training.calibrating import MemberFeatures, recalibrated
-from training.data import Dataset, Split
+from training.data.dataset import Dataset, Split
 from training.evaluate import evaluate
 from training.hardware import CPU, Hardware
 from training.heads import Classifier
@@ -26,12 +27,7 @@ from training.workers import from_first, is_first, is_own, local_training, of_fi
 
 
 class DivergedError(ArithmeticError):
-    """A loss or a weight became infinite or NaN.
-
-    Attributes:
-        round: the round, from 1.
-        lr: its learning rate.
-    """
+    """A loss or a weight became infinite or NaN."""
 
     def __init__(self, round_: int, lr: float) -> None:
         super().__init__(
@@ -203,11 +199,7 @@ def _members_round(
     train_locally: Callable[[Iterable[Task]], Iterable[Update]],
     within: Callable[[int, int, int], None] | None,
 ) -> tuple[RunState, float, int]:
-    """Train and aggregate; return the new state, the mean local loss by records, and the most bytes that a participant sent.
-
-    Raises:
-        DivergedError: if the loss or a weight is not finite.
-    """
+    """Train and aggregate; return the new state, the mean local loss by records, and the most bytes that a participant sent."""
     tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
     updates = []
     for update in train_locally(tasks):

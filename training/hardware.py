@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from training.algorithms import State
-from training.data import Dataset
+from training.algorithms.base import State
+from training.data.dataset import Dataset
 from training.heads import Classifier
 
 Precision = Literal["float32", "bfloat16"]
@@ -23,8 +23,8 @@ class Hardware:
         device: torch's name, such as ``cpu`` or ``cuda:0``.
         channels_last: the memory layout of images and convolutions, which tensor cores need. On a CPU it gives a tenth more
             images per second for MOON's CNN and makes no difference for the other models.
-        bfloat16: multiply in bfloat16; weights and updates stay float32. Models as small as the papers' lose time by it: their
-            steps wait for kernels to be launched, and casts are more of them.
+        bfloat16: multiply in bfloat16; weights and updates stay float32. On a GPU it gains a sixth for VGG-11 and makes the small
+            CNNs slower. Without it, convolutions on a GPU use TF32, torch's default.
         compiled: run features by `torch.compile`, forwards and backwards, and as CUDA graphs on a GPU. Each batch shape
             costs up to a minute before its first step, so this is for long runs.
     """
@@ -108,6 +108,16 @@ class Hardware:
             yield
         finally:
             model.cpu()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether members train on the processor."""
+        return torch.device(self.device).type == "cpu"
+
+    @property
+    def replays(self) -> bool:
+        """Whether steps are replayed as CUDA graphs; `compiled` makes graphs of its own."""
+        return self._cuda and not self.compiled
 
     @property
     def _cuda(self) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.models import Extractor
+from training.models.layers import Extractor
 from training.ranges import not_negative, positive
 
 
@@ -126,12 +126,9 @@ class Tammes:
 
 
 class Classifier(nn.Module):
-    """A head on an extractor.
+    """A head on an extractor: x of shape (n, ...) to features (n, l), and these to logits (n, C).
 
-    Args:
-        extractor: maps x of shape (n, ...) to features of shape (n, l).
-        head: maps features to logits of shape (n, C).
-        normalise: whether features are scaled to ‖z‖ = 1 first (Dong et al. 2022, §4.1).
+    With `normalise`, features are scaled to ‖z‖ = 1 first (Dong et al. 2022, §4.1).
     """
 
     def __init__(self, extractor: Extractor, head: nn.Linear, *, normalise: bool) -> None:

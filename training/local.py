@@ -7,12 +7,14 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim.sgd import sgd
 
-from training.algorithms import Batch, Site, State, Term, TrainingRound, Update
-from training.data import Dataset, batches, crop_and_flip, draw_moves
+from training.algorithms.base import Batch, Site, State, Term, TrainingRound, Update, zeros
+from training.data.dataset import Dataset, batches, crop_and_flip, draw_moves
 from training.hardware import CPU, Hardware
 from training.heads import Classifier
+from training.imports import is_import_path
 from training.partition import Partition
 from training.recipe import Recipe
+from training.replay import Eager, Replay
 from training.seeding import Stream, torch_seeded
 
 
@@ -40,51 +42,48 @@ class LocalTrainer:
         hardware.model(self._model)
         self._features = hardware.features(self._model)
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        replayed = hardware.replays and _is_ours(recipe, self._model)
+        self._steps = Replay(hardware) if replayed else Eager(hardware)
 
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD on the loss plus the algorithm's penalties."""
+        with self._steps.stream():
+            return self._trained(task)
+
+    def _trained(self, task: Task) -> Update:
         recipe, model, place = self._recipe, self._model, self._hardware
         held = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
         own = place.records(self._data.subset(held))
-        received = place.state(task.weights)
-        counts = torch.bincount(own.y, minlength=own.classes)
-        sites = [
-            Site(
-                model,
-                own,
-                received,
-                received,
-                place.state(broadcast),
-                place.state(memory),
-                counts,
-                task.round,
-            )
-            for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
-        ]
-        model.load_state_dict(received, strict=False)  # a fixed head is not sent and stays as built
-        for term, site in zip(recipe.algorithm.terms, sites, strict=True):
-            term.begin(site)
-        if any(type(term).begin is not Term.begin for term in recipe.algorithm.terms):
-            origin = received | _changed(model, received)
-            sites = [replace(site, origin=origin) for site in sites]
+        sites = self._sites(task, own)
         model.train()
         decays, slopes = self._quadratics(sites)
-        descent = Descent(decays, task.round.lr, recipe.momentum)
-        steps, total = 0, torch.zeros((), device=place.device)
+        slopes = self._steps.held("slopes", slopes)
+        velocities = self._steps.held("velocities", zeros(model) if recipe.momentum else {})
+        descent = Descent(decays, task.round.lr, recipe.momentum, self._by_weight(velocities))
+        [total] = self._steps.held("total", {"": torch.zeros((), device=place.device)}).values()
+        source = own if place.is_cpu else self._data
+
+        def step(rows: Tensor, indices: Tensor, moves: Tensor | None = None) -> None:
+            x = source.x[rows]
+            known: Tensor | None = indices
+            if moves is not None:
+                x, known = crop_and_flip(x, moves), None
+            loss, objective = self._objective(x, source.y[rows], known, sites)
+            objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            _add_slopes(self._by_weight(slopes))
+            descent.step()
+            total.add_(loss.detach())
+
+        steps = 0
         with torch_seeded(recipe.seed, Stream.LOCAL_TRAINING, task.round.index, task.member):
             for epoch in range(recipe.local_epochs):
-                self._choose(epoch)
+                chosen = self._choose(epoch)
                 moves = draw_moves(len(own), place.device) if recipe.augment else None
                 for indices in batches(len(own), recipe.batch_size, place.device):
-                    x = own.x[indices]
-                    rows: Tensor | None = indices
-                    if moves is not None:
-                        x, rows = crop_and_flip(x, moves[indices]), None
-                    loss, objective = self._objective(x, own.y[indices], rows, sites)
-                    objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-                    _add_slopes(slopes)
-                    descent.step()
-                    total += loss.detach()
+                    alike = chosen, tuple(slopes), _private(task, sites)
+                    take = self._steps.of(task.round.index, alike, step) if steps else step
+                    rows = indices if place.is_cpu else held[indices]
+                    take(rows, indices, *(() if moves is None else (moves[indices],)))
                     steps += 1
         for p in self._trainable.values():
             p.requires_grad_()
@@ -100,20 +99,50 @@ class LocalTrainer:
             memory=tuple(_home(memory) for _, memory in finished),
         )
 
-    def _choose(self, epoch: int) -> None:
-        """Enable gradients of the weights that every term trains in this epoch; SGD skips the others."""
+    def _sites(self, task: Task, own: Dataset) -> list[Site]:
+        """Load the received weights, let terms begin, and return what each term sees of the member."""
+        model, held = self._model, self._steps.held
+        received = held("received", task.weights)
+        [counts] = held("counts", {"": torch.bincount(own.y, minlength=own.classes)}).values()
+        states = zip(task.broadcasts, task.memory, strict=True)
+        sites = [
+            Site(
+                model,
+                own,
+                received,
+                received,
+                held(f"broadcast {i}", broadcast),
+                held(f"memory {i}", memory),
+                counts,
+                task.round,
+            )
+            for i, (broadcast, memory) in enumerate(states)
+        ]
+        model.load_state_dict(received, strict=False)  # a fixed head is not sent and stays as built
+        terms = self._recipe.algorithm.terms
+        for term, site in zip(terms, sites, strict=True):
+            term.begin(site)
+        if all(type(term).begin is Term.begin for term in terms):
+            return sites
+        origin = received | _changed(model, received)
+        return [replace(site, origin=origin) for site in sites]
+
+    def _by_weight(self, state: State) -> dict[Parameter, Tensor]:
+        return {self._trainable[name]: tensor for name, tensor in state.items()}
+
+    def _choose(self, epoch: int) -> tuple[str, ...]:
+        """Enable gradients of the weights that every term trains in this epoch, and return their names; SGD skips the others."""
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
+        return tuple(name for name, p in self._trainable.items() if p.requires_grad)
 
-    def _quadratics(
-        self, sites: list[Site]
-    ) -> tuple[dict[float, list[Parameter]], list[tuple[Parameter, Tensor]]]:
-        """Return the terms' quadratic penalties as weights by their decay, and each weight's constant slope.
+    def _quadratics(self, sites: list[Site]) -> tuple[dict[float, list[Parameter]], State]:
+        """Return the terms' quadratic penalties as weights by their decay, and weights' constant slopes by name.
 
         Σ ½κ‖θ − θ^t‖² + ⟨s, θ⟩ has the gradient κθ + (s − κθ^t): weight decay and a slope that stays the same all round.
         """
         decays: dict[float, list[Parameter]] = {}
-        slopes = []
+        slopes = {}
         for name, p in self._trainable.items():
             decay, slope = self._recipe.weight_decay, torch.zeros_like(p, requires_grad=False)
             for term, site in zip(self._recipe.algorithm.terms, sites, strict=True):
@@ -122,7 +151,7 @@ class LocalTrainer:
                 slope.add_(linear).sub_(site.origin[name], alpha=curvature)
             decays.setdefault(decay, []).append(p)
             if slope.any():
-                slopes.append((p, slope))
+                slopes[name] = slope
         return decays, slopes
 
     def _objective(
@@ -152,11 +181,14 @@ class Descent:
     Its class `torch.optim.SGD` takes the same steps, but imports `torch.compile` first: over a second in each process.
     """
 
-    def __init__(self, decays: dict[float, list[Parameter]], lr: float, momentum: float) -> None:
-        self._decays, self._lr, self._momentum = decays, lr, momentum
-        self._velocities = {
-            p: torch.zeros_like(p, requires_grad=False) for own in decays.values() for p in own if momentum
-        }
+    def __init__(
+        self,
+        decays: dict[float, list[Parameter]],
+        lr: float,
+        momentum: float,
+        velocities: dict[Parameter, Tensor],
+    ) -> None:
+        self._decays, self._lr, self._momentum, self._velocities = decays, lr, momentum, velocities
 
     @torch.no_grad()
     def step(self) -> None:
@@ -179,8 +211,21 @@ class Descent:
                 p.grad = None
 
 
-def _add_slopes(slopes: list[tuple[Parameter, Tensor]]) -> None:
-    trained = [(p.grad, slope) for p, slope in slopes if p.grad is not None]
+def _is_ours(recipe: Recipe, model: Classifier) -> bool:
+    """Return whether a step runs no code from import paths, which may do something else with each batch."""
+    parts = (recipe.loss, model.head, *recipe.algorithm.terms)
+    ours = all(part.__module__.startswith("training.") for part in parts)
+    return ours and not is_import_path(recipe.model.architecture)
+
+
+def _private(task: Task, sites: list[Site]) -> tuple[object, ...]:
+    """Return what a captured step depends on beside held tensors: the memory's names, and the member if terms computed something once."""
+    once = task.member if any(site.once for site in sites) else None
+    return once, *(tuple(memory) for memory in task.memory)
+
+
+def _add_slopes(slopes: dict[Parameter, Tensor]) -> None:
+    trained = [(p.grad, slope) for p, slope in slopes.items() if p.grad is not None]
     if trained:
         torch._foreach_add_(*map(list, zip(*trained, strict=True)))
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from training.algorithms import PersonalLayers
-from training.data import Dataset, batches
+from training.algorithms.weights import PersonalLayers
+from training.data.dataset import Dataset, batches
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import Trained
 from training.heads import Classifier, FixedHead
@@ -31,9 +31,6 @@ def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, 
     """Let every member keep back a random share of its records, at least one.
 
     `labels`, (n,) int64, are those of all records.
-
-    Raises:
-        ValueError: if the share is not in (0, 1), or a member holds a single record.
     """
     if not 0 < share < 1:
         raise ValueError(f"the share that members keep back lies in (0, 1), not {share}")
@@ -128,7 +125,8 @@ def _tuned(
 ) -> Classifier:
     recipe = trained.recipe
     tuned = [p for p in classifier.parameters() if p.requires_grad]
-    descent = Descent({recipe.weight_decay: tuned}, lr, recipe.momentum)
+    velocities = {p: torch.zeros_like(p, requires_grad=False) for p in tuned if recipe.momentum}
+    descent = Descent({recipe.weight_decay: tuned}, lr, recipe.momentum, velocities)
     place = classifier.head.weight.device
     inputs, labels = own.x.to(place), own.y.to(place)
     model: nn.Module = classifier.train()

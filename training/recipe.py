@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeAlias
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.algorithms import Algorithm, FedAvg, HeadFirst
-from training.algorithms.base import trained
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm, trained
+from training.algorithms.weights import HeadFirst
 from training.heads import Classifier, LearnedHead, orthonormal_head
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.ranges import below_one, not_negative, positive
 from training.seeding import Stream, torch_seeded
 
@@ -71,9 +72,7 @@ class Cosine:
 class MultiStep:
     """Times γ at each milestone (Dong et al. 2022, appendix A.3).
 
-    Attributes:
-        milestones: rounds, from 0.
-        gamma: γ > 0.
+    Milestones are rounds, from 0.
     """
 
     milestones: tuple[int, ...]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from training.data import Split
+from training.data.dataset import Split
 from training.partition import Partition
 from training.resume import RoundRecord
 
@@ -88,13 +88,7 @@ class Data(Part):
 
 
 class Deal(Part):
-    """The partition.
-
-    Attributes:
-        kind: how records were dealt, such as "dirichlet".
-        options: such as {"alpha": 0.1}.
-        digest, label_counts, moved: as of `Partition`.
-    """
+    """The partition: how records were dealt, such as "dirichlet", its options, and what `Partition` holds."""
 
     kind: str
     options: dict[str, float | int | str] = Field(default_factory=dict)
@@ -180,10 +174,8 @@ class RunFacts(Part):
     """What every run states.
 
     Attributes:
-        experiment: the experiment's name.
         method: its name in tables, such as "SphereFed × FedNova".
         scale: how it is smaller than the paper's run, in words; "" if it is not.
-        seed: of all random draws.
         recipe: `Recipe.describe()`.
     """
 
@@ -203,11 +195,7 @@ class RunResult(RunFacts):
 
     Attributes:
         paper_row: the row of the papers' tables to compare with (`research/tables`).
-        history: one line per round.
-        accuracy: of the trained classifier, on the test records.
-        per_class: the same by class.
         validation: of the trained classifier, on the validation split; None without one.
-        calibrations: heads fitted afterwards.
         personal: by method, each member's accuracy on its own held-out records.
     """
 
@@ -251,9 +239,7 @@ class RunResult(RunFacts):
 class Diverged(RunFacts):
     """A run that diverged: its loss became infinite or NaN. Reports list it, because leaving it out would flatter its method.
 
-    Attributes:
-        round: the round in which it diverged, from 1.
-        lr: that round's learning rate.
+    Its round counts from 1; η is of that round.
     """
 
     format: Literal["veilsum/diverged/1"] = "veilsum/diverged/1"

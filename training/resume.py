@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from client_sdk.files import sync_folder
-from training.algorithms import State
+from training.algorithms.base import State
 from training.workers import joined, part, parts
 
 _KEY = "veilsum-run"
@@ -30,13 +30,9 @@ class RoundRecord:
     """One round of the history.
 
     Attributes:
-        round: its number, from 1.
-        rounds: rounds of the whole run.
-        lr: its learning rate.
         local_loss: the participants' mean loss over their steps, weighted by records, without penalties.
         test_loss: the new global model's loss on the test records; NaN if it was not evaluated in this round.
         accuracy: the new global model's accuracy on the test records, in 0..1, or NaN.
-        seconds: wall-clock time.
         upload_bytes: the most bytes that a participant sent.
     """
 
@@ -55,8 +51,6 @@ class RunState:
     """The state of a run between two rounds.
 
     Attributes:
-        weights: the global weights that members train.
-        server: the aggregation's state.
         broadcasts: per term, what its server half sends next.
         memory: per member and term, what the member keeps; empty for members that another process trains.
         history: of the rounds so far; its length is the next round's index.
@@ -83,9 +77,7 @@ class Snapshots:
     members' files and gets its name last, so after a kill the folder holds the last snapshot or this one. Files that are not
     listed are removed afterwards.
 
-    Args:
-        folder: made when needed. Nothing else may be kept there.
-        experiment: what a run that resumes must share, as JSON-ready data.
+    The folder is made when needed; nothing else may be kept there. `experiment` is what a run that resumes must share, as JSON-ready data.
     """
 
     def __init__(self, folder: Path, experiment: dict[str, Any]) -> None:

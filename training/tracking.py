@@ -58,11 +58,7 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run in the store of MLFLOW_TRACKING_URI, or in `mlflow.sqlite` in the run's folder.
-
-    Raises:
-        TrackingError: MLflow cannot set the store up.
-    """
+    """A run in the store of MLFLOW_TRACKING_URI, or in `mlflow.sqlite` in the run's folder."""
 
     def __init__(self, folder: Path, title: str) -> None:
         import mlflow  # noqa: PLC0415 - an extra

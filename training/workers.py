@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load, save
 from torch import distributed
 
-from training.algorithms import State, Update
-from training.data import Dataset
+from training.algorithms.base import State, Update
+from training.data.dataset import Dataset
 from training.hardware import CPU, Hardware
 from training.local import LocalTrainer, Task
 from training.partition import Partition
@@ -81,7 +81,8 @@ def local_training(
             else f"torchrun started {_processes()} processes already: leave workers at 1"
         )
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if hardware.is_cpu:  # on a GPU the threads only aggregate
+        torch.set_num_threads(1)
     try:
         if workers == 1:
             trainer = LocalTrainer(recipe, data, partition, hardware)

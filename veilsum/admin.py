@@ -53,11 +53,7 @@ def load_admin(folder: Path) -> SigningKey:
 class Draft(BaseModel):
     """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
 
-    Attributes:
-        number: rises with every change.
-        name: of the federation, for people.
-        study_key: public key that signs studies; None for the admin's own.
-        revoked: hashes of studies that members must not take part in any more.
+    The number rises with every change. Without a study key of its own, None, the admin signs studies.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -127,11 +123,7 @@ def revised(
     readers: Sequence[str] = (),
     revoked: Sequence[str] = (),
 ) -> Draft:
-    """Change a draft, or start one. The number rises if anything changed.
-
-    Raises:
-        Misuse: an entry that is not ID=PUBLICKEY, an id given twice or unknown, an invalid key or digest.
-    """
+    """Change a draft, or start one. The number rises if anything changed."""
     named = _entries(members)
     before: dict[str, Any] = draft.model_dump() if draft else {"number": 0, "members": {}}
     if not (coordinator or draft):

@@ -89,12 +89,9 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
 
 
 def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[str, Any]:
-    """Restore a backup into a data folder, which gets its name once every file is checked.
+    """Restore a backup into a data folder that does not exist yet, which gets its name once every file is checked.
 
-    Args:
-        archive: what `create` wrote.
-        data_dir: does not exist yet.
-        coordinator: the public key that must have signed it; None skips the check.
+    `coordinator` is the public key that must have signed the archive; None skips the check.
 
     Raises:
         Misuse: the folder exists, or the archive is not a complete backup of this coordinator.

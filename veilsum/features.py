@@ -150,10 +150,7 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     each feature; in `.parquet` a column `features` may hold a list of numbers for each record instead. Text files may be gzipped
     (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
 
-    Args:
-        path: the file.
-        labels: labels of a `.npy`.
-        id_column: name of the id column; `id` if the file has one.
+    `labels` is the file with the labels of a `.npy`, and `id_column` names the id column, `id` by default.
 
     Raises:
         Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
@@ -206,14 +203,7 @@ def read_records(
 def usable_part(
     path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES, moments: Moments | None = None
 ) -> tuple[Part, int]:
-    """Read labelled features, without unusable rows: NaN, infinity, all zeros.
-
-    Returns:
-        The rows that can be used, and how many were skipped.
-
-    Raises:
-        Misuse: as `read_table`; wrong shapes or types, labels that are not class indices, or no usable row.
-    """
+    """Read labelled features: the rows without NaN, infinity or nothing but zeros, and how many others were skipped."""
     table = read_table(path, labels)
     with of_file(path):
         features = table.features if moments is None else moments.apply(table.features)
@@ -226,14 +216,9 @@ def usable_part(
 
 
 def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]:
-    """Split records into those to fit and a hold-out set, in their order.
+    """Split (n, dim) features, no row all zeros, and (n,) labels into those to fit and a hold-out set, in their order.
 
     The digest of a record decides, so that each run holds out the same records, and copies of a record stay together.
-
-    Args:
-        features: (n, dim), no row all zeros.
-        labels: (n,).
-        share: to hold out, above 0 and below 1.
     """
     rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
     limit = int(share * _DRAWS)

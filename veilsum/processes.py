@@ -24,10 +24,8 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
 
     The first worker starts alone: it creates tables and keys, and its errors should be shown once.
 
-    Args:
-        count: at least one.
-        work: the importable function of each worker, which runs until SIGTERM; it calls its argument once it is ready.
-        started: called once the first worker is ready.
+    `work` is each worker's importable function, which runs until SIGTERM and calls its argument once it is ready. `started` is called once
+    the first worker is ready.
 
     Returns:
         Whether the first worker became ready.

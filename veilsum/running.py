@@ -66,7 +66,6 @@ class Next:
     """What a run needs next.
 
     Attributes:
-        step: to be opened; None once the run is over.
         repeats: context of the certified attempt that it repeats; None for fresh records.
         last: of a run that is over, its last round.
     """
@@ -120,10 +119,7 @@ class Following:
     """Descriptions of failures since the last step with a result."""
 
     def run(self, federation: str, study: StudyView, period: str) -> RoundView:
-        """Enrol, open each step in turn, and follow it to the result. An attempt without a result is tried again or repeated.
-
-        Returns:
-            The last round: done, or how it ended.
+        """Enrol, open each step in turn, and follow it to its last round. An attempt without a result is tried again or repeated.
 
         Raises:
             Misuse: `ATTEMPTS` in a row ended without a result.
@@ -212,11 +208,7 @@ class Following:
         return view.state == "formed"
 
     def _open(self, cohort: CohortView, step: str) -> None:
-        """Open the step, or report why it can't be opened now.
-
-        Raises:
-            PeerFault: the step can't be opened later either.
-        """
+        """Open the step, or report why it can't be opened now."""
         try:
             self.wait(partial(self.client.open_round, cohort.cohort, heard_within_s=HEARD_S))
         except PeerFault as fault:

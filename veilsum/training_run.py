@@ -16,26 +16,18 @@ import numpy as np
 import torch
 from torch import distributed
 
-from training import (
-    Classifier,
-    Dataset,
-    DivergedError,
-    Partition,
-    RoundRecord,
-    extract_features,
-    save_checkpoint,
-)
-from training.experiments import (
-    ConfigError,
-    Experiment,
-    diverged,
-    load_experiment,
-    merged,
-    parse_change,
-    run,
-)
+from training.checkpoint import save_checkpoint
+from training.data.dataset import Dataset
+from training.evaluate import extract_features
+from training.experiments.choices import ConfigError
+from training.experiments.config import Experiment, load_experiment, merged, parse_change
+from training.experiments.running import diverged, run
+from training.federated import DivergedError
 from training.hardware import Hardware, Precision
+from training.heads import Classifier
+from training.partition import Partition
 from training.results import RunResult, worst_decile, write_result
+from training.resume import RoundRecord
 from training.tracking import Tracker, trackers
 from training.workers import is_first
 from veilsum.protocol.errors import Misuse
@@ -136,9 +128,6 @@ def _selected(
 
     A combination of which a seed diverged is not chosen. The final run trains on the validation split too, unless the
     experiment has one itself.
-
-    Raises:
-        Misuse: every combination diverged.
     """
     held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION}",)
     found: dict[tuple[str, ...], float] = {}

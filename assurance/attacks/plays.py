@@ -160,7 +160,9 @@ def roster_check(who: str, seen: int = 1, **changes: Any) -> Any:
         federation = Federation(5)
         key = federation.admin if who == "admin" else federation.coordinator
         known = again(federation.roster, federation.admin, number=seen)
-        again(federation.roster, key, **changes).verify_admin(federation.admin.public, seen=known)
+        shown = again(federation.roster, key, **changes)
+        shown.verify_admin(federation.admin.public)
+        shown.check_after(known)
         return "taken"
 
     return play

@@ -43,16 +43,6 @@ def summed(federation: Federation, cohort: str) -> str:
     return federation.coordinator.rounds[round_id].phase.attempt.context.hex()
 
 
-def voided(federation: Federation, cohort: str) -> str:
-    """The context of an attempt that ended VOID after everybody had uploaded."""
-    round_id = federation.coordinator.open_round(cohort)
-    for flow in federation.contributions(round_id).values():
-        federation.run_until(flow, "PUT")
-    federation.coordinator.cancel(round_id)
-    federation.together(federation.contributions(round_id))
-    return federation.coordinator.rounds[round_id].phase.attempt.context.hex()
-
-
 def asked(federation: Federation, member: str, period: str, records: Records) -> bool:
     """Whether a member enrols in a new cohort of a period; the others stay away."""
     cohort = federation.coordinator.open_cohort(period)

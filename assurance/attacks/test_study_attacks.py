@@ -15,7 +15,7 @@ from assurance.attacks.ledgered import DIM, QUESTION, RECORD_RULES, QuickReserva
 from client_sdk.records import Marks, Records, Selection, select
 from client_sdk.reservations import Reservations, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
-from veilsum.calibration.privacy import Mechanism
+from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from assurance.audit.estimate import Estimate, estimate_mu
 from assurance.audit.pipeline import MEMBERS, Bug, exact, masked_sums, spec_of, unchanged
-from veilsum.calibration import SymmetricBlock
-from veilsum.calibration.privacy import Mechanism
+from veilsum.calibration.layout import SymmetricBlock
+from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.study.promise import mechanism_of
 

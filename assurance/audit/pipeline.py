@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from tests.support.keystream import Keystream
 from tests.support.simulator import simulated_content, simulated_question
-from veilsum.calibration.privacy import Mechanism, Release, Share, WeightedBlock
+from veilsum.calibration.privacy.mechanism import Mechanism, Share
+from veilsum.calibration.privacy.release import Release, WeightedBlock
 from veilsum.protocol.keystream import Masks
 from veilsum.protocol.ring import Ring
 from veilsum.protocol.round_spec import RoundSpec

@@ -8,8 +8,6 @@ Exit status 1 otherwise.
 # ruff: noqa: T201 - a command prints
 
 import argparse
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -18,6 +16,7 @@ from typing import Any
 from assurance.audit.canaries import Canaries
 from assurance.audit.estimate import Estimate, estimate_mu
 from assurance.audit.pipeline import BUGS, Bug, Pipeline, unchanged
+from assurance.reports import report
 
 Audit = Callable[[Bug, int], tuple[Estimate, float]]
 """μ̂ and the μ that was promised, by the bug and the seed."""
@@ -39,7 +38,7 @@ def full_size(bug: Bug, seed: int) -> tuple[Estimate, float]:
 AUDITS: dict[str, Audit] = {"repeated": repeated, "full size": full_size}
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -66,12 +65,9 @@ def main() -> int:
             )
             said = fault or f"μ̂ = {estimate.mu:.3f} of {promised:.3f}"
             print(f"{kind}, {name or 'as it is'}: {said}", flush=True)
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"seed": given.seed, "passed": as_it_should_be, "audits": rows}
-    given.output.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"written to {given.output}")
-    return 0 if as_it_should_be else 1
+    found = {"seed": given.seed, "passed": as_it_should_be, "audits": rows}
+    report(found, given.output, sound=as_it_should_be)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

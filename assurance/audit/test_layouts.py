@@ -11,8 +11,8 @@ import pytest
 from assurance.audit.estimate import estimate_mu
 from assurance.audit.pipeline import add_noise, exact, spec_of
 from tests.support.keystream import Keystream
-from veilsum.calibration import SymmetricBlock
-from veilsum.calibration.privacy import Mechanism, Share
+from veilsum.calibration.layout import SymmetricBlock
+from veilsum.calibration.privacy.mechanism import Mechanism, Share
 from veilsum.study.promise import mechanism_of
 
 DIM, CLASSES = 6, 2

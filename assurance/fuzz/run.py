@@ -8,7 +8,6 @@ stages of rounds under atheris, which mutates on from whatever reached new code.
 
 import argparse
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 from assurance.fuzz import decoders
 from assurance.fuzz.live import Live, largest
 from assurance.fuzz.oracle import Tally
+from assurance.reports import report
 
 MUTANTS = 40
 """Of each message of a live round."""
@@ -40,7 +40,7 @@ def guided(which: str, runs: int, seed: int) -> tuple[Tally, int]:
         return Tally.from_json(output.read_text()), max(edges)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,7 +75,7 @@ def main() -> int:
         print(
             f"{name}: {count:,} messages in {seconds:.0f} s, {len(tally.violations)} rules broken", flush=True
         )
-    report = {
+    found = {
         "seed": seed,
         "messages": total.messages.total(),
         "seconds": round(monotonic() - began, 1),
@@ -91,15 +91,8 @@ def main() -> int:
         "by_cause": dict(total.causes.most_common()),
         "violations": total.violations,
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=2) + "\n")
-    for what, first in total.violations.items():
-        print(f"{what}\n    {first[:2000]}")
-    print(
-        f"{report['messages']:,} messages, {report['resigned_share']:.0%} of them signed again: {arguments.output}"
-    )
-    return 1 if total.violations or len(campaigns) < len(SHARES) + 1 else 0
+    report(found, arguments.output, sound=not total.violations and len(campaigns) == len(SHARES) + 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

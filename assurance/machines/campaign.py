@@ -1,4 +1,4 @@
-"""A batch of runs of a machine, or of rounds with faults, from its number alone: what `run` and the tests have in common."""
+"""A batch of runs of a machine, from its number alone: what `run` and the tests have in common."""
 
 import io
 from collections import Counter
@@ -9,7 +9,6 @@ from time import process_time
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from assurance.machines.faults import run_seed
 from assurance.machines.hostile import Hostile
 from assurance.machines.loyal import Loyal
 from assurance.machines.tally import TALLY
@@ -17,7 +16,6 @@ from tests.support.remembered import remembered_signatures
 
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {"hostile": Hostile, "loyal": Loyal}
 STEPS_A_RUN = 100
-ROUNDS = "rounds"
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,9 @@ class Batch:
     """What one batch did.
 
     Attributes:
-        part: a machine's name, or "rounds".
+        part: a machine's name.
         number: fixes it.
-        steps: of a machine, or rounds with faults.
+        steps: that it took.
         receives: messages taken or refused.
         seconds: of processor time.
         reached: how often what was reached.
@@ -44,33 +42,20 @@ class Batch:
 
 
 def run_batch(part: str, number: int, runs: int, *, shrink: bool = False) -> Batch:
-    """So many runs of a machine, each of at most `STEPS_A_RUN` steps, or so many seeds of rounds with faults.
+    """So many runs of a machine, each of at most `STEPS_A_RUN` steps.
 
     Args:
-        part: a machine's name, or "rounds".
+        part: a machine's name.
         number: fixes the batch.
-        runs: or seeds.
+        runs: of the machine.
         shrink: look for a shorter program where one breaks a rule; minutes, maybe.
     """
     TALLY.clear()
     started = process_time()
     with remembered_signatures():
-        if part == ROUNDS:
-            violations = [
-                what for each in range(number * runs, (number + 1) * runs) if (what := _round(each))
-            ]
-        else:
-            violations = [what] if (what := _machine(part, number, _settings(runs, shrink=shrink))) else []
+        violations = [what] if (what := _machine(part, number, _settings(runs, shrink=shrink))) else []
     seconds = process_time() - started
     return Batch(part, number, TALLY.steps, TALLY.receives, seconds, TALLY.reached.copy(), tuple(violations))
-
-
-def _round(number: int) -> str:
-    try:
-        run_seed(number)
-    except Exception as error:  # noqa: BLE001 - whatever a round raises is what is looked for
-        return f"seed {number}: {type(error).__name__}: {error}"
-    return ""
 
 
 def _machine(part: str, number: int, how: settings) -> str:
@@ -80,7 +65,7 @@ def _machine(part: str, number: int, how: settings) -> str:
     try:
         with redirect_stdout(heard):
             run_state_machine_as_test(seed(number)(form), settings=how)
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - whatever a run raises is what is looked for
         notes = "\n".join(getattr(error, "__notes__", ()))
         return f"batch {number}: {type(error).__name__}: {error}\n{notes}"
     return ""

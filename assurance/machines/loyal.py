@@ -1,4 +1,4 @@
-"""An honest coordinator over a network that loses, repeats and delays, with up to `a` members that lie and others that come and go."""
+"""An honest coordinator over a network that loses, repeats, delays and garbles, with up to `a` members that lie and others that come and go."""
 
 import copy
 from functools import cache
@@ -14,13 +14,16 @@ from assurance.machines.lies import lie
 from assurance.machines.tally import TALLY
 from tests.support.simulator import After, Federation, SeededRandom, Vector
 from veilsum.protocol.coordinator import Ended, Erasing, Freezing, Recovered, disclose
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Enrolled, Opened, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import NO_CONTEXT, Message, Opening
+from veilsum.protocol.messages import NO_CONTEXT, Message, Opening, parse
 from veilsum.protocol.study import INDICATOR_STEP, SUM_STEP
 
 PASSES_MAX = 12
 """More questions than any attempt asks of a member, one phase after the other."""
+WHO = st.integers(0, 11)
+LARGER = (Shape(3, 0), Shape(9, 2, (0, 2, 4, 6)), Shape(12, 3), Shape(12, 3, (0, 1, 3, 5, 7, 9, 11)))
 
 
 class Rounds(Federation):
@@ -33,9 +36,9 @@ class Rounds(Federation):
     endings: dict[bytes, tuple[Message, ...]]
 
     @classmethod
-    def of(cls, shape: Shape, seed: int, *, withholding: bool = False, margin: int = MARGIN) -> "Rounds":
+    def of(cls, shape: Shape, seed: int, *, withholding: bool = False) -> "Rounds":
         """As enrolled, with random bytes of its own."""
-        federation = copy.copy(enrolled(shape, margin if withholding else None))
+        federation = copy.copy(enrolled(shape, MARGIN if withholding else None))
         federation.__class__ = cls
         assert isinstance(federation, cls)
         federation.phases = dict(federation.phases)
@@ -120,15 +123,21 @@ class Loyal(RuleBasedStateMachine):
         asked: questions on their way, with whom they are for.
         answers: answers on their way, with who sent them.
         late: whose message came in another attempt than it was meant for.
+        tampered: members whose messages, or those to them, were changed on their way.
     """
 
-    @initialize(shape=st.sampled_from(SHAPES), first=st.booleans(), seed=st.integers(0, 7))
-    def begin(self, shape: Shape, first: bool, seed: int) -> None:  # noqa: FBT001 - drawn
+    @initialize(
+        shape=st.sampled_from(SHAPES + LARGER),
+        first=st.booleans(),
+        seed=st.integers(0, 7),
+        deceit=st.integers(0, 1 << 16),
+    )
+    def begin(self, shape: Shape, first: bool, seed: int, deceit: int = 0) -> None:  # noqa: FBT001 - drawn
         self.federation = Rounds.of(shape, seed, withholding=seed % 3 == 1)
         ids = self.federation.ids
-        self.liars = ids[: shape.colluders] if first else ids[-shape.colluders :]
+        self.liars = ids[: shape.colluders] if first else ids[len(ids) - shape.colluders :]
         self.away: set[str] = set()
-        self.good = not seed
+        self.good, self.deceit = seed < 3, deceit
         self._open()
 
     def _open(self, *, anew: bool = False) -> None:
@@ -137,6 +146,7 @@ class Loyal(RuleBasedStateMachine):
         self.asked: list[tuple[str, Message]] = []
         self.answers: list[tuple[str, Message]] = []
         self.late: set[str] = set()
+        self.tampered: set[str] = set()
 
     @property
     def _ended(self) -> bool:
@@ -156,7 +166,7 @@ class Loyal(RuleBasedStateMachine):
             replies = federation._upload(member, opened)
         TALLY.receives += 1
         if member in self.liars and deceit:
-            random, told = Random(deceit), list[Message]()
+            random, told = Random(f"{deceit} {member}"), list[Message]()
             for reply in replies:
                 name, lies = lie(federation, reply, random)
                 TALLY.reached[f"lie: {name}"] += 1
@@ -178,7 +188,7 @@ class Loyal(RuleBasedStateMachine):
         request = self.federation.phase.request_for(member)
         return (member, request) if request else None
 
-    @rule(who=st.integers(0, 6), deceit=st.integers(0, 1 << 16))
+    @rule(who=WHO, deceit=st.integers(0, 1 << 16))
     def serve(self, who: int, deceit: int) -> None:
         """Ask a member, and take its answer at once."""
         if asked := self._request(who):
@@ -194,7 +204,7 @@ class Loyal(RuleBasedStateMachine):
                     if not (lost > 31 and lost >> (who % 5) & 1):
                         self._arrive(*answer)
 
-    @rule(who=st.integers(0, 6))
+    @rule(who=WHO)
     def ask(self, who: int) -> None:
         """Ask a member over a slow line."""
         if asked := self._request(who):
@@ -226,7 +236,23 @@ class Loyal(RuleBasedStateMachine):
             if line:
                 line.pop(which % len(line))
 
-    @rule(who=st.integers(0, 6))
+    @precondition(lambda self: self.asked or self.answers)
+    @rule(which=st.integers(0, 7), bit=st.integers(0, 1 << 16))
+    def garble(self, which: int, bit: int) -> None:
+        """A bit of a message changes on its way; a message that does not parse any more is lost."""
+        line = self.answers or self.asked
+        member, message = line.pop(which % len(line))
+        data = bytearray(message.to_bytes())
+        data[2 + (bit >> 3) % (len(data) - 2)] ^= 1 << bit % 8
+        try:
+            changed: Message = parse(bytes(data))
+        except PeerFault:
+            return
+        TALLY.reached["message garbled"] += 1
+        self.tampered |= {member, getattr(getattr(changed, "header", changed), "member", member)}
+        line.append((member, changed))
+
+    @rule(who=WHO)
     def crash(self, who: int) -> None:
         """A member restarts, and sends again what it had sent."""
         member = self.federation.ids[who % len(self.federation.ids)]
@@ -235,12 +261,12 @@ class Loyal(RuleBasedStateMachine):
         self.federation.phases[member] = phase
         self.answers += [(member, message) for message in phase.outbox()]
 
-    @rule(who=st.integers(0, 6))
+    @rule(who=WHO)
     def vanish(self, who: int) -> None:
         """A member goes away, or comes back."""
         self.away ^= {self.federation.ids[who % len(self.federation.ids)]}
 
-    @rule(who=st.integers(0, 6))
+    @rule(who=WHO)
     def come_back(self, who: int) -> None:
         """A member comes back."""
         self.away -= {self.federation.ids[who % len(self.federation.ids)]}
@@ -287,16 +313,16 @@ class Loyal(RuleBasedStateMachine):
         outcome = federation.finish()
         federation.drop = {}
         federation.keep_ending(self.context)
-        TALLY.reached[check_end(federation, outcome, self.liars, late=self.late)] += 1
+        TALLY.reached[check_end(federation, outcome, self.liars, self.tampered, self.late)] += 1
 
-    def _drive(self) -> None:
-        """Everybody is back and keeps the rules: the attempt ends, whatever went before."""
+    def _drive(self, deceit: int = 0) -> None:
+        """Everybody is back and honest members keep the rules: the attempt ends, whatever went before."""
         self.away.clear()
         for _ in range(PASSES_MAX):
             if self._ended:
                 return
             before = self.federation.phase
-            self.serve_all(0, 0)
+            self.serve_all(0, deceit)
             if isinstance(before, Erasing) and self.federation.phase is before:
                 return  # too many have revealed for the others' reports: the admin closes it
             if self.federation.phase is before:
@@ -317,10 +343,16 @@ class Loyal(RuleBasedStateMachine):
         if not self.good:
             return
         self._open(anew=True)
-        self._drive()
+        quorum, members = self.federation.phase.attempt.quorum, len(self.federation.ids)
+        lying = len({*self.liars}.intersection(self.federation.manifest.decryptors))
+        # Each liar costs one honest member at most (§12).
+        spare = members - 2 * len(self.liars) >= quorum.survivors_min
+        calm = spare and quorum.decryptors - lying >= quorum.threshold
+        self._drive(self.deceit if calm else 0)
         phase, honest = self.federation.phase, set(self.federation.ids) - set(self.liars)
         # A liar may have spoilt its own state, and a small cohort needs everybody.
-        if len(honest) >= phase.attempt.quorum.survivors_min:
+        if calm or len(honest) >= quorum.survivors_min:
             assert isinstance(phase, Recovered), f"a good round ended {phase.name}: {phase}"
-            assert honest <= set(phase.summed)
+            assert (calm and self.deceit) or honest <= set(phase.summed)
+            TALLY.reached["only lies"] += bool(calm and self.deceit)
         self._finish()

@@ -1,4 +1,4 @@
-"""The long run of the state machines and of rounds with faults: `make slow`.
+"""The long run of the state machines: `make slow`.
 
 Batches are drawn from consecutive numbers and run in processes of their own, so that a batch that breaks a rule can be run again by
 its number. Exit status 1 if any rule was broken.
@@ -7,9 +7,7 @@ its number. Exit status 1 if any rule was broken.
 # ruff: noqa: T201 - a command prints
 
 import argparse
-import json
 import multiprocessing
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -18,11 +16,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from assurance.machines.campaign import ROUNDS, Batch, run_batch
+from assurance.machines.campaign import Batch, run_batch
+from assurance.reports import report
 
 SHARES = {"hostile": 0.7, "loyal": 0.3}
 """Of the steps."""
-RUNS = {"hostile": 100, "loyal": 60, ROUNDS: 100}
+RUNS = {"hostile": 100, "loyal": 60}
 """In a batch: enough to go deep, few enough to forget what the engine remembers of them."""
 
 
@@ -44,23 +43,18 @@ def campaign(
         yield each.result()
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--steps", type=int, default=1_000_000, help="steps of the two state machines together"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=10_000, help="rounds with faults, each followed by a good one"
-    )
     parser.add_argument("--first", type=int, default=0, help="number of the first batch of each part")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("runs/slow.json"))
     arguments = parser.parse_args()
-    wanted = {part: int(arguments.steps * share) for part, share in SHARES.items()} | {
-        ROUNDS: arguments.rounds
-    }
+    wanted = {part: int(arguments.steps * share) for part, share in SHARES.items()}
     began, parts, violations = monotonic(), dict[str, dict[str, Any]](), list[str]()
     with ProcessPoolExecutor(
         arguments.processes, multiprocessing.get_context("spawn"), max_tasks_per_child=20
@@ -84,24 +78,15 @@ def main() -> int:
                 "processor_seconds": round(seconds, 1),
                 "reached": dict(reached.most_common()),
             }
-    report = {
+    found = {
         "steps": sum(parts[part]["steps"] for part in SHARES),
-        "rounds": parts[ROUNDS]["steps"],
         "first": arguments.first,
         "seconds": round(monotonic() - began, 1),
         "parts": parts,
         "violations": violations,
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=2) + "\n")
-    for what in violations:
-        print(what)
-    print(
-        f"{report['steps']:,} steps and {report['rounds']:,} rounds with faults in {report['seconds']:.0f} s: "
-        f"{len(violations)} rules broken: {arguments.output}"
-    )
-    return 1 if violations else 0
+    report(found, arguments.output, sound=not violations)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

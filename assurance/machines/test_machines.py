@@ -5,9 +5,8 @@ from collections import Counter
 import pytest
 
 from assurance.machines import hostile
-from assurance.machines.campaign import ROUNDS, run_batch
+from assurance.machines.campaign import run_batch
 from assurance.machines.cast import PLACES, SHAPES, Place, cast, fork
-from assurance.machines.faults import run_seed
 from assurance.machines.loyal import Loyal
 from assurance.machines.records import Records
 from assurance.machines.world import World
@@ -19,16 +18,6 @@ from veilsum.protocol.messages import ErasureRequest
 
 BATCHES_MAX = 100
 """A batch ends with the first rule that it breaks, mostly after seconds, though not always this one: as many are run as it takes."""
-
-
-def seen(what: str, part: str = "hostile", *, first: int = 0, runs: int = 25) -> bool:
-    """Whether one of some batches breaks a rule in these words; `first` is one that did, so that the others are rarely needed."""
-    hostile.prologue.cache_clear()
-    try:
-        batches = (run_batch(part, number, runs) for number in (first, *range(BATCHES_MAX)))
-        return any(what in violation for batch in batches for violation in batch.violations)
-    finally:
-        hostile.prologue.cache_clear()
 
 
 def test_a_hostile_coordinator() -> None:
@@ -45,17 +34,16 @@ def test_a_hostile_coordinator() -> None:
 
 
 def test_an_honest_coordinator() -> None:
-    batch = run_batch("loyal", 0, 8)
-    assert batch.violations == ()
-    assert batch.steps > 300
-    assert batch.reached["recovered"] > 1
-
-
-def test_rounds_with_faults() -> None:
-    batch = run_batch(ROUNDS, 0, 8)
-    assert batch.violations == ()
-    assert batch.steps >= 8
-    assert len(batch.reached) > 20
+    wanted = {"recovered", "only lies", "message garbled", "recovered after evictions"}
+    reached = Counter[str]()
+    for number in range(BATCHES_MAX):
+        batch = run_batch("loyal", number, 8)
+        assert batch.violations == ()
+        assert batch.steps > 300
+        reached += batch.reached
+        if wanted <= reached.keys():
+            return
+    raise AssertionError(f"never reached: {wanted - reached.keys()}")
 
 
 # What is broken on purpose is seen
@@ -215,8 +203,3 @@ def test_regression_a_message_of_the_attempt_before() -> None:
     ((_, fault),) = run.federation.faults
     assert (fault.cause, fault.parties) == (Cause.WRONG_CONTEXT, (member,))
     run.teardown()
-
-
-def test_regression_a_member_that_missed_an_end_and_refuses_the_next_opening() -> None:
-    """It uploads nothing: what it has open is the attempt before."""
-    assert run_seed(501_737) == "recovered"

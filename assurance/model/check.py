@@ -7,7 +7,6 @@ Needs `spin` and `gcc` (apt-get install spin gcc). What is modelled and what is 
 """
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
+
+from assurance.reports import report
 
 HERE = Path(__file__).parent
 OUTPUT = Path("runs/model-check.json")
@@ -279,11 +280,7 @@ def main() -> int:
     except CheckError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(
-        json.dumps({**figures, "seconds": round(monotonic() - started, 1)}, indent=2) + "\n"
-    )
-    sys.stdout.write(f"every property holds, and no rule goes missing unnoticed: {options.output}\n")
+    report({**figures, "seconds": round(monotonic() - started, 1)}, options.output, sound=True)
     return 0
 
 

@@ -40,10 +40,14 @@ from coverage import CoverageData
 from hypothesis import settings
 
 from assurance.mutation.mutants import Mutant, apply, mutants_of
+from assurance.reports import report
 
 ROOT = Path(__file__).parents[2]
 SUITES = {
-    "veilsum/protocol": ("tests/protocol", "tests/veilsum/study/test_study.py"),
+    "veilsum/protocol": (
+        *("tests/protocol", "tests/veilsum/study/test_study.py"),
+        *("assurance/attacks", "assurance/reference/test_agreement.py", "assurance/vectors"),
+    ),
     "veilsum/calibration": ("tests/calibration",),
 }
 """What tests each package."""
@@ -271,7 +275,7 @@ def equivalent() -> Callable[[Mutant], bool]:
     return lambda m: not {(m.path, m.before, m.after), (m.path, m.before, None)}.isdisjoint(listed)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -313,7 +317,7 @@ def main() -> int:
     counts = Counter(ends.values())
     score = 1 - counts["survived"] / len(ends)
     survivors = sorted((m for m, end in ends.items() if end == "survived"), key=lambda m: (m.path, m.line))
-    report = {
+    summary = {
         "seed": arguments.seed,
         "mutants": len(ends),
         "of": len(every),
@@ -326,13 +330,8 @@ def main() -> int:
         "by_operator": dict(Counter(f"{m.operator} {end}" for m, end in ends.items())),
         "survivors": [asdict(mutant) for mutant in survivors],
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(report, indent=2) + "\n")
-    for m in survivors:
-        print(f"{m.path}:{m.line} {m.operator}\n  - {m.before}\n  + {m.after}")
-    print(f"{score:.1%} of {len(ends)} mutants killed in {report['seconds']} s: {arguments.output}")
-    return 0 if score >= arguments.floor else 1
+    report(summary, arguments.output, sound=score >= arguments.floor)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

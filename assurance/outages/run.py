@@ -1,11 +1,12 @@
 """`make outages`: every test of this folder, and what each of them counted, in one file."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+
+from assurance.reports import report
 
 
 class Figures:
@@ -35,9 +36,7 @@ def main() -> None:
     )
     outcomes = [each["outcome"] for each in figures.found.values()]
     counted = {name: outcomes.count(name) for name in sorted(set(outcomes))}
-    chosen.output.parent.mkdir(exist_ok=True)
-    chosen.output.write_text(json.dumps({"tests": counted, "found": figures.found}, indent=2) + "\n")
-    raise SystemExit(code)
+    report({"tests": counted, "found": figures.found}, chosen.output, sound=not code)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from assurance.reference.study import Study
 from client_sdk.records import Marks, Records, select
 from tests.veilsum.study.specs import spec_of, whole
 from veilsum.calibration.lattice import FeaturesLattice
-from veilsum.calibration.privacy import Mechanism
+from veilsum.calibration.privacy.mechanism import Mechanism
 from veilsum.study import result_files
 from veilsum.study.vectors import vector
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from unittest.mock import patch
@@ -88,7 +88,7 @@ def honest(round_: str, attempt: int) -> Json:
         if terms.indicator != NO_CONTEXT
         else [],
         "rows": 100,
-        "noise": asdict(promise(found.spec)) if found.spec.noisy else None,
+        "noise": None if (noise := promise(found.spec)) is None else noise.model_dump(),
         "head": None,
         "sums": sha256(json.dumps(kept["sum"]).encode()).hexdigest(),
         "error_bound": None,

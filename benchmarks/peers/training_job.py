@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from training.algorithms import TrainingRound
-from training.data import Dataset, Split
+from training.algorithms.base import TrainingRound
+from training.data.dataset import Dataset, Split
 from training.evaluate import evaluate
 from training.federated import train
 from training.local import LocalTrainer, Task
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Recipe, fedavg
 

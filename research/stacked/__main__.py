@@ -14,7 +14,7 @@ import torch
 
 from research.papers import paper_experiment
 from research.stacked.runs import Stack
-from training.experiments import Experiment
+from training.experiments.config import Experiment
 from training.experiments.running import finished, prepare
 from training.federated import Trained
 from training.results import write_result

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from research.stacked.kernels import Kernel, kernels
-from training.algorithms import State, TrainingRound, Update
+from training.algorithms.base import State, TrainingRound, Update
 from training.algorithms.features import ModelContrastive
 from training.algorithms.weights import Proximal
-from training.data import batches, draw_moves
+from training.data.dataset import batches, draw_moves
 from training.experiments.running import PreparedData
 from training.federated import Trained
 from training.heads import Classifier

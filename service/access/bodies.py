@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from service.access.callers import TooMany
@@ -16,6 +17,12 @@ ARRIVED = "veilsum.arrived"
 """Key in a request's scope: returns the bytes of its body that have arrived. Absent where the server hands over each part at once."""
 ENDING = "veilsum.ending"
 """Key in a request's scope: an ExitStack that is closed once the request is answered, streams included."""
+
+
+async def whole_body(request: Request) -> bytes:
+    """Read a body, and keep it where Starlette looks for it. Starlette itself would join it with an empty last part, and so copy it."""
+    request._body = b"".join([part async for part in request.stream() if part])  # noqa: SLF001
+    return request._body  # noqa: SLF001
 
 
 class Pace:

@@ -64,9 +64,6 @@ class Allowance:
     """The limits of one caller.
 
     Attributes:
-        per_s: sustained requests per second.
-        burst: requests above the sustained rate.
-        at_once: concurrent requests.
         streams: how many of those may be event streams, which stay open while a round runs.
         share: sustained processor seconds per second.
         busy_s: processor seconds above the sustained rate.
@@ -108,10 +105,8 @@ class TooMany(PeerFault):
 class Limits:
     """Token buckets of requests and processor time, and concurrent requests, of each active caller.
 
-    Args:
-        named: limits of each member, admin and operator.
-        address: limits of each address, for all other requests from there.
-        clock: monotonic seconds.
+    `named` limits each member, admin and operator, and `address` each address, for all other requests from there. The clock gives monotonic
+    seconds.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
+from service.access.bodies import whole_body
 from service.access.callers import Caller, Role
 from service.access.issuer import Issuer
 from service.access.metering import in_thread
@@ -141,7 +142,7 @@ async def check_digest(request: Request) -> bytes:
     """Read a signed request's body and return its SHA-256; PeerFault: digest-mismatch, malformed-request without a length."""
     if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
-    named, body = digest_of(_field(request, CONTENT_DIGEST)), await request.body()
+    named, body = digest_of(_field(request, CONTENT_DIGEST)), await whole_body(request)
     if len(body) > HASHED_HERE_BYTES:
         digest = await in_thread(lambda: hashlib.sha256(body).digest())
     else:

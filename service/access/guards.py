@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from service.access.bodies import ENDING
+from service.access.bodies import ENDING, whole_body
 from service.access.callers import STRANGER, Caller, Limits, Role, TooMany
 from service.access.gate import Gate, check_digest
 from service.access.metering import bill, in_thread
@@ -222,7 +222,7 @@ class GuardedRoute(APIRoute):
                         request.state.digest = await check_digest(request)
                     else:
                         # Tells a body that never arrives from one that can't be parsed.
-                        await request.body()
+                        await whole_body(request)
                     whole()
                     response = await inner(request)
                     request._body = b""  # noqa: SLF001 - Starlette keeps it until the answer is taken

@@ -33,12 +33,8 @@ _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 class Issuer:
     """Authenticates tokens of an issuer.
 
-    Args:
-        trust: the trusted issuer, and for what.
-        now: Unix time in seconds, by which tokens begin and end.
-        skew_s: how far its clock may be off.
-        clock: monotonic seconds.
-        again_s: pause between two fetches that only a caller's token asks for.
+    Tokens begin and end by `now`, in Unix time; the issuer's clock may be off by `skew_s`. The clock gives monotonic seconds, and `again_s`
+    is the pause between two fetches that only a caller's token asks for.
     """
 
     def __init__(

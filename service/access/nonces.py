@@ -52,13 +52,7 @@ async def newest(database: Database, signers: Collection[str]) -> dict[str, floa
 
 
 class Nonces:
-    """The nonces that were used, in the database.
-
-    Args:
-        database: shared by all processes of one coordinator.
-        now: Unix time in seconds.
-        steady: monotonic seconds.
-    """
+    """The nonces that all processes of one coordinator have used, in its database; `now` is in Unix time, `steady` in monotonic seconds."""
 
     def __init__(
         self,
@@ -88,7 +82,8 @@ class Nonces:
                 self._forget(connection)
             fresh = self._database.add_all(connection, nonces, rows)
             # After the insert: another process may have deleted nonces meanwhile.
-            return fresh, self._forgotten(connection, {each.signer for each in batch})
+            found = connection.execute(_UNTIL, {"signers": sorted({each.signer for each in batch})})
+            return fresh, {row.signer: row.expires_s for row in found}
 
         fresh, until_s = await self._database.write(take)
         # Of a nonce twice in the batch, the first is taken.
@@ -101,11 +96,6 @@ class Nonces:
             else _replayed(each)
             for key, each in zip(keys, batch, strict=True)
         ]
-
-    def _forgotten(self, connection: Connection, signers: set[str]) -> dict[str, float]:
-        """Return the expiry up to which each signer's nonces were deleted, in Unix time."""
-        found = connection.execute(_UNTIL, {"signers": sorted(signers)})
-        return {row.signer: row.expires_s for row in found}
 
     def _forget(self, connection: Connection) -> None:
         self._database.alone(connection, "nonces")

@@ -33,11 +33,8 @@ _ALL = Caller(Role.OPERATOR, CONFIGURED, scopes=frozenset({Scope.ADMIN}))
 class Tokens:
     """The tokens of one coordinator.
 
-    Args:
-        database: where they are stored.
-        now: Unix time in seconds.
-        configured: the hash of a token that is set from outside and may do everything.
-        folder: where the first token is left without a terminal.
+    `configured` is the hash of a token that is set from outside and may do everything. The first token is left in `folder` if there is no
+    terminal.
     """
 
     def __init__(

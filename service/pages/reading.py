@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, select
 from service.access.metering import in_thread
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
-from service.federations import Former, names_of
+from service.federations import names_of
 from service.journal import read_view
 from service.pages.wording import PHASES
 from service.rounds import Round
@@ -110,12 +110,9 @@ def class_names(content: Content) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Person:
-    """A present or former member of a federation.
+    """A member of a federation.
 
     Attributes:
-        key: the newest public key, in hexadecimal.
-        roles: decryptor, reader.
-        removed_in: number of the roster that left it out; None for a member.
         cohorts: in how many it enrolled.
         last_round: the newest round that has its upload, and when that was opened in Unix time.
     """
@@ -123,42 +120,34 @@ class Person:
     member: str
     key: str
     roles: tuple[str, ...]
-    removed_in: int | None
     cohorts: int
     last_round: tuple[str, float] | None
 
 
 @dataclass(frozen=True)
 class FederationPage:
-    """A federation.
-
-    Attributes:
-        cohorts: their ids, oldest first.
-        rounds: how many.
-    """
+    """A federation, with the ids of its cohorts, oldest first, and how many rounds it has."""
 
     id: str
     roster: Roster
-    former: Former
     cohorts: tuple[str, ...] = field(repr=False)
     rounds: int
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its members, and then its former members."""
-        return (*names_of(self.roster), *sorted(self.former.gone))
+        """Its members."""
+        return names_of(self.roster)
 
     def people(
         self, members: Iterable[str], cohorts: Iterable[Cohort], uploaded: Mapping[str, tuple[str, float]]
     ) -> list[Person]:
         """Describe some of them, by all cohorts and each one's newest upload."""
-        gone, roles = self.former.gone, {"decryptor": self.roster.decryptors, "reader": self.roster.readers}
+        roles = {"decryptor": self.roster.decryptors, "reader": self.roster.readers}
         return [
             Person(
                 member,
-                (gone[member].key if member in gone else self.roster.key_of(member)).hex(),
+                self.roster.key_of(member).hex(),
                 tuple(role for role, named in roles.items() if member in named),
-                gone[member].removed_in if member in gone else None,
                 sum(member in cohort.enrolling.cards for cohort in cohorts),
                 uploaded.get(member),
             )
@@ -177,14 +166,11 @@ async def federation_names(here: Coordinator) -> dict[str, str]:
 
 async def federation_page(here: Coordinator, federation: str) -> FederationPage:
     """Read one federation; PeerFault(not-found)."""
-    newest, former = (
-        await here.federations.roster(federation),
-        await here.federations.former(federation),
-    )
+    newest = await here.federations.roster(federation)
     cohort_ids = select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
     ids = tuple(await here.database.values(cohort_ids))
-    return FederationPage(federation, newest, former, ids, await here.database.value(count))
+    return FederationPage(federation, newest, ids, await here.database.value(count))
 
 
 async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:

@@ -35,9 +35,7 @@ SECURE_COOKIE = "__Host-veilsum-session"
 class SignedIn:
     """A signed-in operator.
 
-    Attributes:
-        form_token: what this session's own forms carry.
-        caller: the token's id or an issuer's subject, and scopes.
+    The form token is what this session's own forms carry. The caller is a token's id or an issuer's subject, with scopes.
     """
 
     form_token: str

@@ -8,14 +8,7 @@ Tone = Literal["live", "good", "quiet", "bad"]
 
 @dataclass(frozen=True)
 class Words:
-    """One state.
-
-    Attributes:
-        title: its name.
-        tone: its colour, which the title does not need.
-        meaning: what happens in it.
-        following: what people have to do; empty if nothing.
-    """
+    """One state: its name, the colour of it, what happens in it, and what people have to do; empty if nothing."""
 
     title: str
     tone: Tone

@@ -79,7 +79,7 @@ class FileBlobs(Blobs):
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._unfinished = folder, set[Path]()
-        self._durable = set[Path]()  # folders with names that are durable, parents included
+        self._durable = set[Path]()  # folders with names that are durable
         make_folder(folder)
 
     def _put(self, name: str, data: bytes) -> None:
@@ -87,12 +87,14 @@ class FileBlobs(Blobs):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
         # A thread that made one of these folders at the same moment may not have reached its fsync.
-        if path.parent not in self._durable:
-            for folder in path.parent.parents:
-                fsync_folder(folder)
-                if folder == self._folder:
-                    break
-            self._durable.add(path.parent)
+        made = [
+            folder
+            for folder in path.parents
+            if self._folder in folder.parents and folder not in self._durable
+        ]
+        for folder in made:
+            fsync_folder(folder.parent)
+        self._durable.update(made)
 
     def _get(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()

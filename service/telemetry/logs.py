@@ -35,12 +35,7 @@ def where(error: BaseException) -> dict[str, str]:
 
 
 def configure(stream: TextIO | None = None, *, quiet: bool = False) -> None:
-    """Send everything to one stream, one JSON object a line.
-
-    Args:
-        stream: None for standard output.
-        quiet: warnings and errors only.
-    """
+    """Send everything to one stream, standard output by default, one JSON object a line; with `quiet` only warnings and errors."""
     level = logging.WARNING if quiet else logging.INFO
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -32,12 +32,9 @@ class NotReady(Exception):  # noqa: N818 - a state, not an error
 
 
 class Readiness:
-    """Checks by name.
+    """Checks by name: each raises NotReady with the reason, or another error if the check itself failed.
 
-    Args:
-        checks: each raises NotReady with the reason, or another error if the check itself failed.
-        kept_s: how long the outcome is cached.
-        patience_s: how long one check may take.
+    An outcome is kept for `kept_s` seconds, and one check may take `patience_s`.
     """
 
     def __init__(

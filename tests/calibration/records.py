@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from tests.support.keystream import Keystream
-from veilsum.calibration import CCVRStatistics, FFCStatistics, SumsLattice
+from veilsum.calibration import CCVRStatistics, FFCStatistics
+from veilsum.calibration.lattice import SumsLattice
 
 Records = tuple[Any, Any]
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from tests.calibration.records import ccvr, clouds, ffc, total_of, unit
-from veilsum.calibration import (
-    CalibrationError,
-    CCVRStatistics,
+from veilsum.calibration import CalibrationError, CCVRStatistics, solve_lda
+from veilsum.calibration.errors import (
     ConfigMismatch,
     LabelOutOfRange,
     LayoutMismatch,
@@ -15,10 +14,9 @@ from veilsum.calibration import (
     NoRecords,
     NormExceeded,
     SumCheckFailed,
-    SumsLattice,
-    ccvr_layout,
-    solve_lda,
 )
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.layout import ccvr_layout
 
 
 def records(n: int, dim: int, classes: int) -> tuple[Any, Any]:

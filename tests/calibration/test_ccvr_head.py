@@ -3,19 +3,16 @@ import pytest
 from sklearn.datasets import load_digits
 
 from tests.calibration.records import ccvr, hits, total_of
-from veilsum.calibration import (
-    CalibrationError,
-    CCVRStatistics,
-    NonFinite,
-    NoRecords,
-    SumsLattice,
+from veilsum.calibration import CalibrationError, CCVRStatistics, solve_ccvr
+from veilsum.calibration.ccvr_head import (
     TukeyHead,
     fit_logistic_sgd,
     positive_definite,
-    solve_ccvr,
     tukey,
     virtual_features,
 )
+from veilsum.calibration.errors import NonFinite, NoRecords
+from veilsum.calibration.lattice import SumsLattice
 
 
 def test_virtual_features_have_the_moments_of_their_class() -> None:

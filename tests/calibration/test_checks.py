@@ -9,19 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.calibration.records import clouds, ffc, total_of
-from veilsum.calibration import (
-    FFCStatistics,
+from veilsum.calibration import FFCStatistics, solve_ffc
+from veilsum.calibration.checks import check_solution, check_sums
+from veilsum.calibration.errors import (
     LayoutMismatch,
     ShapeMismatch,
     SolutionCheckFailed,
     SumCheckFailed,
-    SumsLattice,
     WrongDtype,
-    check_solution,
-    check_sums,
-    ffc_layout,
-    solve_ffc,
 )
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.layout import ffc_layout
 
 LATTICES = [SumsLattice(31), SumsLattice(15), SumsLattice(40)]
 MEMBERS = 5

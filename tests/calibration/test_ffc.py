@@ -9,21 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.calibration.records import clouds, ffc, members_of, pooled, total_of
-from veilsum.calibration import (
-    CalibrationError,
-    FFCStatistics,
+from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
+from veilsum.calibration.errors import (
     LabelOutOfRange,
     LayoutMismatch,
     NonFinite,
     NotUnitNorm,
     ShapeMismatch,
     SumCheckFailed,
-    SumsLattice,
     WrongDtype,
     ZeroRow,
-    ffc_layout,
-    solve_ffc,
 )
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.layout import ffc_layout
 
 
 def explicit(rows: Any, labels: Any, classes: int) -> tuple[Any, Any]:

@@ -9,20 +9,12 @@ import pytest
 import torch
 
 from tests.calibration.records import clouds, ffc
-from veilsum.calibration import (
-    CalibrationError,
-    Head,
-    KernelHead,
-    NonFinite,
-    NotUnitNorm,
-    RandomFeatures,
-    ShapeMismatch,
-    Solution,
-    TukeyHead,
-    solve_ffc,
-)
-from veilsum.calibration.head import log_softmax, parse_prior
+from veilsum.calibration import CalibrationError, Head, RandomFeatures, Solution, solve_ffc
+from veilsum.calibration.ccvr_head import TukeyHead
+from veilsum.calibration.errors import NonFinite, NotUnitNorm, ShapeMismatch
+from veilsum.calibration.head import log_softmax
 from veilsum.calibration.head_file import Calibrated, notes_in
+from veilsum.calibration.random_features import KernelHead
 
 
 def head_of(*columns: list[float], bias: list[float] | None = None, empty: tuple[int, ...] = ()) -> Head:
@@ -97,10 +89,9 @@ def test_a_prior_moves_the_odds_at_any_temperature() -> None:
             moved = head.with_prior(counts, prior, temperature=temperature)
             np.testing.assert_allclose(moved.probabilities(rows, temperature=temperature)[0], p / p.sum())
             assert moved.empty_classes == (2,)
-    assert parse_prior(None, [3, 1]).tolist() == [0.75, 0.25]
     for wrong in ([1.0], [1.0, -1.0], [1.0, 0.0], [1.0, np.nan]):
         with pytest.raises(CalibrationError):
-            parse_prior(wrong, [3, 4])
+            head.with_prior([3, 4], wrong)
 
 
 RNG = np.random.default_rng(1)

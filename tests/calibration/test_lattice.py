@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilsum.calibration import (
-    FeaturesLattice,
-    HeadroomExceeded,
-    LatticeMismatch,
-    NonFinite,
-    SumsLattice,
-)
-from veilsum.calibration.lattice import exact_products
+from veilsum.calibration.errors import HeadroomExceeded, LatticeMismatch, NonFinite
+from veilsum.calibration.lattice import FeaturesLattice, SumsLattice, exact_products
 
 
 @given(st.integers(1, 52), st.integers(0, 70_000))
@@ -38,9 +32,8 @@ def test_rounding_is_half_to_even() -> None:
 def test_values_that_int64_can_not_hold_are_refused(bad: float) -> None:
     vector = np.zeros(40_000)
     vector[[20_000, 20_001]] = bad
-    with pytest.raises(NonFinite) as caught:
+    with pytest.raises(NonFinite, match=r"elements \[20000, 20001\] are"):
         SumsLattice().encode(vector)
-    assert caught.value.rows == (20_000, 20_001)
     for value in (2.0**31, -(2.0**31), 1e300):
         with pytest.raises(HeadroomExceeded):
             SumsLattice(31).encode(np.array([0.0, value]))

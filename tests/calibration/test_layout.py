@@ -5,14 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilsum.calibration import (
-    DenseBlock,
-    Layout,
-    LayoutMismatch,
-    SymmetricBlock,
-    ccvr_layout,
-    ffc_layout,
-)
+from veilsum.calibration.errors import LayoutMismatch
+from veilsum.calibration.layout import DenseBlock, Layout, SymmetricBlock, ccvr_layout, ffc_layout
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.-]{1,12}", fullmatch=True)
 BLOCKS = st.one_of(

@@ -12,13 +12,12 @@ from veilsum.calibration import (
     CalibrationError,
     FFCStatistics,
     Head,
-    NoRecords,
-    SingularSystem,
     nearest_class_mean,
-    oracle_shrinkage,
     solve_ffc,
     solve_lda,
 )
+from veilsum.calibration.errors import NoRecords, SingularSystem
+from veilsum.calibration.lda import oracle_shrinkage
 
 
 def within_of(rows: Any, labels: Any) -> Any:
@@ -48,13 +47,11 @@ def test_lda_from_sums_is_lda_on_the_records(*, bias: bool) -> None:
 def test_any_prior_can_be_given() -> None:
     rows, labels = clouds(400, 6, 3, noise=2.0)
     statistics, prior = ffc(rows, labels, 4), [5.0, 2.0, 3.0, 7.0]
-    ours = solve_lda(statistics, shrinkage=0, prior=prior)
+    ours = solve_lda(statistics, shrinkage=0)
+    later = ours.with_prior(statistics.counts, prior)
     expected = posteriors(rows, labels, ours.means[:3], [0.5, 0.2, 0.3])
-    np.testing.assert_allclose(ours.probabilities(rows)[:, :3], expected, atol=1e-9)
-    later = solve_lda(statistics, shrinkage=0).with_prior(statistics.counts, prior)
-    assert type(later) is Head
-    np.testing.assert_allclose(later.probabilities(rows), ours.probabilities(rows), atol=1e-12)
-    assert (ours.empty_classes, ours.prior.tolist()) == ((3,), [0.5, 0.2, 0.3, 0.0])
+    np.testing.assert_allclose(later.probabilities(rows)[:, :3], expected, atol=1e-9)
+    assert (type(later), later.empty_classes) == (Head, (3,))
 
 
 def test_shrinkage_makes_singular_features_solvable() -> None:
@@ -83,10 +80,6 @@ def test_the_nearest_mean_is_the_nearest_mean() -> None:
     rows, labels = clouds(400, 6, 3, noise=2.0)
     statistics, theirs = ffc(rows, labels, 4), NearestCentroid().fit(rows, labels)
     assert (nearest_class_mean(statistics).predict(rows) == theirs.predict(rows)).all()
-    means = theirs.centroids_ / np.linalg.norm(theirs.centroids_, axis=1, keepdims=True)
-    cosine = nearest_class_mean(statistics, cosine=True)
-    assert (cosine.bias, cosine.empty_classes) == (None, (3,))
-    np.testing.assert_allclose(cosine.weights[:, :3].T, means, atol=1e-12)
 
 
 def test_real_digits_and_the_prior_of_the_test_set() -> None:

@@ -5,8 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tests.calibration.records import clouds
-from veilsum.calibration import CalibrationError, fit_logistic, fit_logistic_sgd
-from veilsum.calibration.ccvr_head import _cross_entropy
+from veilsum.calibration import CalibrationError
+from veilsum.calibration.ccvr_head import _cross_entropy, fit_logistic, fit_logistic_sgd
 
 
 def test_the_minimum_is_scikit_learn_s() -> None:

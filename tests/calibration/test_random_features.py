@@ -4,16 +4,14 @@ import pytest
 from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
 from veilsum.calibration import (
     CalibrationError,
-    ConfigMismatch,
     FFCStatistics,
-    NoRecords,
     RandomFeatures,
-    ShapeMismatch,
-    SumsLattice,
-    mean_squared_distance,
     solve_ffc,
     solve_random_features,
 )
+from veilsum.calibration.errors import ConfigMismatch, NoRecords, ShapeMismatch
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.random_features import mean_squared_distance
 
 
 def test_products_estimate_the_gaussian_kernel() -> None:

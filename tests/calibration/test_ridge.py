@@ -9,18 +9,10 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
 from tests.calibration.records import clouds, digits, ffc, hits, members_of, pooled
-from veilsum.calibration import (
-    CalibrationError,
-    ConfigMismatch,
-    FFCStatistics,
-    NoRecords,
-    SingularSystem,
-    SumsLattice,
-    default_grid,
-    personalise,
-    ridge_posterior,
-    solve_ffc,
-)
+from veilsum.calibration import CalibrationError, FFCStatistics, personalise, ridge_posterior, solve_ffc
+from veilsum.calibration.errors import ConfigMismatch, NoRecords, SingularSystem
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.ridge import default_grid
 
 
 def solved_rows(rows: Any, *, bias: bool) -> Any:

@@ -5,18 +5,10 @@ import numpy as np
 import pytest
 
 from tests.calibration.records import clouds, ffc, members_of, pooled
-from veilsum.calibration import (
-    FFCStatistics,
-    RandomFeatures,
-    Solution,
-    SumsLattice,
-    default_grid,
-    smallest_ridge,
-    solve_ffc,
-    weights_error_bound,
-)
+from veilsum.calibration import FFCStatistics, RandomFeatures, Solution, solve_ffc
+from veilsum.calibration.lattice import SumsLattice
 from veilsum.calibration.random_features import choose_random_features
-from veilsum.calibration.ridge import Rounding
+from veilsum.calibration.ridge import Rounding, default_grid, smallest_ridge, weights_error_bound
 
 PHI = RandomFeatures(2, 8, 1.0, bytes(32))
 

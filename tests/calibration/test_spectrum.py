@@ -1,15 +1,15 @@
 """Factorisations of large symmetric matrices: their results, what they leave unchanged, and the memory that they take."""
 
 import sys
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.calibration.records import ffc
-from veilsum.calibration import SumCheckFailed, solve_ffc, spectrum
+from veilsum.calibration import solve_ffc, spectrum
 from veilsum.calibration.checks import check_semidefinite
+from veilsum.calibration.errors import SumCheckFailed
 from veilsum.calibration.spectrum import eigh, is_definite
 
 ROWS = 300
@@ -24,17 +24,6 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 def sums(rank: int = 2 * ROWS) -> Any:
     features = np.random.default_rng(1).standard_normal((rank, ROWS)) * np.logspace(0, -3, ROWS)
     return features.T @ features
-
-
-def peak(call: Any) -> int:
-    """The most bytes of arrays during a call, above those before it."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        call()
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("rank", [2 * ROWS, ROWS // 3])

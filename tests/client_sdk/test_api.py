@@ -1,16 +1,21 @@
 """What is refused of the coordinator's answers."""
 
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from client_sdk.api import Asked, CoordinatorApi
 from client_sdk.effects import Flow, Request, Response, Surroundings
-from client_sdk.errors import PeerFault
+from client_sdk.errors import PeerFault, Unreachable
+from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
+from client_sdk.transport import BlockingDriver
+from tests.support.federation import Clock
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
+from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER, Scope, TokenRequest
 
 API = CoordinatorApi(RetryingClient(0.0, Surroundings(), Reporter(None)))
 
@@ -54,3 +59,45 @@ def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> Non
 def test_a_message_that_does_not_parse(body: bytes) -> None:
     with pytest.raises(PeerFault):
         answered(API.request("r", "m"), Response(200, {VERSION_HEADER: "1"}, body))
+
+
+# What an operator's requests are asked again for, and what not
+
+
+URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
+
+
+def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
+    """How often a request is sent that gets no word from behind a proxy, and what is said in the end."""
+    seen, clock = list[httpx.Request](), Clock()
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(504)
+
+    driver = BlockingDriver(URL, transport=httpx.MockTransport(handler), sleep=clock.sleep)
+    surroundings = Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: 1.0)
+    with (
+        Operator(URL, "token", surroundings=surroundings, driver=driver) as operator,
+        pytest.raises(Unreachable) as caught,
+    ):
+        ask(operator)
+    return len(seen), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "where"),
+    [
+        (
+            lambda it: it.new_token(TokenRequest(name="night", scopes=frozenset({Scope.ROUNDS}))),
+            "Operator.tokens",
+        ),
+        (lambda it: it.open_cohort(NAME, NAME, "p1"), "Operator.federation"),
+        (lambda it: it.open_round(NAME), "Operator.federation"),
+    ],
+)
+def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], where: str) -> None:
+    times, said = asked(ask)
+    assert times == 1
+    assert "may have been carried out" in said
+    assert where in said

@@ -15,7 +15,6 @@ from tests.support.federation import CLASSES, DIM, Federation
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
-from veilsum.protocol.member import Closed
 from veilsum.protocol.record import sign_record
 from veilsum.protocol.sealing import Sealing
 from veilsum.protocol.shamir import share_secrets
@@ -102,34 +101,6 @@ def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
         replace(again, evictions=other).verify()
 
 
-def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=5)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    flows = federation.contributions(round_id)
-    federation.run_until(flows.pop("member-4"), "chunks/1")
-    results = federation.together(flows, stuck=federation.expiring(round_id))
-    assert {type(result) for result in results.values()} == {Result}, results
-    assert federation.total(round_id) == federation.expected(round_id)
-    late = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
-    assert late.counted
-
-
-def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=5)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    flows = federation.contributions(round_id)
-    federation.run_until(flows.pop("member-4"), "chunks/0")
-    for flow in flows.values():
-        federation.run_until(flow, "chunks/1")
-    federation.coordinator.expire(round_id)
-    assert federation.coordinator.view(round_id).state == "checking"
-    results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
-    assert {type(result) for result in results.values()} == {Result}, results
-    assert federation.total(round_id) == federation.expected(round_id, federation.ids[:4])
-    assert [results[m].counted for m in federation.ids] == [True] * 4 + [False]
-    results["member-4"].verify(federation.admin.public)
-
-
 def test_a_chunk_that_the_coordinator_lost_is_sent_again(federation: Federation) -> None:
     """By a member whose upload was whole, and that waits."""
     coordinator = federation.coordinator
@@ -178,20 +149,6 @@ def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordin
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with pytest.raises(StateError, match="the head's file is not the one that the record names"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-
-
-def test_runs_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(federation: Federation) -> None:
-    for period in ("p1", "p2", "p3"):
-        cohort = federation.enrol(period)
-        results = federation.run(cohort)
-        assert all(isinstance(result, Result) for result in results.values()), results
-        for member in federation.ids:
-            store = federation.open[member].session.store
-            assert store.unsent(bytes.fromhex(cohort)) is None
-            held = store.held(bytes.fromhex(cohort))
-            assert held is not None
-            assert isinstance(held.phase, Closed)
-            assert held.phase.reveals == ()
 
 
 @pytest.mark.parametrize("part", ["uploads/member-4", "chunks/0", "answers"])

@@ -126,14 +126,6 @@ def test_a_lost_round_is_closed_by_the_admin_and_its_records_are_spent(federatio
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
-def test_a_sum_that_broke_a_check_has_no_result(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    flows = federation.contributions(round_id)
-    federation.coordinator.rounds[round_id].fault = PeerFault(Cause.SUM_CHECK_FAILED, "trace")
-    results = federation.together(flows)
-    assert {(r.state, r.cause) for r in results.values()} == {("failed", Cause.SUM_CHECK_FAILED)}
-
-
 def test_a_member_that_comes_after_the_uploads_still_helps_to_decrypt(tmp_path: Path) -> None:
     federation = Federation(tmp_path, members=5)
     round_id = federation.coordinator.open_round(federation.enrol())

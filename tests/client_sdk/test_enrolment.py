@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.support.federation import NOISY, Federation
+from tests.support.federation import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
-from veilsum.protocol.sizing import Quorum
-
-
-def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:
-    return federation.member("member-0").enrol(cohort, federation.records("member-0"))
 
 
 def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federation) -> None:
@@ -131,15 +125,3 @@ def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation)
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):
             federation.member("member-0", roster=roster.to_bytes())
         federation.open.clear()
-
-
-def test_records_without_budget_for_a_second_study_are_skipped(tmp_path: Path) -> None:
-    """Nothing shows it: the member enrols, and sums no rows."""
-    federation = Federation(tmp_path, question=NOISY)
-    federation.policy = replace(federation.policy, mu_budget=2.0)
-    federation.enrol()
-    federation.coordinator.publish(federation.make_study({"name": "other"}, **{**NOISY, "loss": 90}))
-    federation.enrol()
-    first, second = federation.open["member-0"].ledger()
-    assert [first.mu, second.mu] == pytest.approx([1.5315, 1.5315], abs=1e-3)  # together 2.17
-    assert (first.rows, second.rows, second.taken) == (len(federation.data("member-0")[1]), 0, first.rows)

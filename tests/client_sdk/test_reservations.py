@@ -17,7 +17,7 @@ from client_sdk.files import write_durably
 from client_sdk.records import WHOLE, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
-from veilsum.calibration.privacy import gdp_epsilon
+from veilsum.calibration.privacy.accountant import gdp_epsilon
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History

@@ -11,7 +11,7 @@ import pytest
 
 from client_sdk import files
 from client_sdk.database import DATABASE, StateDatabase
-from client_sdk.errors import PeerFault, StateError
+from client_sdk.errors import StateError
 from client_sdk.files import sync_folder, write_durably, write_synced, write_together
 from client_sdk.store import Store
 from tests.support.federation import Federation
@@ -31,15 +31,6 @@ def test_a_member_does_not_begin_without_its_state(federation: Federation) -> No
     (federation.folder / "member-0/state" / DATABASE).unlink()
     with pytest.raises(StateError, match="is missing"):
         federation.member("member-0")
-
-
-def test_of_two_rosters_with_one_number_the_first_seen_counts(store: Store, federation: Federation) -> None:
-    store.see_roster(federation.make_roster(2))
-    store.see_roster(federation.make_roster(2))
-    for other in (federation.make_roster(2, readers=("member-1",)), federation.make_roster(1)):
-        with pytest.raises(PeerFault, match=r"^roster-rollback:"):
-            store.see_roster(other)
-    assert store.roster() == federation.make_roster(2)
 
 
 def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(federation: Federation) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "assurance" / "ASVS.md").read_text("utf-8")
 PROMISE = (ROOT / "docs" / "assurance.md").read_text("utf-8")
-ROWS = re.findall(r"^\| (\d[\d., –]*) \| (\w+) \| (.*) \|$", PAGE, re.MULTILINE)
 
 
 def test_every_test_that_is_named_exists() -> None:

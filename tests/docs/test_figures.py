@@ -69,8 +69,8 @@ def test_the_table_of_noisy_recipes() -> None:
 
 
 def test_the_sizes_of_sums() -> None:
-    from veilsum.calibration import ccvr_layout, ffc_layout  # noqa: PLC0415 - as above
-    from veilsum.calibration.privacy import gradient_release, mean_release  # noqa: PLC0415 - as above
+    from veilsum.calibration.layout import ccvr_layout, ffc_layout  # noqa: PLC0415 - as above
+    from veilsum.calibration.privacy.release import gradient_release, mean_release  # noqa: PLC0415 - as above
 
     shown = (ROOT / "docs" / "heads.md").read_text("utf-8")
     layouts = [ffc_layout(1280, 100), ffc_layout(4096, 100), ccvr_layout(1280, 100)]

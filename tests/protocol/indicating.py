@@ -12,7 +12,6 @@ CLASSES = 6
 QUESTION: dict[str, Any] = {"classes": list("abcdef")}
 HOLD = ((0, 1, 2, 3, 4), (0, 1, 2), (0, 1, 2), (0, 1, 2), (0, 1, 3), (0, 2, 3), (0, 2))
 """The classes that each of seven members holds: 7, 5, 6, 3, 1 and 0 members hold them."""
-RARE = (3, 4, 5)
 
 
 def indicators(federation: Federation) -> dict[str, Vector]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
 from tests.protocol.transcripts import verdict
@@ -163,18 +162,3 @@ def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == federation.ids[3:]
-
-
-def test_whom_the_indicator_did_not_count_costs_the_sum_nobody_by_a_complaint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two of eight were not counted, upload all the same, and complain of one member each; two may be missing."""
-    federation = Federation(8, margin=1, drop={6: After.OPENING, 7: After.OPENING})
-    federation.run_round(dict.fromkeys(federation.ids, np.ones(4, np.int64)))
-    federation.disclose()
-    federation.drop = {}
-    monkeypatch.setattr("veilsum.protocol.member.ready.Ready._check_indicator", lambda *_: None)
-    complaining(federation, {"member-6": ("member-0",), "member-7": ("member-1",)})
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.survivors == federation.ids[:6]

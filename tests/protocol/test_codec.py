@@ -220,20 +220,3 @@ def test_any_bytes_decode_or_are_a_peers_fault(data: bytes) -> None:
     except PeerFault:
         return
     assert drawing.to_bytes() == b"\x03\x09" + data
-
-
-@given(
-    drawing=st.builds(
-        Drawing,
-        st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True),
-        st.lists(st.sampled_from("abcdef"), max_size=4, unique=True).map(
-            lambda names: tuple(Point(name, 7) for name in sorted(names))
-        ),
-        st.binary(max_size=5),
-        st.binary(min_size=32, max_size=32),
-        st.integers(0, 255),
-        st.integers(0, 2**64 - 1),
-    )
-)
-def test_what_is_encoded_decodes_to_itself(drawing: Drawing) -> None:
-    assert Drawing.from_bytes(drawing.to_bytes()) == drawing

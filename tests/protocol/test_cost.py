@@ -2,8 +2,10 @@ import pytest
 
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.cost import cost_in_words, cost_of, in_bytes
+from veilsum.protocol.cost import cost_in_words, cost_of, estimate, in_bytes
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.messages import Cards, Message, Upload
+from veilsum.protocol.sizing import Quorum
 
 
 def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
@@ -57,3 +59,43 @@ def test_the_cost_in_words_has_the_sizes_of_the_cohort(
 )
 def test_no_size_is_shown_as_zero(size: int, shown: str) -> None:
     assert in_bytes(size) == shown
+
+
+ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
+
+
+@pytest.mark.parametrize(
+    ("members", "lost", "ring_bits", "member_ms", "upload_mb", "coordinator_ms"),
+    [
+        (10, 1, 32, 11, 3.8, 34),
+        (10, 1, 48, 16, 5.7, 54),
+        (100, 10, 32, 78, 4.4, 780),
+        (100, 10, 48, 108, 6.2, 1_229),
+    ],
+)
+def test_measured_rounds_cost_once_to_twice_the_estimate(
+    members: int, lost: int, ring_bits: int, member_ms: int, upload_mb: float, coordinator_ms: int
+) -> None:
+    """The README's table; all decrypt, on the complete graph."""
+    cost = estimate(Quorum.derive(members, members), members - 1, lost, ELEMENTS, ring_bits)
+    assert 1 < member_ms / (cost.decryptor_cpu_ns / 1e6) < 2
+    assert 1 < coordinator_ms / (cost.coordinator_cpu_ns / 1e6) < 2
+    assert cost.upload_bytes / 1e6 == pytest.approx(upload_mb, abs=0.1)
+    assert cost.stored_bytes == members * cost.upload_bytes
+
+
+@pytest.mark.parametrize(
+    ("degree", "lost", "elements", "ring_bits"),
+    [
+        (0, 0, 1, 32),
+        (9, 0, 1, 32),
+        (8, -1, 1, 32),
+        (8, 10, 1, 32),
+        (8, 0, 0, 32),
+        (8, 0, 1, 7),
+        (8, 0, 1, 65),
+    ],
+)
+def test_impossible_rounds_are_a_misuse(degree: int, lost: int, elements: int, ring_bits: int) -> None:
+    with pytest.raises(Misuse):
+        estimate(Quorum.derive(9, 9), degree, lost, elements, ring_bits)

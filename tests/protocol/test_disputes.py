@@ -3,7 +3,6 @@
 import random
 from collections.abc import Collection, Sequence
 from itertools import combinations
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -179,24 +178,6 @@ def test_the_best_result_stands_where_the_search_is_cut_off(liars: int) -> None:
     dropped = vertex_cover(CONTEXT, disputed, liars)
     assert covers(dropped, disputed)
     assert len(dropped) <= liars < len(matching(disputed))
-
-
-def test_all_components_share_the_branchings(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    search = disputes._search
-
-    def counted(component: Any, fewer_than: int, branchings: int, *, once: bool = False) -> Any:
-        asked.append(branchings)
-        return search(component, fewer_than, branchings, once=once)
-
-    monkeypatch.setattr(disputes, "_search", counted)
-    disputed = [
-        edge(f"{part}-{one}", f"{part}-{other}")
-        for part in range(100)
-        for one, other in combinations("abcd", 2)
-    ]
-    assert len(vertex_cover(CONTEXT, disputed)) == 300
-    assert {*asked} == {disputes.WORK_MAX // 600}
 
 
 def test_hundreds_of_liars_do_not_keep_the_coordinator_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,27 +91,6 @@ def test_evidence_for_another_outcome_or_without_a_receipt_is_none() -> None:
     assert named(found) == {(COORDINATOR, "share-invalid")}
 
 
-def test_true_shares_are_no_evidence() -> None:
-    federation = Federation(5)
-    kept: list[Any] = []
-
-    def keep(sender: str, message: Message) -> Message:
-        if isinstance(message, Reveal) and sender == "member-1":
-            kept.append(message)
-        return message
-
-    federation.tamper = keep
-    federation.begin()
-    federation.run_until()
-    federation.finish()
-    phase = bad()
-    held = evidence(phase)
-    reveal = kept[0]
-    true = replace(held, reveal=reveal.summary, run=reveal.runs[0], run_path=tuple(Tree(reveal.runs).path(0)))
-    assert phase.phase.attempt.context == federation.phase.attempt.context
-    assert framing(phase, true) == {(COORDINATOR, "share-invalid")}
-
-
 def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
     """Its second upload commits to other shares; the certificate names the first."""
     federation = bad()

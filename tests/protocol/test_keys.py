@@ -1,4 +1,7 @@
+import re
 from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.keys import AgreementKey, PairKey, canonical, check_order
-from veilsum.protocol.tags import Tag
+from veilsum.protocol.tags import PROTOCOL_VERSION, Tag
 
 P = 2**255 - 19
 # Every u-coordinate of low order on Curve25519 and its twist, with both encodings of those below 19 (cr.yp.to/ecdh.html).
@@ -82,3 +85,22 @@ def test_keys_hide_what_they_hold() -> None:
     assert repr(key) == f"<AgreementKey {key.public.hex()[:16]}>"
     ann, _ = both_ends()
     assert repr(ann) == "PairKey(peer='bob', key=<SecretBytes 32 B>)"
+
+
+def test_tags_are_unique() -> None:
+    assert len({tag.value for tag in Tag}) == len(Tag.__members__)
+
+
+def test_no_tag_begins_another() -> None:
+    assert not any(other.value.startswith(tag.value) for tag, other in permutations(Tag, 2))
+
+
+def test_every_tag_names_the_protocols_version() -> None:
+    assert all(tag.value.startswith(f"veilsum/{PROTOCOL_VERSION}/".encode()) for tag in Tag)
+
+
+def test_the_page_s_tags_are_in_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    said = set(re.findall(r'(?:(?<=H\()|(?<=info\()|(?<=tag )|(?<=" or ))"([a-z-]+)"', page))
+    assert {"ctx", "roster", "pair-mask", "pair-box", "merkle-root", "transcript"} <= said
+    assert {f"veilsum/3/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}

@@ -90,23 +90,6 @@ def test_any_split_into_chunks_gives_the_same_masks(ring: Ring, cuts: list[int],
     assert parts.tolist() == whole.tolist()
 
 
-def test_chunks_in_order_open_each_context_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-
-    def counting(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
-        opened.append(mode.nonce)
-        return Cipher(algorithm, mode)
-
-    monkeypatch.setattr(keystream, "Cipher", counting)
-    masks = Masks(Ring(32), added=SEEDS)
-    words = np.zeros(64, np.uint32)
-    masks.apply(words[:32])
-    masks.apply(words[32:], offset_elements=32)
-    assert opened == [bytes(16)] * len(SEEDS)
-    masks.apply(words[32:], offset_elements=32)
-    assert opened[len(SEEDS) :] == [(32 * 4 // 16).to_bytes(16, "big")] * len(SEEDS)
-
-
 def test_an_interrupted_chunk_starts_anew() -> None:
     masks = Masks(Ring(32), added=SEEDS)
     frozen = np.zeros(64, np.uint32)

@@ -20,7 +20,6 @@ from veilsum.protocol.messages import NO_CONTEXT, Link, Opening, Survivor, Terms
 from veilsum.protocol.opening_rules import (
     check_fresh,
     check_latest_end,
-    check_opening,
     check_places,
     check_repeats,
     check_step,
@@ -477,26 +476,3 @@ def test_8_a_repeated_run_leaves_out_what_the_repeated_one_did(change: dict[str,
 
 
 # What anybody checks
-
-
-def test_anybody_checks_the_clauses_that_need_no_clock_and_no_history(federation: Federation) -> None:
-    attempt = attempt_of(federation)
-    check_opening(attempt)
-    for change, cause in (
-        ({"cohort": OTHER}, "wrong-cohort"),
-        ({"sequence": 9}, "chain-broken"),
-        ({"terms": replace(attempt.terms, material=OTHER)}, "terms-refused"),
-        (
-            {"links": (*attempt.opening.links, link(federation, (1, 0), reason="none", cohort=OTHER))},
-            "already-summed",
-        ),
-    ):
-        changed: dict[str, Any] = change
-        wrong = replace(attempt, opening=again(attempt.opening, federation.coordinator, **changed))
-        with pytest.raises(PeerFault, match=rf"^{cause}:"):
-            check_opening(wrong)
-    with pytest.raises(PeerFault, match=r"^bad-signature:"):
-        check_opening(replace(attempt, opening=again(attempt.opening, federation.admin)))
-    repeated = replace(attempt.manifest, repeats=OTHER)
-    with pytest.raises(PeerFault, match=r"^repeat-mismatch:"):
-        check_opening(replace(attempt, manifest=repeated))

@@ -1,6 +1,5 @@
 """Which survivors are proposed, and in which order anybody checks them."""
 
-import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -10,17 +9,16 @@ import pytest
 
 from tests.protocol.indicating import indicated
 from tests.support.forging import again, receipts_of
-from tests.support.simulator import Federation, Tamper, of
+from tests.support.simulator import Federation, of
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing
 from veilsum.protocol.coordinator.base import GRACE_S
-from veilsum.protocol.disputes import Dispute
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
-from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet, Upload
+from veilsum.protocol.messages import Receipt, Survivor, SurvivorSet
 from veilsum.protocol.proposal import check_proposal, contested, covers, disputes_among, settle
-from veilsum.protocol.shelf import Announced, Committed
+from veilsum.protocol.shelf import Announced
 
 
 def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
@@ -29,77 +27,13 @@ def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
     return federation, phase
 
 
-class Other:
-    """A shelf of one upload."""
-
-    def __init__(self, kept: Committed) -> None:
-        self.kept = kept
-
-    def committed(self, _dealer: str) -> Committed:
-        return self.kept
-
-
-def changed(upload: Announced, index: int) -> Announced:
-    """The upload with another commitment to one secret."""
-    at, kept = 16 * index, upload.committed
-    commitments = kept.commitments[:at] + b"\x66" * 16 + kept.commitments[at + 16 :]
-    return replace(upload, shelf=Other(replace(kept, commitments=commitments)))
-
-
 def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
     _, phase = frozen()
     assert disputes_among(phase.attempt, phase.uploads, phase.receipts) == ()
     assert settle(phase.attempt, phase.uploads, phase.receipts, (), ()) == (phase.uploads, ())
 
 
-def test_an_edge_is_disputed_whichever_end_is_false() -> None:
-    federation, phase = frozen()
-    for mine, theirs in itertools.permutations(federation.ids, 2):
-        index = 1 + phase.attempt.neighbours(mine).index(theirs)
-        uploads = {**phase.uploads, mine: changed(phase.uploads[mine], index)}
-        assert disputes_among(phase.attempt, uploads, phase.receipts) == (
-            Dispute(Cause.EDGE_DISAGREEMENT, min(mine, theirs), max(mine, theirs)),
-        )
-        # with whoever has not uploaded nobody disagrees
-        del uploads[theirs]
-        assert disputes_among(phase.attempt, uploads, phase.receipts) == ()
-    # b_u is nobody else's
-    uploads = {member: changed(upload, 0) for member, upload in phase.uploads.items()}
-    assert disputes_among(phase.attempt, uploads, phase.receipts) == ()
-
-
-def late(*members: int) -> Tamper:
-    """Uploads of these do not come in; receipts do."""
-    names = {f"member-{index}" for index in members}
-    return lambda sender, message: None if sender in names and isinstance(message, Upload) else message
-
-
-def standing(
-    attempt: Attempt, uploads: dict[str, Announced], receipts: dict[str, Receipt], *disputes: Dispute
-) -> set[str]:
-    """Who is proposed."""
-    return set(settle(attempt, uploads, receipts, disputes, ())[0])
-
-
 # Complaints that need no cover
-
-
-def complained(
-    phase: Freezing, federation: Federation, complaints: dict[str, tuple[str, ...]]
-) -> dict[str, Receipt]:
-    """The receipts, with these complaints in them."""
-    receipts = dict(phase.receipts)
-    for member, named in complaints.items():
-        receipt = receipts[member]
-        clean = tuple(dealer for dealer in receipt.dealers if dealer not in named)
-        receipts[member] = again(receipt, federation.keys[member], dealers=clean, complaints=named)
-    return receipts
-
-
-def heard(phase: Freezing, receipts: dict[str, Receipt]) -> set[tuple[str, str]]:
-    """The complaints that are contested."""
-    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
-    return {each.parties for each in contested(phase.attempt, receipts, disputes)}
 
 
 def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:

@@ -2,30 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.simulator import Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.sizing import Quorum, colluding_nominees
-
-
-@pytest.mark.parametrize(
-    ("n", "a", "n_min", "t", "members_may_miss", "decryptors_may_miss"),
-    [
-        (3, 0, 3, 2, 0, 1),
-        (4, 1, 4, 3, 0, 1),
-        (5, 1, 4, 4, 1, 1),
-        (6, 1, 4, 4, 2, 2),
-        (8, 2, 6, 6, 2, 2),
-        (12, 3, 8, 8, 4, 4),
-        (50, 12, 32, 32, 18, 18),
-    ],
-)
-def test_the_table_of_defaults(
-    n: int, a: int, n_min: int, t: int, members_may_miss: int, decryptors_may_miss: int
-) -> None:
-    quorum = Quorum.derive(n, n)
-    assert (quorum.colluders, quorum.survivors_min, quorum.threshold) == (a, n_min, t)
-    assert (quorum.members_may_miss, quorum.decryptors_may_miss) == (members_may_miss, decryptors_may_miss)
 
 
 @pytest.mark.parametrize(("nominees", "colluders"), [(0, 3), (-1, 3), (7, -1)])
@@ -100,17 +79,3 @@ def test_few_decryptors_come_with_a_caution() -> None:
     few = Quorum.derive(12, 4, colluders=3, decryptor_colluders=1).caution() or ""
     assert few.startswith("3 members may collude, but of the 4 decryptors only 1: one more of these")
     assert Quorum.derive(12, 10, colluders=3, decryptor_colluders=3).caution() is None
-
-
-@pytest.mark.parametrize(
-    ("members", "nominated", "quorum"),
-    [
-        (6, (), Quorum.derive(6, 6, colluders=1)),
-        (52, (0, 2, 3, 5, 8, 13, 21), Quorum.derive(52, 7, colluders=13, decryptor_colluders=2)),
-    ],
-)
-def test_a_manifests_quorum_is_the_one_it_was_made_for(
-    members: int, nominated: tuple[int, ...], quorum: Quorum
-) -> None:
-    federation = Federation(members, decryptors=nominated)
-    assert Quorum.of(federation.manifest, federation.content.question) == quorum

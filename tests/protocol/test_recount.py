@@ -27,18 +27,6 @@ from veilsum.protocol.recount import recount
 # Counting
 
 
-def test_members_count_for_themselves_what_the_round_was_made_of() -> None:
-    federation = indicated()
-    assert counted(federation) is None
-    federation.disclose()
-    assert federation.faults == []
-    for member in federation.ids:
-        assert counted(federation, member) == (7, 5, 6, 3, 1, 0)
-        (said,) = federation.phases[member].history.counted  # type: ignore[attr-defined]  # as above
-        assert said.context == federation.phase.attempt.context
-        assert tuple(s.member for s in said.survivors) == federation.ids
-
-
 def test_lost_members_are_not_counted() -> None:
     federation = indicated(drop={5: After.OPENING, 6: After.UPLOAD})
     federation.drop = {}
@@ -47,20 +35,6 @@ def test_lost_members_are_not_counted() -> None:
     federation.disclose()
     # member-6's upload was whole
     assert counted(federation) == counted(federation, "member-6") == (6, 5, 5, 2, 1, 0)
-
-
-def test_who_was_evicted_is_not_counted_and_the_proof_is_shown_first() -> None:
-    federation = Federation(7, margin=1, question=QUESTION)
-    false_dealers(federation, {"member-0": other_secrets})
-    federation.run_round(indicators(federation))
-    assert isinstance(federation.phase, Recovered)
-    assert federation.phase.evicted == ("member-0",)
-    federation.disclose()
-    assert federation.faults == []
-    for member in federation.ids:
-        assert counted(federation, member) == (6, 4, 5, 2, 0, 0)
-    (said,) = closed(federation).history.counted
-    assert tuple(s.member for s in said.survivors) == federation.ids[1:]
 
 
 def test_without_the_proof_nobody_may_be_left_out_of_the_count() -> None:

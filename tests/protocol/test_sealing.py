@@ -1,15 +1,19 @@
-import numpy as np
-import numpy.typing as npt
-import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
-from tests.support.simulator import Federation, SeededRandom
+import numpy as np
+import pytest
+
+from service.shelf import FileShelf
+from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol.codec import SecretBytes
-from veilsum.protocol.errors import Misuse
+from veilsum.protocol.coordinator import Checking, Recovered
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.member import Opened, Uploaded
-from veilsum.protocol.messages import Upload
+from veilsum.protocol.merkle import verify
+from veilsum.protocol.messages import Delivery, Upload
+from veilsum.protocol.shelf import MemoryShelf, Shelf, Trees
 
 
 def opened(federation: Federation, member: str) -> Opened:
@@ -22,11 +26,6 @@ def federation() -> Federation:
     federation = Federation(5, question={"ring_bits": 48})
     federation.begin()
     return federation
-
-
-def keystream(seed: bytes, elements: int) -> npt.NDArray[np.uint64]:
-    stream = Cipher(AES256(seed), CTR(bytes(16))).encryptor().update(bytes(8 * elements))
-    return np.frombuffer(stream, "<u8")
 
 
 def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[bytes], Upload, bytes]:
@@ -93,3 +92,85 @@ def test_an_upload_without_all_its_chunks_is_a_misuse(federation: Federation) ->
     sealing.chunk(np.zeros(64, np.int64))
     with pytest.raises(Misuse, match="1 of 2 chunks are masked"):
         sealing.finish(federation.keys["member-0"])
+
+
+@pytest.fixture(scope="module")
+def recovered() -> tuple[Federation, Recovered]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
+        federation = Federation(6, drop={2: After.CARD, 5: After.OPENING})
+        federation.begin()
+        phase = of(Recovered, federation.run_until())
+        assert phase.attempt.chunks == 2
+        return federation, phase
+
+
+def packed(federation: Federation, index: int, members: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    return [(member, federation.spool[member, index]) for member in members]
+
+
+def test_chunks_in_any_order_give_the_sum(recovered: tuple[Federation, Recovered]) -> None:
+    federation, phase = recovered
+    unmasking = phase.unmasking()
+    assert unmasking.survivors == ("member-0", "member-1", "member-3", "member-4")
+    total = sum(federation.vectors_now[member] for member in unmasking.survivors)
+    for index in (1, 0, 1):
+        chunk = unmasking.chunk(index, packed(federation, index, unmasking.survivors[::-1]))
+        assert np.array_equal(chunk, np.asarray(total)[64 * index : 64 * index + 64])
+
+
+@pytest.mark.parametrize(
+    "members", [(), ("member-0",), ("member-0",) * 4, ("member-0", "member-1", "member-3", "member-5")]
+)
+def test_any_others_than_the_survivors_are_a_misuse(
+    recovered: tuple[Federation, Recovered], members: tuple[str, ...]
+) -> None:
+    federation, phase = recovered
+    chunk = federation.spool["member-0", 0]
+    with pytest.raises(Misuse, match="one chunk of each survivor and no other"):
+        phase.unmasking().chunk(0, [(member, chunk) for member in members])
+
+
+@pytest.mark.parametrize("bad", [b"", bytes(139), bytes(141)], ids=["empty", "short", "long"])
+def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
+    recovered: tuple[Federation, Recovered], bad: bytes
+) -> None:
+    _, phase = recovered
+    with pytest.raises(PeerFault, match=r"^chunk-mismatch: member-3's chunk 1: .*\[member-3\]$"):
+        phase.unmasking().chunk(1, [("member-3", bad)])
+
+
+# Where announcements are kept, and what is read of them again
+
+
+@pytest.fixture(scope="module")
+def uploads() -> dict[str, Upload]:
+    """What four members have announced, vectors of two chunks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("veilsum.protocol.round_spec.CHUNK_ELEMENTS", 64)
+        federation = Federation(4)
+        federation.reach(Checking)
+    found = {}
+    for member, phase in federation.phases.items():
+        (upload,) = phase.outbox()
+        assert isinstance(upload, Upload)
+        found[member] = upload
+    return found
+
+
+@pytest.mark.parametrize("make", [lambda _: MemoryShelf(), FileShelf], ids=["memory", "file"])
+def test_a_shelf_gives_each_decryptor_its_part_with_paths_to_what_was_signed(
+    uploads: dict[str, Upload], tmp_path: Path, make: Callable[[Path], Shelf]
+) -> None:
+    shelf = make(tmp_path)
+    for upload in (replace(uploads["member-1"], boxes=(b"",) * 4), *uploads.values()):
+        shelf.put(upload, Trees.of(upload))  # a dealer's last announcement counts
+    for member, upload in uploads.items():
+        for place in range(4):
+            delivery = Delivery.from_bytes(shelf.delivery(member, place))
+            assert delivery.header == upload.header
+            assert (delivery.box, delivery.row) == (upload.boxes[place], upload.share_rows[place])
+            assert verify(upload.header.box_root, delivery.box, place, 4, delivery.box_path)
+            assert verify(upload.header.commitment_root, delivery.row, 1 + place, 5, delivery.row_path)
+            assert shelf.row(member, place) == delivery.row
+            assert delivery == Trees.of(upload).delivery(upload, place)

@@ -81,7 +81,7 @@ def test_what_every_size_promises(n: int, colluding: int, loss: int, nominated: 
     if nominated is not None:
         # colluders who answer nothing can't stall the rest
         assert q.decryptors - q.decryptor_colluders >= q.threshold
-    assert sizes.complete or (sizes.degree % 2 == 0 and 2 <= sizes.degree < n - 1)
+    assert sizes.degree == n - 1 or (sizes.degree % 2 == 0 and 2 <= sizes.degree < n - 1)
     assert 0 <= sizes.window_dropped_max < max(sizes.degree // 2, 1)
 
 

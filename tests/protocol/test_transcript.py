@@ -9,7 +9,7 @@ from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
 from tests.support.forging import again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Failed, Recovered, Voided, Voiding
+from veilsum.protocol.coordinator import Failed, Recovered, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import (
     BadRun,
@@ -22,38 +22,7 @@ from veilsum.protocol.messages import (
     Vote,
     parse,
 )
-from veilsum.protocol.tags import Tag, hash_fields
-from veilsum.protocol.transcript import MAX_ENTRIES, Transcript, transcript_digest
-
-BEGUN = ["Roster", "Study", "Cards", "Opening"]
-
-
-def test_a_round_is_noted_in_the_order_in_which_it_went() -> None:
-    federation = Federation(4)
-    federation.run_round()
-    threshold = federation.manifest.threshold
-    assert kinds(federation.transcript) == [
-        *BEGUN,
-        *["UploadSummary"] * 4,
-        *["Receipt"] * 4,
-        "Freeze",
-        *["Vote"] * threshold,
-        "Certificate",
-        *["RevealSummary"] * threshold,
-    ]
-
-
-def test_a_voided_attempt_shows_what_was_asked_and_signed() -> None:
-    federation = Federation(
-        4, tamper=lambda _sender, message: None if isinstance(message, Upload) else message
-    )
-    assert isinstance(federation.run_round().phase, Voided)
-    assert kinds(federation.transcript) == [
-        *BEGUN,
-        "VoidRequest",
-        *["Vote"] * federation.manifest.threshold,
-        "Certificate",
-    ]
+from veilsum.protocol.transcript import MAX_ENTRIES, Transcript
 
 
 def test_an_erased_attempt_ends_with_reports_and_the_erasure() -> None:
@@ -166,19 +135,6 @@ def test_votes_that_a_spent_decryptor_repeats_do_not_fill_the_file() -> None:
         other = again(vote, key, outcome=bytes([outcome]) * 32)
         federation.phase = federation._answer(federation.phase, "member-0", other)
     assert kinds(federation.transcript).count("Vote") == 1
-
-
-def test_the_head_folds_the_entries_and_the_signature_binds_it_to_the_context() -> None:
-    transcript = Transcript((b"a", b"bc"))
-    first = hash_fields(Tag.TRANSCRIPT, bytes(32), b"a")
-    assert Transcript(()).head == bytes(32)
-    assert transcript.head == hash_fields(Tag.TRANSCRIPT, first, b"bc")
-    federation = Federation(3)
-    signed = transcript.signed(federation.coordinator, b"\xc7" * 32)
-    digest = hash_fields(Tag.TRANSCRIPT, b"\xc7" * 32, transcript.head)
-    assert transcript_digest(b"\xc7" * 32, transcript.head) == digest
-    assert signed.signature == federation.coordinator.sign(digest)
-    assert signed.entries == transcript.entries
 
 
 def test_the_file_is_read_as_it_was_written() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from research.analyse import analysed, main
 from research.results import AnalysedResult, read_result
-from training.experiments import Experiment, load_experiment, run
+from training.experiments.config import Experiment, load_experiment
+from training.experiments.running import run
 
 SMALL: dict[str, Any] = {
     "training": {"rounds": 1, "local_epochs": 1},

@@ -13,14 +13,8 @@ from research.analysis import (
     sweep,
 )
 from training.calibrating import MemberFeatures, calibrate
-from training.heads import Classifier, LearnedHead
-from training.models import ExtractorConfig
 
 RNG = np.random.default_rng(0)
-
-
-def moon() -> Classifier:
-    return Classifier(ExtractorConfig("moon_cnn", (1, 28, 28)).build(), LearnedHead(256, 10), normalise=False)
 
 
 def test_cka_of_worked_cases() -> None:

@@ -3,18 +3,13 @@ from typing import Any
 import pytest
 import torch
 
+from research import reproduce_row
 from research.papers import EXPERIMENTS, paper_experiment, row_of
-from training.algorithms import (
-    ClassVariance,
-    ControlVariates,
-    FedAvg,
-    FedNova,
-    Proximal,
-    RestrictedSoftmax,
-    Spreading,
-)
-from training.data import Dataset
-from training.experiments import ConfigError
+from training.algorithms.aggregations import FedAvg, FedNova, Spreading
+from training.algorithms.features import ClassVariance, RestrictedSoftmax
+from training.algorithms.weights import ControlVariates, Proximal
+from training.data.dataset import Dataset
+from training.experiments.choices import ConfigError
 from training.heads import Simplex, orthonormal_head
 from training.recipe import MultiStep, mean_squared_error
 
@@ -125,3 +120,18 @@ def test_false_takes_a_method_away_that_is_extended() -> None:
     without = paper_experiment("ccvr-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
     assert "ccvr" not in without.calibrate
     assert without.calibrate["ffc"] == {"ridge": 1}
+
+
+def test_the_rows_are_at_the_papers_own_rounds() -> None:
+    for row, model in (("ccvr", "moon_cnn"), ("hundred-classes", "mobilenetv2")):
+        fedavg, spherefed = reproduce_row.experiments(row, shortened=False)
+        assert (fedavg.method, spherefed.method) == ("FedAvg", "SphereFed")
+        for each in (fedavg, spherefed):
+            assert (each.training.rounds, each.training.local_epochs) == (100, 10)
+            assert each.deal == {"name": "dirichlet", "members": 10, "alpha": 0.1}
+            assert each.model.architecture == model
+            assert each.data.train_records is None
+            assert each.scale == ""
+    [short, _] = reproduce_row.experiments("hundred-classes", shortened=True)
+    assert (short.training.rounds, short.training.local_epochs, short.data.train_records) == (8, 1, 6_000)
+    assert short.scale

@@ -2,7 +2,7 @@ import pytest
 
 from research.report import cells
 from research.report.groups import cpu_s, groups, said
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.recipe import fedavg, spherefed
 from training.results import Calibration
 

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from research.analysis import analyse, member_models
-from training.data import Dataset, Split, load_digits_dataset
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier, LearnedHead, orthonormal_head
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition, iid_partition
 from training.recipe import Constant, Recipe, mean_squared_error
 

@@ -6,7 +6,7 @@ import pytest
 
 from research.papers import EXPERIMENTS, paper_experiment, row_of
 from research.report import paper_rows
-from training.experiments import Experiment
+from training.experiments.config import Experiment
 
 # Rows of the papers' tables that no shipped experiment repeats, with the reason.
 LEFT_OUT: dict[str, str] = {}

@@ -6,7 +6,7 @@ import torch
 
 from research.reproduce_small import Cell, cells
 from research.results import read_run, task
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.results import Diverged
 
 KEPT = Path(__file__).parents[2] / "research" / "results" / "reproduce-small"

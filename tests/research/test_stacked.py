@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from research.stacked.runs import Stack
-from training.algorithms import ALGORITHMS
-from training.data import Dataset, Split
+from training.algorithms.named import ALGORITHMS
+from training.data.dataset import Dataset, Split
 from training.experiments.running import PreparedData
 from training.federated import train
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Constant, fedavg
 

@@ -1,12 +1,13 @@
 """`make both-stores`: the coordinator's tests, each on SQLite and files and again on PostgreSQL and S3, counted by pair."""
 
 import argparse
-import json
 import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from assurance.reports import report
 
 ONCE = "without a pair"
 """Tests that open no coordinator, or several over stores of their own choice."""
@@ -42,9 +43,7 @@ def main() -> None:
     tests = chosen.tests or [str(Path(__file__).parent)]
     code = pytest.main(["--no-cov", "--timeout", "900", *tests], plugins=[counts])
     found = {pair: dict(sorted(outcomes.items())) for pair, outcomes in counts.found.items()}
-    chosen.output.parent.mkdir(exist_ok=True)
-    chosen.output.write_text(json.dumps({**found, "failed": counts.failed}, indent=2) + "\n")
-    raise SystemExit(code)
+    report({**found, "failed": counts.failed}, chosen.output, sound=not code)
 
 
 if __name__ == "__main__":

@@ -5,22 +5,6 @@ import pytest
 from service.storage.database import Batches
 
 
-async def test_what_comes_meanwhile_goes_together() -> None:
-    seen: list[list[int]] = []
-
-    async def no_odd_ones(items: list[int]) -> list[Exception | None]:
-        seen.append(items)
-        await asyncio.sleep(0.01)
-        return [OSError(f"{item} is odd") if item % 2 else None for item in items]
-
-    batches = Batches(no_odd_ones)
-    outcomes = await asyncio.gather(*map(batches.put, range(5)), return_exceptions=True)
-    assert [outcome and str(outcome) for outcome in outcomes] == [None, "1 is odd", None, "3 is odd", None]
-    assert seen == [[0, 1, 2, 3, 4]] or seen == [[0], [1, 2, 3, 4]]
-    with pytest.raises(OSError, match="7 is odd"):
-        await batches.put(7)
-
-
 async def test_a_failure_is_everybody_s_and_the_next_batch_starts_afresh() -> None:
     fail = True
 

@@ -1,20 +1,17 @@
 """Two replicas end rounds, take uploads and write the audit log at the same time: none waits for the other for ever, and the log is one chain."""
 
 import asyncio
-import multiprocessing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from service.audit import Audit, Deed
-from service.storage.dialects import Postgres
+from service.audit import Deed
 from tests.support import serving
 from tests.support.party import Party
 from tests.support.servers import Servers
 from tests.support.serving import Server, two
 from veilsum.protocol.audit import follow
-from veilsum.protocol.identity import SigningKey
 
 WRITERS, DEEDS = 2, 50
 
@@ -61,39 +58,3 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
         page = await one.app.state.audit.page(0, 1000)
         assert follow(page.entries) == page.head.end
         assert [entry.action for entry in page.entries].count("test") == 2 * DEEDS
-
-
-def write(url: str, process: int) -> None:
-    """What one process writes, by two logs side by side."""
-
-    async def work() -> None:
-        database = Postgres(url)
-        logs = [Audit(database, SigningKey(b"c" * 32)) for _ in range(WRITERS)]
-        await asyncio.gather(
-            *(
-                log.record(Deed(1.0, f"process {process}", f"writer {writer}", f"deed={index}"))
-                for writer, log in enumerate(logs)
-                for index in range(DEEDS)
-            )
-        )
-        await database.stop()
-
-    asyncio.run(work())
-
-
-@pytest.mark.slow
-async def test_four_writers_in_two_processes_make_one_chain(tmp_path: Path, servers: Servers) -> None:
-    url = (await servers.settings(tmp_path))["database_url"]
-    database = Postgres(url)
-    await database.start()
-    processes = [multiprocessing.get_context("spawn").Process(target=write, args=(url, n)) for n in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        await asyncio.to_thread(process.join, 60)
-    assert [process.exitcode for process in processes] == [0, 0]
-    page = await Audit(database, SigningKey(b"c" * 32)).page(0, 1000)
-    assert follow(page.entries) == page.head.end
-    assert len({(entry.who, entry.action, entry.on) for entry in page.entries}) == 2 * WRITERS * DEEDS
-    assert page.head.number == 2 * WRITERS * DEEDS
-    await database.stop()

@@ -15,7 +15,7 @@ from service.jobs import SWEEP_S
 from tests.service.conftest import withholding
 from tests.support.clients import refusal
 from tests.support.party import COUNTS, Party
-from tests.support.serving import Clock, Server, again, running, snapshot
+from tests.support.serving import Clock, Server, again
 from veilsum.protocol import rest
 from veilsum.protocol.messages import Disclosure
 
@@ -156,34 +156,6 @@ async def test_counts_that_nobody_can_have_fail_the_indicator_which_may_be_repea
     await counting.enrol(server)
     main = await counting.done(server)
     assert (await counting.check_result(server, main))["holders"] == COUNTS
-
-
-async def test_counts_and_what_rests_on_them_survive_restarts(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path / "data") as server:
-        indicator = await party.begun(server)
-        await party.play_until(server, indicator, "revealing")
-        snapshot(server.folder, tmp_path / "revealing")
-        then = party.copy()
-    async with running(tmp_path / "revealing") as server:
-        assert (await then.play(server, indicator))["holders"] == COUNTS
-        await then.recount(server, indicator)
-        view = await server.view(indicator)
-        shown = (await then.shown(server, indicator, "m-3")).content
-        snapshot(server.folder, tmp_path / "counted")
-    async with running(tmp_path / "counted") as server:
-        assert await server.view(indicator) == view
-        assert (await then.shown(server, indicator, "m-3")).content == shown
-        main = await then.open_round(server)
-        await then.play_until(server, main, "freezing")
-        snapshot(server.folder, tmp_path / "main")
-    async with running(tmp_path / "main") as server:
-        assert (await then.play(server, main))["state"] == "done"
-        record = await then.check_result(server, main)
-        assert (record["withheld"], record["holders"]) == ([2, 3, 4], COUNTS)
-        # As a crash between the result and the clearing would leave it.
-        server.coordinator.blobs.put(f"results/{indicator}/{DISCLOSURE}", shown)
-    async with running(tmp_path / "main") as server:
-        assert (await then.shown(server, indicator, "m-3")).status_code == 409
 
 
 async def test_a_cohort_without_those_who_were_counted_opens_no_sum(server: Server, counted: Counted) -> None:

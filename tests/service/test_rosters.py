@@ -1,4 +1,4 @@
-"""Rosters are parsed once for all who ask, and former members are remembered."""
+"""Rosters are parsed once for all who ask."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 from service import federations
-from service.federations import Federations, Former, Gone
+from service.federations import Federations
 from service.storage.tables import rosters as table
 from tests.service.pages.gallery import browser
 from tests.support.party import Party
@@ -74,7 +74,7 @@ async def test_requests_and_pages_parse_each_roster_once(
         answers = await asyncio.gather(*(nobody.get(path) for path in paths * 5))
     assert {answer.status_code for answer in answers} == {200}
     assert answers[1].content == party.roster.to_bytes()
-    assert sorted(parsed) == [1, 1, 2]
+    assert sorted(parsed) == [1, 2]
 
 
 async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
@@ -104,17 +104,3 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
     for unknown in (fresh.roster(short, 9), fresh.roster("0" * 64), fresh.roster_body("0" * 64)):
         with pytest.raises(PeerFault, match="no such federation"):
             await unknown
-
-
-def test_a_returning_member_is_not_former_and_the_last_to_leave_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(federations, "KEPT_FORMER", 2)
-    former, before = Former(), None
-    for version, members in enumerate(("abcde", "bde", "abde", "abe", "be", "e"), 1):
-        roster = made(SigningKey(bytes(32)), version, list(members))
-        former, before = former.after(before, roster), roster
-        if version == 4:
-            assert former == Former(4, {"c": Gone(2, key_in(1, 2)), "d": Gone(4, key_in(3, 2))})
-    assert {name: gone.removed_in for name, gone in former.gone.items()} == {"a": 5, "b": 6}
-    assert former.more

@@ -5,7 +5,6 @@ import pytest
 from tests.support.clients import refusal
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server
-from tests.support.simulator import After
 from veilsum.protocol.messages import Certificate, parse
 from veilsum.protocol.rest import STATE_HEADER
 
@@ -42,22 +41,6 @@ async def test_a_whole_round_publishes_the_plain_sum(server: Server, name: str) 
     assert [each["name"] for each in record["documents"]] == sorted([*kinds[1:], *after.get("publish", [])])
     assert (record["name"], record["period"], record["step"]) == ("study", "period-0", "sum")
     assert party.heard() == set(party.ids)
-
-
-async def test_a_round_without_uploads_is_voided_by_its_deadline_and_tried_again(
-    server: Server, formed: Party
-) -> None:
-    round_id = await formed.open_round(server)
-    for member in formed.ids:
-        formed.seal(member, await server.opening(round_id, member))
-    await server.pass_time(await server.view(round_id))
-    view = await server.until(round_id, "voiding")
-    assert (view["state"], view["fault"]["cause"]) == ("voiding", "survivors-too-few")
-    assert view["fault"]["detail"] == "0 uploads are whole, 4 are needed"
-    assert view["fault"]["parties"] == list(formed.ids)
-    assert (await formed.play(server, round_id))["state"] == "voided"
-    following = await formed.open_round(server)
-    assert (await formed.play(server, following))["sequence"] == 1
 
 
 async def test_a_round_that_nobody_opened_is_voided_until_its_latest_end(
@@ -114,18 +97,6 @@ async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: P
     assert refusal(answer) == (409, "wrong-phase")
     following = await formed.try_round(server)
     assert following.status_code == (409 if state == "revealing" else 201)
-
-
-async def test_a_round_whose_reveals_do_not_come_is_erased(server: Server, formed: Party) -> None:
-    formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
-    round_id = await formed.open_round(server)
-    view = await formed.play(server, round_id)
-    assert (view["state"], view["fault"]["cause"]) == ("erasing", "quorum-lost")
-    assert view["survivors"] == list(formed.ids)
-    formed.drop = {}
-    # two of six have revealed: the other four report that they did not, and four are enough
-    ended = await formed.play(server, round_id)
-    assert (ended["state"], ended["survivors"]) == ("erased", [])
 
 
 async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: Server, formed: Party) -> None:

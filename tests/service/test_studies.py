@@ -1,12 +1,10 @@
 """Studies: published once each, never rolled back, refused where members would refuse them; and the runs that come of them."""
 
 import asyncio
-from pathlib import Path
-from typing import Any
 
 from tests.support.clients import refusal
 from tests.support.party import Party
-from tests.support.serving import Server, again
+from tests.support.serving import Server
 from tests.support.simulator import After
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study
@@ -186,21 +184,3 @@ async def test_another_extractor_sums_the_same_records_again(
     }
     await party.publish_study(server, name="third")
     assert refusal(await party.try_cohort(server, repeats=context)) == (422, "repeat-mismatch")
-
-
-async def test_studies_cohorts_and_repeats_survive_a_restart(
-    server: Server, formed: Party, finished: str, tmp_path: Path
-) -> None:
-    async def shown(server: Server) -> list[Any]:
-        paths = (f"{formed.where}/studies", f"{formed.where}/runs", f"/v1/cohorts/{formed.cohort}")
-        return [(await server.client.get(path)).json() for path in paths]
-
-    await formed.open_cohort(server, repeats=(await server.view(finished))["context"])
-    await formed.enrol(server)
-    second = await formed.open_round(server)
-    await formed.play_until(server, second, "freezing")
-    before = await shown(server)
-    async with again(server, tmp_path / "again") as server:
-        assert await shown(server) == before
-        assert (await formed.play(server, second))["state"] == "done"
-        await formed.check_result(server, second)

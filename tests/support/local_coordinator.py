@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import save
 
-from client_sdk.effects import Request, Response
+from client_sdk.effects import Request, Response, Signer
 from tests.support.simulator import Chain, total_of
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Attempt
@@ -267,7 +267,7 @@ class LocalCoordinator(Chain):
 
     def _disclosure(self, at: Round, member: str) -> bytes:
         signer = self.requests[-1].signer
-        assert signer is not None
+        assert isinstance(signer, Signer)
         if signer.key.public != at.phase.attempt.roster.key_of(member):
             raise PeerFault(Cause.FORBIDDEN, f"this is {member}'s alone")
         if not at.disclosure:

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.algorithms import Site, State, TrainingRound
-from training.data import Dataset, Split
+from training.algorithms.base import Site, State, TrainingRound
+from training.data.dataset import Dataset, Split
 from training.federated import train
 from training.heads import Classifier
-from training.models import ARCHITECTURES, Extractor, ExtractorConfig
+from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.layers import Extractor
 from training.partition import Partition
 from training.recipe import Constant, Recipe
 

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.algorithms import Algorithm, FedAvg, Proximal
-from training.data import Dataset, Split
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm
+from training.algorithms.weights import Proximal
+from training.data.dataset import Dataset, Split
 from training.recipe import HeadFactory
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from training.calibrating import CALIBRATIONS, MemberFeatures, calibrate
-from training.data import load_digits_dataset
+from training.data.catalogue import load_digits_dataset
 from training.evaluate import accuracy, extract_features, predict_logits
 from training.federated import train
 from training.heads import NormalisedHead
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import fedavg
 from veilsum.calibration import CCVRStatistics, solve_ffc

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from training.checkpoint import CheckpointError, extractor_digest, load_checkpoint, save_checkpoint
 from training.evaluate import with_head
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.recipe import fedavg, spherefed
 
 CNN = ExtractorConfig("cnn", (1, 8, 8), {"width": 8, "dim": 16})

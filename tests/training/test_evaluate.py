@@ -3,20 +3,19 @@ import pytest
 import torch
 from torch import nn
 
-from training.data import Dataset
 from training.evaluate import (
     extract_features,
     predict_logits,
     with_head,
 )
 from training.heads import Classifier, FixedHead
-from training.models import Extractor, ExtractorConfig
+from training.models.config import ExtractorConfig
+from training.models.layers import Extractor
 from training.recipe import spherefed
 
 # Features are the inputs and the head is the identity: the prediction is the position of the largest input.
 PLAIN = Classifier(Extractor(nn.Identity(), 3), FixedHead(torch.eye(3)), normalise=False)
 X = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
-DATA = Dataset(X, torch.tensor([0, 1, 1, 1]), 3, "toy")
 
 
 def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,24 +9,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from training.algorithms import (
-    Algorithm,
-    Batch,
-    ControlVariates,
-    FedAvg,
-    Proximal,
-    Site,
-    State,
-    Term,
-    TrainingRound,
-    Update,
-)
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm, Batch, Site, State, Term, TrainingRound, Update
+from training.algorithms.weights import ControlVariates, Proximal
 from training.calibrating import MemberFeatures
-from training.data import Dataset, Split, load_digits_dataset
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Dataset, Split
 from training.evaluate import accuracy, with_head
 from training.federated import DivergedError, Trained, train
 from training.heads import LearnedHead, orthonormal_head
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.recipe import Constant, Cosine, Recipe, fedavg, spherefed
 from training.results import lines

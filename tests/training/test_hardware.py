@@ -7,18 +7,19 @@ import pytest
 import torch
 
 from tests.training.test_resume import KilledError, kill_after
-from training.algorithms import ALGORITHMS
-from training.data import load_digits_dataset
+from training.algorithms.named import ALGORITHMS, fedrep
+from training.data.catalogue import load_digits_dataset
 from training.federated import train
 from training.hardware import Hardware
 from training.local import LocalTrainer
-from training.models import ExtractorConfig
-from training.partition import iid_partition
+from training.models.config import ExtractorConfig
+from training.partition import dirichlet_partition, iid_partition
 from training.recipe import fedavg
 
 DIGITS = load_digits_dataset()
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 PARTITION = iid_partition(DIGITS.train.y.numpy(), 2, np.random.default_rng(0))
+UNEVEN = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
 
 
 def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
@@ -74,24 +75,61 @@ def test_weights_are_compared_only_where_a_term_may_have_changed_them(
         assert len(compared) == (0 if name == "moon" else 2)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(("name", "compiled"), [("fedavg", False), ("moon", False), ("fedavg", True)])
-def test_a_gpu_trains_as_the_processor_does_but_for_rounding(name: str, *, compiled: bool) -> None:
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CNN = ExtractorConfig("cnn", (1, 8, 8))
+
+
+@gpu
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("name", ["fedavg", "fedrep", "feduv", "moon", "scaffold"])
+def test_a_gpu_trains_as_the_processor_does_but_for_rounding(
+    name: str,
+    augment: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Members of several lengths, rounds and epochs: captured steps are replayed for other members' records and states.
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     recipe = fedavg(
-        ExtractorConfig("cnn", (1, 8, 8)),
-        algorithm=ALGORITHMS[name](),
-        rounds=2,
-        local_epochs=1,
-        lr=0.05,
-        batch_size=64,
+        CNN,
+        algorithm=fedrep(head_epochs=1) if name == "fedrep" else ALGORITHMS[name](),
+        rounds=3,
+        local_epochs=4,
+        lr=0.01,
+        batch_size=128,
+        augment=augment,
     )
-    hardware = Hardware.named("cuda", precision="float32", compiled=compiled)
-    there = train(recipe, DIGITS, PARTITION, workers=1, hardware=hardware)
-    here = train(recipe, DIGITS, PARTITION, workers=1)
+    there = train(recipe, DIGITS, UNEVEN, hardware=Hardware.named("cuda"))
+    here = train(recipe, DIGITS, UNEVEN)
+    torch.testing.assert_close(
+        there.classifier.state_dict(), here.classifier.state_dict(), atol=1e-3, rtol=1e-2
+    )
+    for one, other in zip(there.history, here.history, strict=True):
+        assert one.local_loss == pytest.approx(other.local_loss, rel=1e-3)
+
+
+@gpu
+@pytest.mark.slow  # compiling takes most of a minute
+def test_a_gpu_trains_compiled_steps_alike() -> None:
+    recipe = fedavg(CNN, rounds=2, local_epochs=1, lr=0.05, batch_size=64)
+    there = train(recipe, DIGITS, PARTITION, hardware=Hardware.named("cuda", compiled=True))
+    here = train(recipe, DIGITS, PARTITION)
     torch.testing.assert_close(
         there.classifier.state_dict(), here.classifier.state_dict(), atol=1e-2, rtol=1e-2
     )
-    assert there.history[-1].accuracy == pytest.approx(here.history[-1].accuracy, abs=0.02)
+
+
+@gpu
+def test_on_a_gpu_code_of_ones_own_runs_at_every_step() -> None:
+    calls = list[int]()
+
+    def counted(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        calls.append(len(labels))
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    recipe = fedavg(CNN, rounds=1, local_epochs=4, loss=counted)
+    train(recipe, DIGITS, PARTITION, hardware=Hardware("cuda"))
+    steps = sum(-(-len(rows) // recipe.batch_size) for rows in PARTITION.members) * 4
+    assert len(calls) == steps + 1  # and the evaluation
 
 
 @pytest.mark.slow  # torch.compile alone takes a dozen seconds to import

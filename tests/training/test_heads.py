@@ -13,7 +13,7 @@ from training.heads import (
     unbiased_head,
     uniform_head,
 )
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 12})
 

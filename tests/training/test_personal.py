@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from training.algorithms import ALGORITHMS
-from training.data import load_digits_dataset
+from training.algorithms.named import ALGORITHMS
+from training.data.catalogue import load_digits_dataset
 from training.evaluate import accuracy
 from training.federated import Trained, train
 from training.heads import Classifier
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.personal import (
     METHODS,

@@ -4,19 +4,16 @@ from typing import Any
 
 import pytest
 
-from training.algorithms import (
+from training.algorithms.aggregations import ServerOptimiser, Spreading
+from training.algorithms.features import (
     ClassVariance,
-    DynamicCorrection,
-    DynamicPenalty,
     FeatureDiscrepancy,
     GlobalMemory,
     ModelContrastive,
-    Proximal,
     RestrictedSoftmax,
-    ServerOptimiser,
-    Spreading,
     Uniformity,
 )
+from training.algorithms.weights import DynamicCorrection, DynamicPenalty, Proximal
 from training.heads import Orthonormal, Simplex, Tammes
 from training.ranges import below_one, fraction, not_negative, positive
 from training.recipe import MultiStep

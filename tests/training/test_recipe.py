@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from training.algorithms import Algorithm, FedAvg, Proximal
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm
+from training.algorithms.weights import Proximal
 from training.heads import FixedHead, LearnedHead
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.recipe import (
     Constant,
     Cosine,

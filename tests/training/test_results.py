@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from training import results
-from training.data import Split, load_digits_dataset
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Split
 from training.federated import train
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition, iid_partition
 from training.recipe import fedavg
 from training.results import (

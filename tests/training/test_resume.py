@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from training.algorithms import ALGORITHMS
-from training.data import load_digits_dataset
+from training.algorithms.named import ALGORITHMS
+from training.data.catalogue import load_digits_dataset
 from training.federated import DivergedError, Trained, train
 from training.hardware import Hardware
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import Constant, Recipe, fedavg, spherefed
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots

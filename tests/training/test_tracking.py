@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from training.experiments import load_experiment, run
+from training.experiments.config import load_experiment
+from training.experiments.running import run
 from training.results import RunResult
 from training.resume import RoundRecord
 from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers

@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.test_federated import DIGITS, MLP, PARTITION
-from training.algorithms import ALGORITHMS, State, Update
+from training.algorithms.base import State, Update
+from training.algorithms.named import ALGORITHMS
 from training.checkpoint import save_checkpoint
-from training.experiments import load_experiment, run
+from training.experiments.config import load_experiment
+from training.experiments.running import run
 from training.federated import train
 from training.local import LocalTrainer, Task
 from training.recipe import Recipe, fedavg

@@ -43,10 +43,6 @@ def noting(folder: Path, tell: Callable[[], None]) -> None:
     time.sleep(600)
 
 
-def failing(_tell: Callable[[], None]) -> None:
-    sys.exit(1)
-
-
 @pytest.fixture
 def _handler() -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)

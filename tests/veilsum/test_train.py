@@ -8,8 +8,9 @@ import pytest
 from torch import distributed
 
 from tests.support.cli import Cli
-from training import DivergedError
-from training.experiments import Experiment, FinishedRun, run
+from training.experiments.config import Experiment
+from training.experiments.running import FinishedRun, run
+from training.federated import DivergedError
 from training.results import Diverged, RunResult
 from veilsum import training_run
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.heads import Classifier
 
 State: TypeAlias = dict[str, Tensor]
@@ -239,6 +239,6 @@ def weighted_mean(states: Sequence[State], weights: Sequence[float]) -> State:
     for name, first in states[0].items():
         value = torch.zeros(first.shape, dtype=torch.float64)
         for state, weight in zip(states, weights, strict=True):
-            value.add_(state[name].double(), alpha=weight / total)
+            value.add_(state[name], alpha=weight / total)
         mean[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)
     return mean

@@ -38,8 +38,6 @@ class Source:
     """One data set.
 
     Attributes:
-        title: its name in reports.
-        read: reads training and test records.
         moments: each channel's mean and standard deviation, in 0..1.
         checksums: by file name, the publisher's MD5, or SHA-256 of a pack.
         pack: a pack of the same records, bit for bit, used if the publisher's files are missing.
@@ -199,12 +197,9 @@ def load_dataset(
 ) -> Split:
     """Load a data set from files that the user has fetched; nothing is downloaded.
 
-    Args:
-        name: one of `NAMES`, or the import path of a function that takes the folder and returns a `Split`.
-        folder: the data folder; VEILSUM_DATA's if None. scikit-learn's digits need none.
-        side: pixels to resize images to; the publisher's size if None.
-        seed: of the digits' split. Other data sets have a fixed split.
-        checksums: by file name, instead of the published ones; empty to check none.
+    `name` is one of `NAMES`, or the import path of a function that takes the folder and returns a `Split`. `folder` is VEILSUM_DATA's by
+    default; scikit-learn's digits need none. Images are resized to `side` pixels, if given. `seed` is of the digits' split: other data sets
+    have a fixed one. `checksums`, by file name, take the place of the published ones.
 
     Raises:
         DataError: if the name is unknown, or the files are missing or not as published.

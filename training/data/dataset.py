@@ -125,10 +125,8 @@ def draw_moves(records: int, device: str | torch.device = "cpu", *, padding: int
 def crop_and_flip(x: Tensor, moves: Tensor, *, padding: int = 4) -> Tensor:
     """Shift each image by up to `padding` pixels either way, filling with black, and mirror some, on the images' device.
 
-    Args:
-        x: (n, channels, height, width), of any type; not changed.
-        moves: (n, 3), of `draw_moves` with the same padding.
-        padding: the papers use 4 at 32 px.
+    x is (n, channels, height, width), of any type, and does not change; `moves` are (n, 3), of `draw_moves` with the same padding. The
+    papers pad by 4 at 32 px.
     """
     n, channels, height, width = x.shape
     padded = functional.pad(x, (padding, padding, padding, padding)).permute(0, 2, 3, 1)

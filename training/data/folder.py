@@ -35,7 +35,6 @@ class Images(NamedTuple):
         x: uint8 of shape (n, height, width) or (n, height, width, 3).
         y: labels, int64 of shape (n,).
         groups: the natural member of each record, int64 of shape (n,), or None.
-        class_names: C names, or none.
         group_names: a name for each group, or none.
     """
 
@@ -57,7 +56,6 @@ class DataFolder:
 
     Attributes:
         name: the data set's own folder in the data folder, `root`.
-        url: where the publisher offers it.
         side: pixels to which images of differing sizes are resized.
         checksums: by file name, MD5 as published or SHA-256 of a pack.
     """

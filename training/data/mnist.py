@@ -54,9 +54,6 @@ def parse_idx(raw: bytes) -> npt.NDArray[np.uint8]:
 
     Big-endian: two zero bytes, the type (8: unsigned bytes), the number of dimensions, each dimension as 32 bits, then
     the elements, the last dimension fastest.
-
-    Raises:
-        ValueError: if it is malformed.
     """
     if len(raw) < 4 or raw[:2] != b"\0\0":
         raise ValueError("it does not begin like an idx file")

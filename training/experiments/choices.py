@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 from pydantic import ConfigDict, ValidationError, create_model
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.heads import (
     LearnedHead,
     NormalisedHead,
@@ -108,11 +108,7 @@ DEALS: dict[str, Callable[..., Deal]] = {
 
 
 def chosen(registry: Mapping[str, Callable[..., T]], choice: Choice, where: str) -> T:
-    """Make what a choice names.
-
-    Raises:
-        ConfigError: the name or an option is unknown, or an option's value is invalid.
-    """
+    """Make what a choice names."""
     options = {} if isinstance(choice, str) else dict(choice)
     name = choice if isinstance(choice, str) else options.pop("name", None)
     make = maker(registry, name, where)

@@ -16,9 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from training.algorithms import ALGORITHMS, LOCAL, Algorithm
+from training.algorithms.base import Algorithm
+from training.algorithms.named import ALGORITHMS, LOCAL
 from training.calibrating import CALIBRATIONS
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.experiments.choices import (
     DEALS,
     HEADS,
@@ -31,7 +32,7 @@ from training.experiments.choices import (
     maker,
 )
 from training.imports import is_import_path
-from training.models import ARCHITECTURES, ExtractorConfig
+from training.models.config import ARCHITECTURES, ExtractorConfig
 from training.personal import METHODS
 from training.recipe import LOSSES, Recipe
 
@@ -137,9 +138,8 @@ class TrainingChoice(_Table):
 class PersonalChoice(_Table):
     """Evaluation on members' own records.
 
-    Attributes:
-        keep_back: the share of its records that each member keeps back.
-        methods: of `training.personal.METHODS`, with options; false removes one of the extended file.
+    Each keeps back a share of its records. Methods are of `training.personal.METHODS`, with options; false removes one of the extended
+    file.
     """
 
     keep_back: float = Field(default=0.25, gt=0, lt=1)
@@ -151,7 +151,6 @@ class Experiment(_Table):
 
     Attributes:
         name: the file's name, and the variants' after a slash, joined by a plus.
-        method: its name in tables.
         paper_row: the papers' row to compare with (`research/tables`).
         scale: how it is smaller than the paper's run.
         deal: the partition, one of `DEALS`.
@@ -225,10 +224,8 @@ def load_experiment(
 ) -> Experiment:
     """Load an experiment.
 
-    Args:
-        name: a path that ends in .toml, or an installed experiment's name.
-        variant: a variant of the file, or several, of which later ones override earlier ones; None for the file's own settings.
-        changes: tables that override the file.
+    `name` is a path that ends in .toml, or an installed experiment's name. Later variants override earlier ones, and `changes` are tables
+    that override the file.
 
     Raises:
         ConfigError: there is no such file or variant, or it is invalid.

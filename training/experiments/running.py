@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from training.calibrating import MemberFeatures, calibrate
-from training.data import Dataset, Split, load_dataset, stratified
+from training.data.catalogue import load_dataset
+from training.data.dataset import Dataset, Split, stratified
 from training.evaluate import accuracy, accuracy_by_class, extract_features, head_logits
 from training.experiments.choices import DEALS, ConfigError, chosen
 from training.experiments.config import Experiment
@@ -45,8 +46,6 @@ class PreparedData:
     """An experiment's data under a seed.
 
     Attributes:
-        partition: which records each member trains on.
-        kept_back: for personalised evaluation.
         validation: training records held out before the deal.
     """
 
@@ -60,8 +59,7 @@ class PreparedData:
 class FinishedRun:
     """A run and its result.
 
-    Attributes:
-        predicted: predicted classes of the test records, (n,), by head: "none" is the trained head.
+    Predicted classes of the test records are by head: "none" is the trained head.
     """
 
     trained: Trained
@@ -73,10 +71,7 @@ class FinishedRun:
 def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> PreparedData:
     """Read an experiment's records and deal them.
 
-    Args:
-        experiment: the choices.
-        seed: of the deal, and of the digits' test split. A smaller training set does not depend on it.
-        folder: the data folder.
+    `seed` is of the deal, and of the digits' test split; a smaller training set does not depend on it.
 
     Raises:
         DataError: the records are missing.
@@ -124,17 +119,7 @@ class How(TypedDict, total=False):
 
 
 def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]) -> FinishedRun:
-    """Train as `train` does, then calibrate and evaluate.
-
-    Args:
-        experiment: the choices.
-        seed: of all random draws.
-        folder: the data folder.
-        how: keywords of `train`.
-
-    Raises:
-        ConfigError, DataError, ResumeError, DivergedError: see `prepare` and `train`.
-    """
+    """Train as `train` does, with its keywords, then calibrate and evaluate."""
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
     progress = how.get("progress")
@@ -170,16 +155,7 @@ def finished(
     hardware: Hardware = CPU,
     place: str | None = None,
 ) -> FinishedRun:
-    """Calibrate and evaluate a trained run.
-
-    Args:
-        experiment: the choices.
-        seed: of all random draws.
-        prepared: the records.
-        trained: the run.
-        hardware: where features are computed.
-        place: where it was trained, for the result; the hardware's device if None.
-    """
+    """Calibrate and evaluate a run that was trained at a place, by default the hardware's device."""
     began = time.perf_counter()
     data, partition, recipe = prepared.data, prepared.partition, trained.recipe
     classifier = trained.classifier

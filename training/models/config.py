@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.imports import imported, is_import_path
 from training.models.layers import Extractor
 from training.models.mobilenet import mobilenetv2
@@ -47,11 +47,7 @@ class ExtractorConfig:
         return f"{scaled}, less {self.mean}, over {self.std}" if self.mean else scaled
 
     def build(self) -> Extractor:
-        """Build a network, initialised from torch's generator.
-
-        Raises:
-            ValueError: if the architecture or an option is unknown, or the input does not suit it.
-        """
+        """Build a network, initialised from torch's generator."""
         if is_import_path(self.architecture):
             architecture = imported(self.architecture)
         elif self.architecture in ARCHITECTURES:

@@ -55,11 +55,8 @@ def resnet18(
 ) -> Extractor:
     """Eight basic blocks on a 3×3 stem, without the max pooling (Dong et al. 2022, Table 15); 512 features.
 
-    Args:
-        shape: the input's (channels, height, width).
-        norm: one of `NORMS`.
-        stride: of the first stage; 2 from 64 px on and 1 below, unless given (FedUV's is 2 at any size).
-        projector: the width of FedUV's projector; 0 has none.
+    `norm` is one of `NORMS`. `stride`, of the first stage, is 2 from 64 px on and 1 below, unless given (FedUV's is 2 at any size).
+    `projector` is the width of FedUV's projector; 0 has none.
     """
     return _resnet(shape, _basic, (2, 2, 2, 2), 1, norm, stride, projector)
 

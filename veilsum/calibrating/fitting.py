@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -13,8 +13,10 @@ from safetensors.numpy import save
 
 from client_sdk.errors import first_fault
 from client_sdk.files import write_durably
-from veilsum.calibration import FFCStatistics, Reliability, suggested_bandwidth
+from veilsum import plots
+from veilsum.calibration import FFCStatistics, Reliability
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats, as_features, as_labels
 from veilsum.console import lacks, note
 from veilsum.features import (
@@ -43,16 +45,12 @@ DERIVED = frozenset({"lda", "ncm"})
 LOG_ODDS = frozenset({"lda", "ccvr"})
 """Heads with scores that are log-odds at a temperature of 1."""
 _SIZE = 1024
+_MANY_CLASSES = 100  # that a table shows
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
 
 class Loaded(NamedTuple):
-    """The records of all files.
-
-    Attributes:
-        fitted: those to fit, of each file.
-        judging: the hold-out set; None without one.
-    """
+    """The records of all files: those to fit, of each file, and the hold-out set; None without one."""
 
     fitted: list[Part]
     judging: Part | None
@@ -98,7 +96,8 @@ class Fitting:
             from client_sdk import Records, Result  # noqa: PLC0415 - only this needs them
 
             assert judging is not None  # `_check_options` requires --held-out
-            choosing, judging = _halves(judging)
+            features, labels = judging  # records that choose a head must not judge it
+            choosing, judging = (features[::2], labels[::2]), (features[1::2], labels[1::2])
             result = Result.load(self.personal)
             result.verify()
             head = Calibrated(result.personalise(Records(*_joined(records.fitted)), Records(*choosing)))
@@ -130,9 +129,7 @@ class Fitting:
                 "calibration_error": float(seen.calibration_errors[seen.best]),
             }
         if self.report is not None:
-            from veilsum.calibrating.page import render  # noqa: PLC0415 - matplotlib takes seconds
-
-            page = render(self.head, found, head, seen, personal=self.personal is not None)
+            page = _page(self.head, found, head, seen, personal=self.personal is not None)
             _save(self.report, page.encode())
             values["report"] = str(self.report)
         return values
@@ -262,12 +259,7 @@ class Fitting:
         return self.head in LOG_ODDS and not self.unit_columns
 
     def _changed(self, head: Calibrated, records: Loaded, judging: Part | None) -> Calibrated:
-        """Apply `--unit-columns` and `--prior`.
-
-        Raises:
-            Misuse: a prior for scores that are not log-odds, without a hold-out set; an invalid file.
-            CalibrationError: as `Head.with_prior`.
-        """
+        """Apply `--unit-columns` and `--prior`."""
         found = head.head.with_unit_columns() if self.unit_columns else head.head
         if self.prior is not None:
             if judging is not None:
@@ -301,14 +293,54 @@ def _joined(parts: Sequence[Part]) -> Part:
     return np.concatenate(features), np.concatenate(labels)
 
 
-def _halves(records: Part) -> tuple[Part, Part]:
-    """Every second record, and the others: records that choose a head must not judge it."""
-    features, labels = records
-    return (features[::2], labels[::2]), (features[1::2], labels[1::2])
-
-
 def _judged(head: Calibrated, records: Part) -> Reliability:
     return Reliability.of(head.head, *records, normalise=head.head.scales)
+
+
+def _page(name: str, found: Alone, head: Calibrated, seen: Reliability | None, *, personal: bool) -> str:
+    """Render the report on a head, one of `HEADS`, as one HTML page that loads nothing else.
+
+    `seen` is how it does on the hold-out set, None without one; `personal`, whether a result's pooled sums were mixed in.
+    """
+    answer, ridge = found.answer, None if name in DERIVED else found.answer.ridge
+    grid, errors = answer.grid, answer.errors
+    compared = np.zeros(0, bool) if ridge is None or grid is None or errors is None else np.isfinite(errors)
+    values: dict[str, Any] = {
+        "name": name,
+        "title": HEADS[name],
+        "personal": personal,
+        "records": answer.records,
+        "classes": head.head.classes,
+        "ridge": ridge,
+        "tried": len(compared),
+        "compared": np.count_nonzero(compared),
+        "curve": "",
+        "eigenvalues": None,
+        "seen": None,
+    }
+    if values["compared"] > 1 and grid is not None and errors is not None and ridge is not None:
+        values["curve"] = plots.ridge_curve(grid[compared], errors[compared], ridge)
+    if (V := getattr(found.statistics, "V", None)) is not None:
+        values["eigenvalues"] = np.linalg.eigvalsh(V)
+        values["spectrum"] = plots.eigenvalues(values["eigenvalues"], ridge)
+    if seen is not None and seen.records:
+        values |= {
+            "seen": seen,
+            "error_before": seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())],
+            "reliability": plots.reliability_diagram(*seen.diagram),
+            "recalls": plots.class_recalls(seen.recalls, seen.confusion.sum(axis=1)),
+            "rows": list(_rows(seen)),
+        }
+    return plots.page("veilsum.calibrating", **values)
+
+
+def _rows(seen: Reliability) -> Iterator[tuple[Any, ...]]:
+    """Each class, its records, its recall, the class most often predicted in its place, and how often."""
+    counts = seen.confusion.sum(axis=1)
+    wrong = seen.confusion - np.diag(np.diagonal(seen.confusion))
+    for label in np.flatnonzero(counts)[:_MANY_CLASSES]:
+        taken = wrong[label].argmax()
+        yield label, counts[label], seen.recalls[label], taken, wrong[label, taken]
 
 
 def _numbers(path: Path) -> Floats:

@@ -16,12 +16,7 @@ REFUSED = "refused"
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """A document published with the head.
-
-    Attributes:
-        arrays: by name, as safetensors hold them.
-        notes: what the arrays do not say, as JSON.
-    """
+    """A document published with the head: arrays as safetensors hold them, and as JSON what those do not say."""
 
     arrays: Mapping[str, NDArray[Any]]
     notes: Mapping[str, Any] = field(default_factory=dict)

@@ -137,7 +137,8 @@ def solve_ccvr(
         penalty: of `fit_logistic`. The paper trains by `fit_logistic_sgd` on `tukey(features, power)`.
 
     Raises:
-        CalibrationError: as `virtual_features` and `fit_logistic`; a power outside 0…1.
+        NoRecords: the statistics are empty, or no class has two records.
+        CalibrationError: a penalty that is not above 0, or a power outside 0…1.
     """
     if power is not None and not 0 < power <= 1:
         raise CalibrationError(f"a power lies above 0 and up to 1, not {power!r}: pass None for none")
@@ -160,21 +161,10 @@ def fit_logistic(
     tolerance: float = 1e-6,
     steps: int = 1000,
 ) -> Floats:
-    """Minimise the mean cross-entropy + ½·penalty·‖weights‖² by L-BFGS (Nocedal and Wright 2006, algorithm 7.5).
+    """Minimise the mean cross-entropy + ½·penalty·‖weights‖² by L-BFGS (Nocedal and Wright 2006, algorithm 7.5); (l + 1, C), bias last.
 
-    Args:
-        features: (n, l) float64.
-        labels: (n,).
-        classes: C.
-        penalty: above 0: without it, separable features have no minimum. The bias is not penalised.
-        tolerance: largest gradient at which to stop.
-        steps: at most.
-
-    Returns:
-        (l + 1, C), the bias in the last row.
-
-    Raises:
-        CalibrationError: no records, or a penalty that is not above 0.
+    Features are (n, l) and labels (n,). Without a penalty, separable features have no minimum; the bias is not penalised. The descent stops
+    at a largest gradient of `tolerance`, or after so many steps.
     """
     if not len(features) or not penalty > 0:
         raise CalibrationError(f"{len(features)} records and penalty {penalty!r}: both must be above 0")
@@ -198,27 +188,13 @@ def fit_logistic_sgd(
     *,
     start: Floats | None = None,
     rate: float = 0.01,
-    momentum: float = 0.9,
-    decay: float = 1e-5,
     epochs: int = 10,
     batch: int = 64,
 ) -> Floats:
-    """Minimise the mean cross-entropy by SGD with momentum, as papers do; the end depends on the start.
+    """Minimise the mean cross-entropy by SGD with momentum and weight decay, as papers do. (l + 1, C), bias last.
 
-    Args:
-        features: (n, l) float64.
-        labels: (n,).
-        classes: C.
-        rng: shuffles the records.
-        start: (l + 1, C), such as the head that federated training left; None for zeros.
-        rate: step size.
-        momentum: of the velocity, v ← momentum·v + gradient.
-        decay: weight decay.
-        epochs: passes over the records.
-        batch: records per step.
-
-    Returns:
-        (l + 1, C), the bias in the last row.
+    Features are (n, l), labels (n,), and `start` is (l + 1, C), such as the head that federated training left; None for zeros. The end depends
+    on it.
     """
     parameters = np.zeros((features.shape[1] + 1, classes)) if start is None else start.copy()
     velocity = np.zeros_like(parameters)
@@ -227,7 +203,7 @@ def fit_logistic_sgd(
         for first in range(0, len(order), batch):
             chosen = order[first : first + batch]
             _, gradient = _cross_entropy(features[chosen], labels[chosen], parameters)
-            velocity = momentum * velocity + gradient + decay * parameters
+            velocity = 0.9 * velocity + gradient + 1e-5 * parameters
             parameters -= rate * velocity
     return parameters
 

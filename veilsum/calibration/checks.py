@@ -23,17 +23,14 @@ from veilsum.calibration.rows import Floats, Integers
 from veilsum.calibration.spectrum import EPS, is_definite
 
 _ROWS = 256
+_RESIDUAL = 1e-10
 
 
 def check_sums(layout: Layout, lattice: SumsLattice, vector: Integers, *, members: int, bias: bool) -> None:
     """Check a noiseless sum of FFC statistics.
 
-    Args:
-        layout: as `ffc_layout` gives it.
-        lattice: of the vectors.
-        vector: (elements,) int64, the centred sum.
-        members: how many vectors were added.
-        bias: whether the last column is the constant.
+    `vector` is the centred sum of `members` vectors, (elements,) int64, in the layout of `ffc_layout`; with `bias` the last column is the
+    constant.
 
     Raises:
         SumCheckFailed: `identity` names the violated identity.
@@ -96,12 +93,8 @@ def check_semidefinite(
     A + τI has no negative eigenvalue exactly if its Schur complement V + τI − U(diag n + τI)⁻¹Uᵀ has none. So memory is that of V,
     however many classes there are.
 
-    Args:
-        V: (l, l).
-        U: (l, C).
-        counts: (C,), none below 0.
-        rounding: a bound on the spectral norm of what rounding and long sums did to A.
-        in_place: overwrite V.
+    V is (l, l), U (l, C) and counts (C,), none below 0. `rounding` bounds the spectral norm of what rounding and long sums did to A.
+    `in_place` overwrites V.
     """
     size, largest = len(V) + len(counts), max(np.diagonal(V).max(initial=0), np.max(counts, initial=0))
     # Cholesky of an n × n matrix succeeds if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and costs a third
@@ -129,21 +122,14 @@ def check_solution(
     rng: np.random.Generator,
     *,
     rounds: int = 3,
-    tolerance: float = 1e-10,
 ) -> None:
     """Check (V + λI)W = U by Freivalds' method, for a small part of what solving costs.
 
     A round draws x ~ N(0, I_C) and compares (V + λI)(Wx) with Ux in O(l² + lC). Normal x show an error in any set of columns; ±1 would miss
     two errors that cancel half of the time. The check bounds the residual: if V + λI is ill-conditioned, weights can be further off.
 
-    Args:
-        V: (l, l).
-        U: (l, C).
-        ridge: λ.
-        W: (l, C) claimed weights, as `Solution.raw_weights`.
-        rng: the verifier's own randomness; false weights can be made to pass if it is known in advance.
-        rounds: independent repetitions.
-        tolerance: residual allowed, relative to ‖V‖_F‖Wx‖ + λ‖Wx‖ + ‖Ux‖.
+    V is (l, l), U (l, C), and W (l, C) as `Solution.raw_weights`. `rng` is the verifier's own: false weights can be made to pass if it is
+    known in advance. Residuals are relative to ‖V‖_F‖Wx‖ + λ‖Wx‖ + ‖Ux‖.
 
     Raises:
         SolutionCheckFailed: the equations do not hold.
@@ -161,10 +147,10 @@ def check_solution(
     scales = (np.linalg.norm(V) + ridge) * np.linalg.norm(WX, axis=0) + np.linalg.norm(UX, axis=0)
     if not np.isfinite(residuals).all() or not np.isfinite(scales).all():
         raise NonFinite("V, U, the ridge or the weights hold NaN or infinity")
-    if float((residuals - tolerance * scales).max()) > 0:
+    if float((residuals - _RESIDUAL * scales).max()) > 0:
         raise SolutionCheckFailed(
             f"the weights miss the equations by {(residuals / scales).max():.3g} of their size, "
-            f"{tolerance:g} is tolerated: do not use them"
+            f"{_RESIDUAL:g} is tolerated: do not use them"
         )
 
 

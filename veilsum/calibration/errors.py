@@ -2,8 +2,6 @@
 
 # ruff: noqa: N818 - each name says what is wrong; the base class says that it is an error
 
-from collections.abc import Sequence
-
 
 class CalibrationError(ValueError):
     """Base of every error that this package raises on purpose."""
@@ -21,31 +19,19 @@ class LabelOutOfRange(CalibrationError):
     """A label is negative or not below the number of classes."""
 
 
-class RowError(CalibrationError):
-    """Some rows of a batch are unusable.
-
-    Attributes:
-        rows: indices of the first of them in the batch.
-    """
-
-    def __init__(self, message: str, *, rows: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.rows = tuple(rows)
-
-
-class NonFinite(RowError):
+class NonFinite(CalibrationError):
     """A value is NaN or infinite."""
 
 
-class ZeroRow(RowError):
+class ZeroRow(CalibrationError):
     """A feature vector is zero, so it has no direction."""
 
 
-class NotUnitNorm(RowError):
+class NotUnitNorm(CalibrationError):
     """A feature vector does not have length 1, and `normalise` is off."""
 
 
-class NormExceeded(RowError):
+class NormExceeded(CalibrationError):
     """A feature vector is longer than the norm bound."""
 
 
@@ -74,23 +60,11 @@ class SingularSystem(CalibrationError):
 
 
 class NoiseTooSmall(CalibrationError):
-    """A member's share of the noise is too coarse for the proof to hold.
-
-    Attributes:
-        variance: of the share, in squared grid steps.
-    """
-
-    def __init__(self, message: str, *, variance: int) -> None:
-        super().__init__(message)
-        self.variance = variance
+    """A member's share of the noise is too coarse for the proof to hold."""
 
 
 class SumCheckFailed(CalibrationError):
-    """A sum violates an identity that every honest sum fulfils.
-
-    Attributes:
-        identity: its name, such as "trace".
-    """
+    """A sum violates an identity that every honest sum fulfils, such as "trace"."""
 
     def __init__(self, message: str, *, identity: str) -> None:
         super().__init__(f"{identity}: {message}")

@@ -119,12 +119,22 @@ class Head:
             temperature: τ: 1 for LDA and logistic heads; for a ridge head `Reliability.temperature`.
 
         Raises:
-            CalibrationError: as `parse_prior`; a temperature that is not above 0.
+            ShapeMismatch: a prior of another length.
+            CalibrationError: a number that is negative or not finite, or 0 for a class with records; a temperature that is not above 0.
         """
         _check_temperature(temperature)
         present = as_array(counts).astype(np.float64)
-        ratio = np.ones(len(present))
-        np.divide(parse_prior(prior, present) * present.sum(), present, out=ratio, where=present > 0)
+        shares = as_array(prior).astype(np.float64)
+        if shares.shape != present.shape:
+            raise ShapeMismatch(
+                f"a prior has shape {shares.shape}, expected one number per class, {present.shape}"
+            )
+        if not np.isfinite(shares).all() or (shares < 0).any() or (shares[present > 0] == 0).any():
+            raise CalibrationError(
+                "a prior is finite, not negative, and above 0 for every class that has records"
+            )
+        shares *= present.sum() / shares[present > 0].sum()
+        ratio = np.divide(shares, present, out=np.ones(len(present)), where=present > 0)
         gain: Floats = temperature * np.log(ratio)
         return self.replaced(self.weights, gain if self.bias is None else self.bias + gain)
 
@@ -138,26 +148,6 @@ def log_softmax(scores: Floats) -> Floats:
     shifted = scores - scores.max(axis=-1, keepdims=True)
     logs: Floats = shifted - np.log(row_sums(np.exp(shifted)))[..., None]
     return logs
-
-
-def parse_prior(prior: Array | None, counts: Array) -> Floats:
-    """Shares of the classes from a prior in any unit, (C,) float64 that add up to 1; 0 for classes without records.
-
-    None stands for the shares in `counts`, (C,). Raises CalibrationError if a number is negative or not finite, or 0 for a class with records.
-    """
-    present = as_array(counts).astype(np.float64)
-    shares = present if prior is None else as_array(prior).astype(np.float64)
-    if shares.shape != present.shape:
-        raise ShapeMismatch(
-            f"a prior has shape {shares.shape}, expected one number per class, {present.shape}"
-        )
-    if not np.isfinite(shares).all() or (shares < 0).any() or (shares[present > 0] == 0).any():
-        raise CalibrationError(
-            "a prior is finite, not negative, and above 0 for every class that has records"
-        )
-    held = np.where(present > 0, shares, 0.0)
-    normalised: Floats = held / held.sum()
-    return normalised
 
 
 def _check_temperature(temperature: float) -> None:

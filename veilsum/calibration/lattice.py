@@ -23,11 +23,7 @@ _ROW_BITS, _PRODUCT_BITS = 24, 52
 
 @dataclass(frozen=True)
 class Lattice(ABC):
-    """A scale in bits, and the units that follow from it.
-
-    Raises:
-        LatticeMismatch: bits outside 1…`bits_max`.
-    """
+    """A scale in bits, and the units that follow from it."""
 
     bits: int
     bits_max: ClassVar[int]
@@ -107,7 +103,7 @@ class SumsLattice(Lattice):
     def _refuse(self, values: Floats, start: int, largest: float) -> None:
         rows = np.flatnonzero(~np.isfinite(values)) + start
         if rows.size:
-            raise NonFinite(f"elements {rows[:5].tolist()} are NaN or infinite", rows=rows[:5].tolist())
+            raise NonFinite(f"elements {rows[:5].tolist()} are NaN or infinite")
         raise HeadroomExceeded(
             f"{np.abs(values).max():g} does not fit int64 at {self.bits} bits (expected below {largest:g}): "
             "take a coarser lattice"

@@ -10,8 +10,8 @@ import numpy as np
 
 from veilsum.calibration.errors import CalibrationError, NoRecords
 from veilsum.calibration.ffc import FFCStatistics
-from veilsum.calibration.head import Head, parse_prior
-from veilsum.calibration.rows import Array, Floats
+from veilsum.calibration.head import Head
+from veilsum.calibration.rows import Floats
 from veilsum.calibration.spectrum import Spectrum
 
 
@@ -23,32 +23,25 @@ class LDA(Head):
         means: (C, dim), μ_c; 0 for classes without records.
         covariance: (dim, dim), Σ after shrinkage.
         shrinkage: γ of (1 − γ)Σ + γ·(tr Σ/l)·I.
-        prior: (C,), π_c.
     """
 
     means: Floats
     covariance: Floats
     shrinkage: float
-    prior: Floats
 
 
-def solve_lda(
-    statistics: FFCStatistics, *, shrinkage: float | None = None, prior: Array | None = None
-) -> LDA:
+def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> LDA:
     """LDA from V, U and counts: w_c = Σ⁻¹μ_c, b_c = log π_c − ½μ_cᵀΣ⁻¹μ_c (Hastie, Tibshirani, Friedman 2009, eq. 4.10).
 
-    Args:
-        statistics: pooled. A constant column is left out.
-        shrinkage: γ from 0 to 1; None for `oracle_shrinkage`, which these sums determine.
-        prior: (C,) of π_c in any unit; None for n_c/n.
+    π_c is n_c/n: `Head.with_prior` takes others. The shrinkage γ goes from 0 to 1; None takes `oracle_shrinkage`, which these sums determine.
+    A constant column is left out.
 
     Raises:
         NoRecords: no more records than classes that have any.
         SingularSystem: Σ can't be inverted: features that are always 0, as after a ReLU, need γ > 0.
-        CalibrationError: a shrinkage outside 0…1; as `parse_prior`.
+        CalibrationError: a shrinkage outside 0…1.
     """
     V, sums, counts = _moments(statistics)
-    shares = parse_prior(prior, counts)
     held = np.flatnonzero(counts)
     freedom = int(counts.sum()) - len(held)
     if freedom < 1:
@@ -66,9 +59,11 @@ def solve_lda(
     spectrum.check_invertible(0.0)
     weights = spectrum.vectors @ ((spectrum.vectors.T @ means.T) / spectrum.values[:, None])
     bias = np.zeros(len(counts))
-    bias[held] = np.log(shares[held]) - 0.5 * np.einsum("cl,lc->c", means[held], weights[:, held])
+    bias[held] = np.log(counts[held] / counts.sum()) - 0.5 * np.einsum(
+        "cl,lc->c", means[held], weights[:, held]
+    )
     empty = tuple(np.flatnonzero(counts == 0).tolist())
-    return LDA(weights, bias, empty, means, covariance, float(gamma), shares)
+    return LDA(weights, bias, empty, means, covariance, float(gamma))
 
 
 def oracle_shrinkage(covariance: Floats, freedom: int) -> float:
@@ -84,18 +79,16 @@ def oracle_shrinkage(covariance: Floats, freedom: int) -> float:
     return min(1.0, ((1 - 2 / dim) * square + trace**2) / excess)
 
 
-def nearest_class_mean(statistics: FFCStatistics, *, cosine: bool = False) -> Head:
+def nearest_class_mean(statistics: FFCStatistics) -> Head:
     """The head that predicts the class with the nearest mean, from U and counts alone.
 
-    argmin ‖z − μ_c‖ = argmax zᵀμ_c − ½‖μ_c‖²; with `cosine`, argmax zᵀμ_c/‖μ_c‖ (Mensink et al. 2013). Raises NoRecords if empty.
+    argmin ‖z − μ_c‖ = argmax zᵀμ_c − ½‖μ_c‖² (Mensink et al. 2013). Raises NoRecords if empty.
     """
     _, sums, counts = _moments(statistics)
     if not counts.any():
         raise NoRecords("the statistics hold no records: update or merge before asking for means")
     means = sums.T / np.maximum(counts, 1)[:, None]
     empty = tuple(np.flatnonzero(counts == 0).tolist())
-    if cosine:
-        return Head(means.T, None, empty).with_unit_columns()
     return Head(means.T, -0.5 * (means**2).sum(axis=1), empty)
 
 

@@ -303,10 +303,8 @@ def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
     norm near 2√(l·n/12) steps (Wigner's edge), and the error of a column of U half that length. The solve amplifies both by at most 1/λ,
     E's after ‖w‖; a ridge of 1e6 times E's norm keeps the change below that.
 
-    Args:
-        dim: l, rows of V with the constant column.
-        members: n; times the roundings behind each entry, if a member rounds more than once.
-        scale_bits: s of the sums lattice.
+    `dim` is l, the rows of V with the constant column, and `members` n, times the roundings behind each entry if a member rounds more than
+    once.
     """
     return 2 * math.sqrt(dim * members / 12) * 2.0**-scale_bits / _PROMISE
 
@@ -320,12 +318,8 @@ def weights_error_bound(
     is at most η = n/2 steps, so ‖E‖₂ ≤ lη and ‖F_c‖₂ ≤ √l·η, and ‖(V + λI)⁻¹‖₂ ≤ 1/(λ + max(0, d̂ − lη)) for the smallest eigenvalue d̂ of V̂
     (Weyl). The largest entry of a column is below its Euclidean norm.
 
-    Args:
-        weights: (l, C), Ŵ as `Solution.raw_weights`.
-        ridge: λ.
-        members: as `smallest_ridge`.
-        scale_bits: s of the sums lattice.
-        smallest_eigenvalue: d̂; 0 is always valid.
+    `weights` are Ŵ, (l, C), as `Solution.raw_weights`, and `members` is as for `smallest_ridge`. 0 is always valid for d̂, the smallest
+    eigenvalue.
     """
     dim = len(weights)
     error = members / 2 * 2.0**-scale_bits

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilsum.calibration.errors import (
+    CalibrationError,
     LabelOutOfRange,
     NonFinite,
     NormExceeded,
     NotUnitNorm,
-    RowError,
     ShapeMismatch,
     WrongDtype,
     ZeroRow,
@@ -136,10 +136,8 @@ def check_rows(features: NDArray[Any], *, normalise: bool) -> None:
 def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) -> tuple[Floats, Floats]:
     """Scale rows to length 1 in float64. Each row's result depends on that row alone.
 
-    Args:
-        features: (n, l) array of a real type.
-        first: index of the first row in the caller's batch, for error messages.
-        total: replace a row of zeros by the first unit vector instead of refusing it. Under noise a refusal would tell of the row.
+    `first` is the index of the first row in the caller's batch, for error messages. `total` replaces a row of zeros by the first unit
+    vector instead of refusing it: under noise a refusal would tell of the row.
 
     Returns:
         The (n, l) C-contiguous rows, a copy, and their (n,) former norms. Raises NonFinite, or ZeroRow unless `total`.
@@ -202,8 +200,7 @@ def bounded_rows(features: NDArray[Any], bound: float, *, first: int = 0) -> Flo
     return rows
 
 
-def _refuse(rows: NDArray[np.intp], error: type[RowError], what: str) -> None:
+def _refuse(rows: NDArray[np.intp], error: type[CalibrationError], what: str) -> None:
     if rows.size:
-        shown = [int(row) for row in rows[:_SHOWN]]
         more = f" and {rows.size - _SHOWN} more" if rows.size > _SHOWN else ""
-        raise error(f"rows {', '.join(map(str, shown))}{more} {what}", rows=shown)
+        raise error(f"rows {', '.join(map(str, rows[:_SHOWN]))}{more} {what}")

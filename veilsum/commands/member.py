@@ -80,11 +80,7 @@ def pin(folder: Path, key: str) -> None:
 
 
 def pinned(folder: Path, given: str | None) -> str:
-    """The admin's public key: the given one, or the pinned one.
-
-    Raises:
-        Misuse: neither exists, the key is invalid, or the two differ.
-    """
+    """The admin's public key: the given one, or the pinned one."""
     path = folder / _PIN
     kept = public_key(path.read_text("utf-8").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
@@ -213,9 +209,6 @@ def _approved(member: "Member", given: "Policy", folder: Path) -> "frozenset[byt
     """The studies that this member approves: given, approved before, or approved now.
 
     Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
-
-    Raises:
-        Misuse: nothing is approved, and there is no terminal for the question.
     """
     from client_sdk.files import write_durably
 

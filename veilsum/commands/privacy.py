@@ -9,7 +9,7 @@ from veilsum.console import reporting, say
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
-    from veilsum.calibration.privacy import Plan
+    from veilsum.calibration.privacy.plan import Plan
 
 _FEATURES_MIN = 500
 
@@ -39,7 +39,7 @@ def privacy(
 
     Points of accuracy are from measurements on other data, not a bound. Features of your own narrow them down.
     """
-    from veilsum.calibration.privacy import plan
+    from veilsum.calibration.privacy.plan import plan
     from veilsum.protocol.sizing import size
     from veilsum.protocol.study import RECIPES
 
@@ -91,7 +91,7 @@ def privacy(
 
 
 def _tried(path: Path, dim: int, classes: int, made: "Plan", shares: dict[str, float]) -> list[float]:
-    from veilsum.calibration.privacy import TRIAL_OFF_BY, points_lost
+    from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
     from veilsum.calibration.rows import unit_rows
     from veilsum.features import usable_part
 

@@ -77,8 +77,11 @@ def train(
 ) -> None:
     """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
     need("training", "training")
-    from training import DataError, DivergedError, ResumeError
-    from training.experiments import ConfigError, shipped
+    from training.data.folder import DataError
+    from training.experiments.choices import ConfigError
+    from training.experiments.config import shipped
+    from training.federated import DivergedError
+    from training.resume import ResumeError
     from training.tracking import TrackingError
     from veilsum.training_run import Choices, listing, run_all
 

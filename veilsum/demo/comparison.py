@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from client_sdk import Result
-from training import Classifier, Dataset, accuracy, extract_features, per_class_accuracy, with_head
+from training.data.dataset import Dataset
+from training.evaluate import accuracy, extract_features, per_class_accuracy, with_head
+from training.heads import Classifier
 from veilsum.calibration import FFCStatistics, Solution, solve_ffc
+from veilsum.calibration.rows import Floats
 from veilsum.demo.consortium import DemoRun
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
 from veilsum.demo.processes import DemoError
 from veilsum.features import Part, read_table
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -65,12 +66,7 @@ class Comparison:
 
 
 def compare(learned: Learned, held: DemoRun, folder: Folder) -> Comparison:
-    """Verify every living member's result from its disk, then fit the survivors' records in the clear.
-
-    Raises:
-        PeerFault: a result does not verify.
-        DemoError: members hold different results, or the two fits chose different λ.
-    """
+    """Verify every living member's result from its disk, then fit the survivors' records in the clear."""
     results = {member: held.federation.result(member) for member in held.living}
     if len({result.record.signature for result in results.values()}) != 1:
         raise DemoError("members hold different results of one run")

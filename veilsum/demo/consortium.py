@@ -44,8 +44,6 @@ class DemoRun:
     """A run that ended with a result.
 
     Attributes:
-        view: the last round at its end.
-        lost: in the order of their deaths.
         enrolment_s: from the members' start until the cohort was formed.
     """
 
@@ -100,11 +98,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
 
 
 def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, children: Children) -> DemoRun:
-    """Start coordinator and members, kill two of them, and follow the run to its result.
-
-    Raises:
-        DemoError: a process failed, or the run ended without a result.
-    """
+    """Start coordinator and members, kill two of them, and follow the run to its result."""
     first, second = casualties(learned)
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     content = demo_study(plan, learned.digest, dim, classes, len(learned.members))

@@ -18,12 +18,7 @@ START_S = 60.0
 
 @contextmanager
 def running_coordinator(children: Children, folder: Path, screen: Screen) -> Iterator[tuple[Operator, str]]:
-    """Start a coordinator on a free port; yield its operator's client and its address once it answers.
-
-    Raises:
-        ChildFailed: it ended, with the end of its log.
-        Unreachable: it does not answer.
-    """
+    """Start a coordinator on a free port; yield its operator's client and its address once it answers."""
     folder.mkdir(mode=0o700)
     # This process talks to it too, without a proxy.
     os.environ.update({name: surroundings()[name] for name in ("NO_PROXY", "no_proxy")})

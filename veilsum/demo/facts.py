@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from veilsum.demo.comparison import Comparison, Floats, Heads
+from veilsum.calibration.rows import Floats
+from veilsum.demo.comparison import Comparison, Heads
 from veilsum.demo.consortium import DemoRun, KilledMember
 from veilsum.demo.learning import Learned
 from veilsum.protocol.cost import cost_of
@@ -23,24 +24,15 @@ class Facts:
 
     Attributes:
         label_counts: records of each class at each member, (K, C).
-        survivors: the members in the certified sum.
         verified: the members with a result that was verified from disk.
-        records: in the sum.
         withheld: digits left out of the sum, because few members hold them.
         holders: for each digit, how many members hold it; empty if every digit is published.
         floor: holders below which a digit is withheld.
         accuracies: on the test records of the others, in 0..1.
         per_class: the same on each class, (C,).
-        training: accuracy after each round.
         max_rel_diff: max|ΔW|/max|W| between masked and plain FFC.
         error_bound: how far the record promises that rounding moved a weight at the most; None for no promise.
-        ridge: λ, the same for both.
-        grid, gcv: the ridges compared, and their errors.
         upload_bytes: of each member: its announcement and its chunks, without HTTP's headers.
-        seconds: training, enrolment, each phase, and the total.
-        survivors_min, threshold, colluders: follow from the cohort's size.
-        votes: on the certificate.
-        federation: its id, the admin's public key.
         names: other ids and digests, hexadecimal, to look the round up or to check it again.
     """
 

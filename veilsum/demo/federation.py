@@ -86,11 +86,7 @@ class Federation:
         )
 
     def run(self, screen: Screen, seen: Seen = lambda _: None) -> RoundView:
-        """Run the study as `veilsum operator run` does, with progress on the screen; `seen` is told of each change before.
-
-        Raises:
-            DemoError: a process failed, or the run ended without a result.
-        """
+        """Run the study as `veilsum operator run` does, with progress on the screen; `seen` is told of each change before."""
         with Stages(screen) as stages:
 
             def tell(view: CohortView | RoundView | str) -> None:

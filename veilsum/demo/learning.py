@@ -9,16 +9,13 @@ from typing import cast
 
 import torch
 
-from training import (
-    Classifier,
-    Partition,
-    RoundRecord,
-    Split,
-    Trained,
-    load_digits_dataset,
-    save_checkpoint,
-    train,
-)
+from training.checkpoint import save_checkpoint
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Split
+from training.federated import Trained, train
+from training.heads import Classifier
+from training.partition import Partition
+from training.resume import RoundRecord
 from veilsum.demo.folder import Folder
 from veilsum.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.demo.screen import Screen
@@ -33,9 +30,7 @@ class Learned:
 
     Attributes:
         classifier: SphereFed's, under the fixed head that it was trained with.
-        fedavg: FedAvg's on the same data and partition, under the head that it learned.
         members: in the partition's order.
-        digest: the extractor's.
         accuracies: SphereFed's on the test records after each round.
         seconds: of both runs side by side.
     """

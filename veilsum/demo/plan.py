@@ -14,16 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training import (
-    Dataset,
-    ExtractorConfig,
-    Partition,
-    Recipe,
-    dirichlet_partition,
-    fedavg,
-    iid_partition,
-    spherefed,
-)
+from training.data.dataset import Dataset
+from training.models.config import ExtractorConfig
+from training.partition import Partition, dirichlet_partition, iid_partition
+from training.recipe import Recipe, fedavg, spherefed
 from training.seeding import Stream, generator
 
 MEMBERS = 12

@@ -99,11 +99,7 @@ class Children:
         child.over.result()
 
     def during(self, work: Callable[[], T]) -> T:
-        """Call a function that waits, and stop waiting if a child fails.
-
-        Raises:
-            ChildFailed: a child failed; the call goes on in its thread.
-        """
+        """Call a function that waits, and stop waiting if a child fails."""
         done: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
         either: tuple[Future[Any], ...] = (done, self._failure)
@@ -113,22 +109,13 @@ class Children:
         return done.result()
 
     def pause(self, seconds: float) -> None:
-        """Sleep until a child fails.
-
-        Raises:
-            ChildFailed: as `during`.
-        """
+        """Sleep until a child fails."""
         wait([self._failure], seconds)
         if self._failure.done():
             self._failure.result()
 
     def join(self, names: Iterable[str], timeout_s: float) -> None:
-        """Wait until these have ended well.
-
-        Raises:
-            ChildFailed: one has not ended well.
-            DemoError: one still runs after `timeout_s` seconds.
-        """
+        """Wait until these have ended well, for `timeout_s` seconds at most."""
         endings = {name: self._children[name].over for name in names}
         running = self.during(lambda: wait(endings.values(), timeout_s).not_done)
         if running:

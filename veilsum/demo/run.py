@@ -4,10 +4,13 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from training import save_checkpoint
+from training.checkpoint import save_checkpoint
+from veilsum import plots
+from veilsum.demo import facts as wording
 from veilsum.demo.comparison import compare
 from veilsum.demo.consortium import hold_run
 from veilsum.demo.facts import (
@@ -26,8 +29,8 @@ from veilsum.demo.folder import Folder
 from veilsum.demo.learning import learn
 from veilsum.demo.plan import DemoPlan
 from veilsum.demo.processes import Children, unwinding
-from veilsum.demo.report import render
 from veilsum.demo.screen import Screen
+from veilsum.protocol.rest import TRUST
 from veilsum.training_run import PREPROCESSING
 
 
@@ -57,6 +60,29 @@ def run(plan: DemoPlan, output: Path, screen: Screen, *, keep: bool, began_s: fl
                 folder.tidy()
             stage.outcome = f"in {folder.root}"
     return facts, folder
+
+
+def render(facts: Facts) -> str:
+    """The demo's report, as one HTML page that loads nothing else."""
+    known, shown = ~np.isnan(facts.per_class.before), np.isfinite(facts.gcv)
+    steps = {PHASE_NAMES[name]: value for name, value in facts.seconds.items() if name != "total"}
+    return plots.page(
+        "veilsum.demo",
+        facts=facts,
+        wording=wording,
+        tried=np.count_nonzero(shown),
+        trust=TRUST.replace("`", ""),
+        plots={
+            "classes": plots.per_class_accuracy(
+                facts.per_class.before[known],
+                facts.per_class.masked[known],
+                class_names=[str(label) for label in np.flatnonzero(known)],
+            ),
+            "ridge": plots.ridge_curve(facts.grid[shown], facts.gcv[shown], facts.ridge),
+            "labels": plots.label_distribution(facts.label_counts),
+            "phases": plots.phase_timeline(steps),
+        },
+    )
 
 
 def print_table(facts: Facts, folder: Folder, console: Console) -> None:

@@ -5,17 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from client_sdk.combined import Combined
 from client_sdk.result import Result
 from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import Calibrated
+from veilsum.calibration.rows import Floats
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.study.result_files import calibrated_in
-
-Floats = npt.NDArray[np.float64]
-
 
 Published = Result | Combined
 Source = Published | Calibrated | Head | str | os.PathLike[str]

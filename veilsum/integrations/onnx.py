@@ -26,13 +26,7 @@ def save_onnx(
     Its input `features` is (n, dim) float32, of any length. Its outputs are `label` (n,) int64 class indices, `logits` (n, C) and, if the
     head has a temperature, `probabilities` (n, C). Without a temperature a UserWarning says that there are none.
 
-    Args:
-        source: a result, a solution of `veilsum.calibration`, or a head's file.
-        path: where the model goes.
-        notes: metadata of the model, each value as JSON.
-
-    Raises:
-        Misuse: onnx is not installed, or the head is not linear.
+    `notes` become metadata of the model, each value as JSON.
     """
     try:
         import onnx  # noqa: PLC0415 - an extra

@@ -115,11 +115,9 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @classmethod
     def of(cls, result: Result, classes: Any = None) -> Self:
-        """A fitted classifier from a result.
+        """A fitted classifier from a result, whose temperature `Result.judge` finds.
 
-        Args:
-            result: as `join` returned it; `Result.judge` gives it a temperature.
-            classes: labels in the order of the study's classes; None for class indices.
+        `classes` are labels in the order of the study's classes; None for class indices.
 
         Raises:
             Misuse: the head is not linear, or the labels are not one for each class.

@@ -36,11 +36,8 @@ class CalibratedHead(nn.Linear):
     `torch.jit.script`, `torch.export` and `torch.onnx.export` take it. Its state holds `weight` and `bias` alone, as a linear
     layer's does; an ordinary linear layer that loads them answers the same if its features have length 1.
 
-    Args:
-        head: the weights.
-        temperature: T, what the logits are divided by; None takes the head's own. Without either it is 1, and a UserWarning says
-            that a softmax of the logits gives no probabilities.
-        bias: whether to have the parameter also where the head needs none.
+    `temperature` is T; None takes the head's own. Without either it is 1, and a UserWarning says that a softmax of the logits gives no
+    probabilities. `bias` is whether to have the parameter also where the head needs none.
     """
 
     def __init__(self, head: LinearHead, temperature: float | None = None, *, bias: bool = True) -> None:
@@ -81,9 +78,6 @@ def replace_head(
         at: the classifier's name among `model.named_modules()`; None finds it.
         temperature: what logits are divided by; None takes the head's own, as hold-out records gave it. A softmax of the logits equals
             `Result.probabilities`. Without a temperature it gives no probabilities, and a UserWarning says so.
-
-    Returns:
-        The same model.
 
     Raises:
         Misuse: no classifier or several (they are named), one that takes features of another length, or one that the model

@@ -56,14 +56,7 @@ Closing: TypeAlias = Certificate | Erasure | Lost
 def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, repeats: bool) -> Sizes:
     """Compute the quorum, graph and committee of a cohort (protocol §5).
 
-    Args:
-        roster: names the nominated decryptors.
-        question: supplies a, h_min and loss.
-        members: ids of the members that enrolled.
-        repeats: whether the run repeats an earlier attempt, with exactly its survivors.
-
-    Raises:
-        PeerFault: cohort-too-small.
+    `members` are those that enrolled. With `repeats` the run takes exactly the survivors of an earlier attempt.
     """
     sizes = size(
         len(members),
@@ -106,18 +99,7 @@ def check_manifest(
 ) -> Quorum:
     """Check a manifest apart from its cards, in this order (protocol §4.2, clauses 1 to 3).
 
-    1. its cohort follows from roster, counter, study, period and repeats (wrong-cohort), and the roster lists its members
-       (unknown-member);
-    2. over fresh records: the roster is no larger than the study allows, and every sum covers enough rows of honest members
-       (weak-parameters). With `repeats`: the study has no noise (terms-refused), and the members are the repeated survivors
-       (repeat-mismatch);
-    3. quorum, threshold, graph and decryptors match the rules (weak-parameters; cohort-too-small).
-
-    Args:
-        roster: as accepted.
-        study: as accepted.
-        manifest: of a cohort that this member enrolled in.
-        repeated: the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
+    `repeated` is the certified set of the attempt that `manifest.repeats` names; None if unknown or absent.
     """
     question = read_content(study.content).question
     cohort = cohort_id(roster.hash, manifest.counter, study.hash, manifest.period, manifest.repeats)
@@ -168,14 +150,7 @@ def check_manifest(
 
 
 def check_cards(roster: Roster, cards: Cards) -> None:
-    """Check the received cards, in this order (protocol §4.2).
-
-    3. each belongs to the manifest's cohort (wrong-cohort), verifies under the member's key in the roster (bad-signature),
-       and leads to the manifest's root (manifest-mismatch);
-    4. no X25519 key appears twice, in any encoding (duplicate).
-
-    Key agreement detects low-order keys later.
-    """
+    """Check the received cards, in the order of protocol §4.2, clauses 4 and 5. Key agreement detects low-order keys later."""
     for card in cards.by_member.values():
         if card.cohort != cards.manifest.cohort:
             raise PeerFault(
@@ -402,14 +377,7 @@ class Attempt(Struct):
 
 
 class Finished(Struct):
-    """A certified attempt, as a run that repeats it needs it.
-
-    Attributes:
-        context: the attempt's context.
-        study: the attempt's study.
-        terms: the attempt's terms.
-        survivors: the certified set.
-    """
+    """A certified attempt, as a run that repeats it needs it."""
 
     context: Digest
     study: Study

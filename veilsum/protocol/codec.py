@@ -271,11 +271,8 @@ class Struct:
 _SHARED = WeakValueDictionary[tuple[type[Struct], bytes], Struct]()
 
 
-class Shared(Struct):
-    """A struct that many messages repeat: while a reference to it exists, equal copies decode to one object, encoded once.
-
-    Every opening names all earlier attempts: a thousand rounds would otherwise hold half a million objects.
-    """
+class Repeated(Struct):
+    """A struct that is a part of many others: it is encoded once."""
 
     @cached_property
     def _encoded(self) -> bytes:
@@ -284,6 +281,13 @@ class Shared(Struct):
     def encode(self) -> bytes:
         """Concatenate the encoded fields, once."""
         return self._encoded
+
+
+class Shared(Repeated):
+    """A struct that many messages repeat: while a reference to it exists, equal copies decode to one object.
+
+    Every opening names all earlier attempts: a thousand rounds would otherwise hold half a million objects.
+    """
 
     @classmethod
     def decode(cls, data: bytes, at: int) -> tuple[Self, int]:

@@ -44,8 +44,6 @@ class Cost:
     Attributes:
         member_cpu_ns: CPU time of a member that is not a decryptor.
         decryptor_cpu_ns: total CPU time of a decryptor.
-        upload_bytes: bytes that a member sends in M1: shares, commitments and its packed vector.
-        stored_bytes: bytes that the coordinator stores after all uploads.
         coordinator_cpu_ns: CPU time of the coordinator with `lost` dropouts.
         lost: members that enrol and never upload, the costliest dropouts.
     """
@@ -59,18 +57,7 @@ class Cost:
 
 
 def estimate(quorum: Quorum, degree: int, lost: int, elements: int, ring_bits: int) -> Cost:
-    """Estimate a round's cost.
-
-    Args:
-        quorum: fixes n, L and t.
-        degree: k, neighbours per member.
-        lost: members that enrol and never upload, 0 … n.
-        elements: length of the vector.
-        ring_bits: width of an element on the wire, 8 … 64.
-
-    Raises:
-        Misuse: a number is outside its domain.
-    """
+    """Estimate the cost of a round of k = `degree` neighbours, in which `lost` members, 0 … n, enrol and never upload."""
     n, L, t = quorum.members, quorum.decryptors, quorum.threshold
     if not (1 <= degree < n and 0 <= lost <= n and elements >= 1):
         raise Misuse(f"no cost for n={n}, k={degree}, {lost} lost and {elements} elements")

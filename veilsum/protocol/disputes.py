@@ -21,10 +21,7 @@ _Graph = dict[str, frozenset[str]]
 class Dispute:
     """A contradiction between two members, at least one of them false.
 
-    Attributes:
-        cause: edge-disagreement, or box-refused for a decryptor's complaint.
-        one: the lower id of an edge; the dealer of a box.
-        other: the higher id; the decryptor that complains.
+    The first is the lower id of an edge, or the dealer of a refused box; the other is the higher id, or the decryptor that complains.
     """
 
     cause: Cause
@@ -39,10 +36,8 @@ class Dispute:
 def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) -> frozenset[str]:
     """Find a deterministic set of members, as small as possible, whose removal ends all disputes.
 
-    Args:
-        context: ranks the members, so that no party can choose how ties are broken.
-        disputes: in any order.
-        colluders: a. A member with more disputes than that disputes with an honest member, so it is a colluder.
+    `context` ranks the members, so that no party can choose how ties are broken. A member with more disputes than `colluders` disputes with
+    an honest member, so it is a colluder.
     """
     if not disputes:
         return frozenset()
@@ -133,11 +128,7 @@ def _search(
 
 
 def _reduced(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _Graph]:
-    """Drop `gone`; then, while members with a single neighbour remain, drop the neighbour of the first.
-
-    Returns:
-        The dropped members, and the remaining graph in the same order, without isolated members.
-    """
+    """Drop `gone`; then, while members with a single neighbour remain, drop the neighbour of the first."""
     members = tuple(component)
     place = {member: index for index, member in enumerate(members)}
     left = {member: set(others - gone) for member, others in component.items() if member not in gone}

@@ -20,21 +20,14 @@ from veilsum.protocol.shamir import ShareError, recover_secrets
 
 
 def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, evidence: BadRun) -> None:
-    """Verify evidence that a decryptor is false, in this order.
+    """Verify evidence that a decryptor is false, in this order. If any check fails, the coordinator is.
 
     1. the dealer signed this header, the certificate names it, and the decryptor's receipt covers it;
     2. the reveal has a run for each dealer of its receipt; this run is at the dealer's place and has the right length;
     3. the row leads to the dealer's commitment root;
     4. the shares do not match the row's commitments.
 
-    Args:
-        attempt: supplies neighbours and places.
-        certificate: names survivors.
-        receipt: the decryptor's receipt, which vouches for its shares.
-        evidence: the bad run; its reveal must already be verified for this decryptor and certificate.
-
-    Raises:
-        PeerFault: share-invalid, naming the coordinator.
+    The receipt is the decryptor's, which vouches for its shares; the reveal must already be verified for this decryptor and certificate.
     """
     reveal, header = evidence.reveal, evidence.header
     attempt.check_header(header)
@@ -66,17 +59,7 @@ def _unproven(evidence: BadRun, why: str) -> PeerFault:
 
 
 def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> None:
-    """Verify a proof that its dealer is false, in this order.
-
-    1. the certificate names the dealer with this digest, and the dealer signed this header;
-    2. commitments and rows lead to the signed commitment root;
-    3. each share matches the dealer's commitment;
-    4. at least t holders are distinct decryptors;
-    5. the first t shares do not recover a 32-byte secret that matches its commitment.
-
-    Raises:
-        PeerFault: eviction-invalid if any check fails.
-    """
+    """Verify a proof that its dealer is false: protocol §4.7, clauses 1 to 5, in this order."""
     if not certificate.names(proof.header):
         raise _invalid(proof, "the certificate does not name this upload")
     try:

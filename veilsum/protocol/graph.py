@@ -24,17 +24,8 @@ _Places = npt.NDArray[np.intp]
 class Graph:
     """The mask graph of a cohort: complete, or a ring of degree k. Memory grows with members, not edges.
 
-    Args:
-        members: n ids, ascending.
-        degree: k; n − 1 or more is the complete graph, else it is even and at least 2.
-        beacon: 32 bytes that order the ring; unused on the complete graph.
-
-    Attributes:
-        members: as given.
-        degree: k, at most n − 1.
-
-    Raises:
-        Misuse: an argument is outside its domain.
+    Members are n ids, ascending. A degree k of n − 1 or more is the complete graph, which needs no beacon; else k is even and at least 2,
+    and the 32 bytes of `beacon` order the ring.
     """
 
     def __init__(self, members: Sequence[str], degree: int, beacon: bytes | None = None) -> None:
@@ -51,11 +42,6 @@ class Graph:
             self._position = np.argsort(self._ring)
 
     @property
-    def complete(self) -> bool:
-        """Whether every pair of members is joined."""
-        return self._ring is None
-
-    @property
     def window(self) -> int:
         """Window length k/2; every window must hold an honest survivor."""
         return self.degree // 2
@@ -66,29 +52,14 @@ class Graph:
         return () if self._ring is None else tuple(self.members[place] for place in self._ring)
 
     def neighbours(self, member: str) -> tuple[str, ...]:
-        """N(u): the k members that share a mask with `member`, ascending.
-
-        Raises:
-            Misuse: unknown member.
-        """
+        """N(u): the k members that share a mask with `member`, ascending."""
         place = self._place_of(member)
         if self._ring is None:
             return self.members[:place] + self.members[place + 1 :]
         return tuple(self.members[other] for other in np.sort(self._around(self._ring, place)))
 
     def window_excess(self, dropped: Collection[str], dropped_max: int) -> tuple[str, ...] | None:
-        """Find the first window of k/2 consecutive places on the closed ring with more than `dropped_max` dropouts.
-
-        Args:
-            dropped: ids of the dropouts.
-            dropped_max: D_max.
-
-        Returns:
-            The dropouts in that window, ascending; None if no window exceeds the bound, or on the complete graph.
-
-        Raises:
-            Misuse: unknown member.
-        """
+        """The dropouts, ascending, in the first k/2 consecutive places of the closed ring that have more than D_max of them, or None."""
         places = [self._place_of(member) for member in dropped]
         if self._ring is None:
             return None
@@ -113,19 +84,7 @@ class Graph:
 
 
 def draw_committee(beacon: bytes, ids: Sequence[str], size: int) -> tuple[str, ...]:
-    """Draw the `size` ids with the least H("committee", beacon, id).
-
-    Args:
-        beacon: 32 bytes, unknown when the ids were fixed.
-        ids: ascending.
-        size: L, 1 … len(ids).
-
-    Returns:
-        The drawn ids, ascending.
-
-    Raises:
-        Misuse: an argument is outside its domain.
-    """
+    """Draw the `size` ids with the least H("committee", beacon, id), ascending; the beacon was unknown when the ids were fixed."""
     _check_ids(ids)
     if not 1 <= size <= len(ids):
         raise Misuse(f"no {size} of {len(ids)} members can be drawn")

@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import Id, Secret, SecretBytes, Struct
+from veilsum.protocol.codec import Id, Repeated, Secret, SecretBytes
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.tags import Tag, info
 
@@ -58,7 +58,7 @@ def _low_order(owner: str) -> PeerFault:
     return PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner])
 
 
-class PairKey(Struct):
+class PairKey(Repeated):
     """K_uv, a pair's shared key for one sequence number, for masks or for boxes."""
 
     peer: Id

@@ -83,12 +83,8 @@ def settle(
 ) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
     """Choose the survivors to propose; also return the disputes that dropped members (protocol §4.5).
 
-    Args:
-        attempt: supplies context and threshold.
-        uploads: complete uploads, ordered by member.
-        receipts: by decryptor; each covers all uploads.
-        disputes: the `contested` disputes of `disputes_among`.
-        earlier: the certified set of the repeated attempt or indicator, if any.
+    `uploads` are the complete ones, ordered by member, and each receipt covers all of them. `disputes` are the `contested` ones of
+    `disputes_among`.
     """
     clean = _clean(receipts)
     vouched = {
@@ -139,16 +135,7 @@ def _counted(attempt: Attempt, earlier: Sequence[SurvivorSet]) -> set[str]:
 
 
 def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: Sequence[SurvivorSet]) -> None:
-    """Run the checks of survivors that need no delivered uploads, in this order (protocol §4.6).
-
-    1. members in order, at least n_min; 2. no window has too many dropouts; 3. with `repeats`, `earlier` is the repeated
-    attempt's set, and the survivors are its members; 6. for a sum under an indicator, `earlier` is the indicator's set, and
-    the survivors are counted members with at most the margin missing; otherwise `earlier` is empty.
-
-    Args:
-        attempt: an attempt with a checked opening.
-        survivors: the proposed survivors.
-        earlier: the certified set of the repeated attempt or indicator, if any.
+    """Run the checks of survivors that need no delivered uploads: protocol §4.6, clauses 1 to 3, in this order.
 
     Raises:
         PeerFault: survivors-invalid, survivors-too-few, window-exceeded, malformed, repeat-mismatch, indicator-mismatch.

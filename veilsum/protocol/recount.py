@@ -17,19 +17,9 @@ from veilsum.protocol.unmasking import Unmasking
 def recount(
     attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
 ) -> npt.NDArray[np.int64]:
-    """Sum a disclosed indicator round, after checking each survivor's entry in this order.
+    """Sum a disclosed indicator round to the survivors that hold each class, (C,), after the checks of protocol §8.2, in their order.
 
-    1. there is one entry for each survivor, with the certified header;
-    2. commitments lead to the signed root; each seed due is present and matches its commitment;
-    3. chunk digests lead to the signed root, and the chunks match their digests and are packed correctly.
-
-    Args:
-        attempt: an indicator round.
-        survivors: S∖E, the certified survivors less the evicted dealers.
-        disclosure: the coordinator's disclosure.
-
-    Returns:
-        int64 of shape (C,): number of survivors that hold each class.
+    `survivors` are S∖E, the certified survivors less the evicted dealers.
 
     Raises:
         PeerFault: disclosure-invalid, naming the entry's member.

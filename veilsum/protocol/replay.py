@@ -58,8 +58,6 @@ class Finding:
 
     Attributes:
         parties: the parties at fault; for a dispute two, at least one of them false.
-        cause: the rule.
-        detail: what was seen.
         entry: the transcript's entry that shows it, counted from 0; None where it is the whole.
     """
 
@@ -91,10 +89,8 @@ class Verdict:
     """What a transcript shows.
 
     Attributes:
-        attempt: roster, manifest and opening.
         findings: in order; only disputes if all parties kept the rules.
         closing: how the attempt ended, if that is shown: an Erasure or Lost takes the place of a certificate.
-        uploads: what was announced, by member.
         disputes: those that had members dropped from the set proposed.
         evicted: dealers proved false, in order: the sum is without them.
         revealed: whether a threshold of decryptors revealed for each survivor that was not evicted: without it there is no sum.
@@ -162,14 +158,7 @@ def follows(
     Causes that depend on the sender's history or policy are its own knowledge. A refusal does not name its proposal: if the
     cause does not follow from the noted one, the sender is false or received another proposal.
 
-    Args:
-        cause: the refusal's cause.
-        member: the refusing member.
-        attempt: supplies quorum and graph.
-        proposal: the proposed survivors.
-        uploads: complete uploads, ordered by member.
-        receipts: by decryptor.
-        earlier: the certified set sent with the proposal.
+    `uploads` are the complete ones, ordered by member, and `earlier` is the certified set that was sent with the proposal.
     """
     if cause == Cause.SURVIVORS_TOO_FEW:
         return len(proposal) < attempt.survivors_min
@@ -205,11 +194,7 @@ def _in_order(proposal: Sequence[Survivor]) -> bool:
 
 
 def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
-    """Check a transcript from its first entry to its signature.
-
-    Args:
-        transcript: a parsed transcript.
-        federation: the pinned admin key; None trusts the roster's own.
+    """Check a transcript from its first entry to its signature, by the pinned admin key; None trusts the roster's own.
 
     Raises:
         PeerFault: the transcript does not begin with a consistent roster, study, cards and opening. The fault names the

@@ -112,15 +112,8 @@ def sign_request(
 ) -> dict[str, str]:
     """Make the headers that sign a request.
 
-    Args:
-        key: the key of the member or admin.
-        keyid: the member's id, or `ADMIN`.
-        target: the request.
-        body: the body; ignored if the method has none.
-        created_s: Unix time in seconds.
-        nonce: at least 12 random bytes, fresh for every request sent.
-        lifetime_s: seconds until the signature expires.
-        digest: SHA-256 of the body, if known.
+    `keyid` is the member's id, or `ADMIN`; `created_s` is Unix time in seconds, `nonce` at least 12 random bytes, fresh for every request
+    sent, and `digest` the body's SHA-256, if known. A method without a body ignores `body`.
 
     Raises:
         Misuse: the target can't be written in ASCII, or a parameter is outside the profile.
@@ -148,9 +141,6 @@ class RequestSignature:
     """A parsed but unverified signature.
 
     Attributes:
-        keyid: the claimed signer.
-        created_s: Unix time in seconds.
-        expires_s: Unix time in seconds.
         nonce: 16 to 64 characters.
         covered: the components in signing order.
         parameters: the header's text after the label, also signed.
@@ -194,11 +184,7 @@ class RequestSignature:
         )
 
     def check_time(self, now_s: float, skew_s: float) -> None:
-        """Refuse a signature that is not valid now.
-
-        Args:
-            now_s: Unix time in seconds.
-            skew_s: tolerated difference between the clocks.
+        """Refuse a signature that is not valid now, in Unix time; the clocks may differ by `skew_s` seconds.
 
         Raises:
             PeerFault: clock-skew; request-unsigned if the lifetime exceeds `MAX_LIFETIME_S` or is not positive.
@@ -216,12 +202,7 @@ class RequestSignature:
             )
 
     def verify(self, public: bytes, target: Target, digest: str | None) -> None:
-        """Verify the signature over this exact request.
-
-        Args:
-            public: the signer's Ed25519 key.
-            target: the received request.
-            digest: its Content-Digest header, if any.
+        """Verify the signature over this exact request, with its Content-Digest header if it has one.
 
         Raises:
             PeerFault: request-unsigned if it does not cover its body's digest or exceeds `MAX_TARGET`; request-forged.

@@ -9,13 +9,7 @@ from veilsum.protocol.messages import edge_commitment, self_commitment
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One secret of a dealer: b_u (index 0), or r_uw for a neighbour w that is lost.
-
-    Attributes:
-        dealer: u.
-        index: its place among the dealer's secrets.
-        lost: w, or None for b_u.
-    """
+    """One secret of a dealer: b_u (index 0), or r_uw for a neighbour w that is lost."""
 
     dealer: str
     index: int
@@ -31,10 +25,7 @@ class Due:
 def due_secrets(attempt: Attempt, dealer: str, staying: Collection[str]) -> tuple[Due, ...]:
     """The dealer's secrets in the order in which a reveal carries their shares.
 
-    Args:
-        attempt: gives the neighbours.
-        dealer: one of `staying`.
-        staying: S∖E, the certified survivors without those evicted.
+    `staying` is S∖E, the certified survivors without those evicted; the dealer is one of them.
     """
     edges = [
         Due(dealer, index, other)

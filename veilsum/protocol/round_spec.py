@@ -18,10 +18,6 @@ class RoundSpec:
 
     Attributes:
         content: the study's.
-        study: its hash, 32 bytes.
-        period: which records are summed.
-        step: of the study's steps.
-        withheld: classes left out.
         members: n, members of the cohort.
         survivors_min: n_min, fewest survivors of the cohort.
         chunk_elements: elements of every chunk but the last.

@@ -49,11 +49,7 @@ def share_secrets(
 ) -> npt.NDArray[np.uint8]:
     """Deal secrets, each with fresh polynomials of degree threshold − 1.
 
-    Args:
-        secrets: m secrets of 32 bytes.
-        threshold: t, how many shares recover a secret: 2 … holders.
-        holders: how many shares there are of each, below p.
-        random_bytes: gives that many bytes, uniform and unpredictable.
+    `threshold` shares, 2 … holders, recover a secret of 32 bytes. `random_bytes` gives that many bytes, uniform and unpredictable.
 
     Returns:
         uint8 of shape (holders, m, 36): `shares[i]` is what the holder at position i gets, contiguous.
@@ -85,10 +81,7 @@ def share_secrets(
 
 
 def check_shares(shares: bytes) -> None:
-    """Refuse shares that aren't canonical.
-
-    Args:
-        shares: any number of shares of 36 bytes, one after another.
+    """Refuse shares of 36 bytes, one after another, that aren't canonical.
 
     Raises:
         ShareError: the length is no multiple of 36 bytes, or a word isn't below p.
@@ -102,12 +95,7 @@ def recover_secrets(positions: Sequence[int], shares: Sequence[bytes]) -> list[b
     What comes out is the secret if at least t of its shares came in and all are true. Fewer, or a false one, are not
     always seen here: compare the secret with its dealer's commitment.
 
-    Args:
-        positions: the holders' distinct positions, counted from 0.
-        shares: for each of `positions`, the m shares of 36 bytes of the m secrets, one after another.
-
-    Returns:
-        The m secrets of 32 bytes.
+    `positions` are the holders', distinct and counted from 0; each holder's m shares of 36 bytes stand one after another.
 
     Raises:
         ShareError: positions repeat or are outside 0 … p − 2; there are none; shares are of unequal or wrong length or

@@ -13,12 +13,7 @@ from veilsum.protocol.sealing import commitment_tree
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A dealer's commitments to its secrets.
-
-    Attributes:
-        commitments: to its secrets, joined: leaf 0 under the commitment root.
-        path: theirs.
-    """
+    """A dealer's commitments to its secrets, joined: leaf 0 under its commitment root, and the Merkle path that shows it."""
 
     commitments: bytes
     path: tuple[bytes, ...]
@@ -38,13 +33,7 @@ class Commitments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a coordinator keeps of an announcement in memory: about 1 KiB at 15 chunks. The rest lies on the shelf.
-
-    Attributes:
-        header: as signed.
-        chunk_digests: SHA-256 of each chunk, joined.
-        shelf: where its commitments are.
-    """
+    """What a coordinator keeps of an announcement in memory: about 1 KiB at 15 chunks. The rest lies on the shelf."""
 
     header: UploadHeader
     chunk_digests: bytes

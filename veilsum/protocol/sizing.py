@@ -52,12 +52,7 @@ LOSS = 100
 def colluding_nominees(nominees: int, colluders: int) -> int:
     """Compute a_D for nominated decryptors: min(a, ⌊(L−1)/3⌋), so that L ≥ 3·a_D + 1 and a_D can't stall the rest.
 
-    Args:
-        nominees: number that the roster names, enrolled or not: otherwise leaving out cards would lower a_D.
-        colluders: a.
-
-    Raises:
-        Misuse: no nominees, or a < 0.
+    `nominees` counts those that the roster names, enrolled or not: otherwise leaving out cards would lower a_D.
     """
     if nominees < 1 or colluders < 0:
         raise Misuse(f"no a_D for {nominees} nominees and a={colluders}")
@@ -204,21 +199,10 @@ class Sizes:
     degree: int
     window_dropped_max: int
 
-    @property
-    def complete(self) -> bool:
-        """Whether every pair of members shares a mask."""
-        return self.degree == self.quorum.members - 1
-
     def decryptors(self, members: Sequence[str], nominees: Collection[str], beacon: bytes) -> tuple[str, ...]:
-        """D, ascending.
+        """D, ascending, of members in ascending order.
 
-        Args:
-            members: ids, ascending.
-            nominees: ids that the roster nominates, enrolled or not.
-            beacon: seeds the draw of a drawn committee.
-
-        Raises:
-            Misuse: other numbers of members or nominees than sized for, or as `draw_committee`.
+        `nominees` are those that the roster nominates, enrolled or not, and the beacon seeds the draw of a drawn committee.
         """
         if len(members) != self.quorum.members:
             raise Misuse(f"{len(members)} members, sized for {self.quorum.members}")
@@ -248,14 +232,8 @@ def size(
     all if no committee fits. The graph is complete up to 200 members, and up to 1,000 unless a sparse one has at most a third
     of the neighbours.
 
-    Args:
-        members: n, the enrolled members.
-        nominated: decryptors that the roster names, enrolled or not; None if it names none.
-        roster: N, members in the roster.
-        colluders: a.
-        honest_min: h_min.
-        loss: δ, members in a thousand that may drop out.
-        present: enrolled nominees; None for all.
+    `members` is n, `roster` N, `colluders` a, `honest_min` h_min and `loss` δ, in a thousand. `nominated` counts the decryptors that the
+    roster names, enrolled or not; None if it names none. `present` counts those of them that enrolled; None for all.
 
     Raises:
         Misuse: a number is outside its domain.
@@ -314,23 +292,13 @@ def _committee(
 
 
 def quantile(population: int, marked: int, drawn: int, *, bits: int, draws: int = 1) -> int:
-    """Bound the marked items in a sample without replacement, except with probability 2^−bits.
+    """The least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits: a bound on the marked items in a sample without replacement.
 
     The bound is monotone in `drawn` and exact: it sums binomial coefficients from the far end of the tail and compares
     them as integers, in at most 6 ms up to N = 10,000.
 
-    Args:
-        population: N.
-        marked: K, 0 … N.
-        drawn: sample size w, 0 … N.
-        bits: exponent of the probability, at least 1.
-        draws: number of samples, independent or not, that the probability covers jointly (a union bound), at least 1.
-
-    Returns:
-        The least x with draws · P[Hypergeometric(N, K, w) > x] ≤ 2^−bits.
-
-    Raises:
-        Misuse: a number is outside its domain.
+    N is `population`, K `marked` and w `drawn`. `draws` is the number of samples, independent or not, that the probability covers jointly
+    (a union bound).
     """
     if not (0 <= marked <= population and 0 <= drawn <= population and bits >= 1 and draws >= 1):
         raise Misuse(f"no tail for N={population}, K={marked}, w={drawn}, {bits} bits and {draws} draws")
@@ -353,15 +321,8 @@ def size_graph(
     Every one of the n windows of k/2 places has at most D_max dropouts except with probability 2^−liveness_bits, and every
     window within that bound holds an honest survivor except with probability 2^−security_bits.
 
-    Args:
-        members: n.
-        colluders: members that may collude, 0 … n.
-        dropped: members that may drop out, 0 … n.
-        security_bits: σ, including the grinding allowance.
-        liveness_bits: η.
-
-    Raises:
-        Misuse: a number is outside its domain.
+    Of n members up to `colluders` may collude and up to `dropped` drop out. `security_bits` is σ, including the grinding allowance, and
+    `liveness_bits` η.
     """
     found = _least_sample(members, colluders, dropped, 1, security_bits, liveness_bits, members)
     if found is None or 2 * found[0] >= members - 1:

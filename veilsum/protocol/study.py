@@ -504,12 +504,7 @@ def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
 
 
 def withheld_classes(question: Question, holders: Sequence[int]) -> tuple[int, ...]:
-    """List classes with fewer than m holders, ascending; empty if the study does not withhold.
-
-    Args:
-        question: the study's question.
-        holders: (C,) number of members that hold each class.
-    """
+    """List classes with fewer than m of these (C,) holders, ascending; empty if the study does not withhold."""
     if question.withhold is None:
         return ()
     return tuple(label for label, held in enumerate(holders) if held < question.class_floor)

@@ -31,13 +31,7 @@ PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT}
 
 @dataclass(frozen=True)
 class Accusation:
-    """A refused message that proves its sender false to others.
-
-    Attributes:
-        cause: the reason for the refusal.
-        parties: the parties that the fault names.
-        entry: its entry in a transcript.
-    """
+    """A refused message that proves its sender false to others: why it was refused, whom the fault names, and its entry in a transcript."""
 
     cause: Cause
     parties: tuple[str, ...]
@@ -59,10 +53,8 @@ class Accusation:
 class Transcript:
     """The entries so far.
 
-    Attributes:
-        entries: each a message's bytes.
-        signature: the coordinator's, over context and head; empty while the attempt goes on.
-        accused: causes and parties of noted refusals; noting each once bounds the file.
+    The coordinator's signature, over context and head, is empty while the attempt goes on. Each accusation is noted once, which bounds the
+    file.
     """
 
     entries: tuple[bytes, ...]

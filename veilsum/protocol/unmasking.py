@@ -23,14 +23,7 @@ class Unmasking:
         self_seeds: Mapping[str, bytes],
         edge_seeds: Mapping[tuple[str, str], bytes],
     ) -> None:
-        """Unmask the sum over `survivors`.
-
-        Args:
-            attempt: fixes ring and lengths.
-            survivors: whose chunks are added up, in order.
-            self_seeds: b_u of each.
-            edge_seeds: r_uw by survivor and neighbour that is lost.
-        """
+        """Unmask the sum over `survivors`: `self_seeds` are b_u of each, `edge_seeds` r_uw by survivor and neighbour that is lost."""
         self._attempt, self.survivors = attempt, survivors
         edges = edge_seeds.items()
         # A survivor u added sgn(w − u)·G(r_uw) for every lost w; all of it is still in the sum, with every G(b_u).
@@ -43,12 +36,7 @@ class Unmasking:
     def chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:
         """Chunk `index` of the sum.
 
-        Args:
-            index: which chunk.
-            packed: each survivor with its packed chunk, read one at a time.
-
-        Returns:
-            int64, the chunk's elements in the ring's centred range.
+        `packed` is each survivor with its packed chunk, read one at a time.
 
         Raises:
             Misuse: not exactly the survivors' chunks.
@@ -70,14 +58,6 @@ class Unmasking:
         return self.unmask(index, total)
 
     def unmask(self, index: int, total: Words) -> npt.NDArray[np.int64]:
-        """Chunk `index` of the sum.
-
-        Args:
-            index: which chunk.
-            total: the survivors' chunks added up, of the ring's dtype; it is overwritten.
-
-        Returns:
-            int64, the chunk's elements in the ring's centred range.
-        """
+        """Chunk `index` of the sum in the ring's centred range, from the survivors' chunks added up; `total` is overwritten."""
         self._masks.apply(total, index * self._attempt.spec.chunk_elements)
         return self._attempt.ring.lift(total)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from veilsum.calibration import (
     CalibrationError,
@@ -16,8 +15,6 @@ from veilsum.calibration import (
     Head,
     RandomFeatures,
     Solution,
-    SumsLattice,
-    check_sums,
     nearest_class_mean,
     ridge_posterior,
     solve_ccvr,
@@ -25,11 +22,28 @@ from veilsum.calibration import (
     solve_lda,
 )
 from veilsum.calibration.answer import REFUSED, Answer, Document
+from veilsum.calibration.checks import check_sums
 from veilsum.calibration.errors import SumCheckFailed
-from veilsum.calibration.privacy import Descent, NoisyGaussians, NoisyGradient, NoisyMean, NoisySums
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.privacy.noisy_sums import (
+    Descent,
+    NoisyGaussians,
+    NoisyGradient,
+    NoisyMean,
+    NoisySums,
+)
 from veilsum.calibration.random_features import choose_random_features
 from veilsum.calibration.ridge import Rounding
-from veilsum.calibration.rows import SQRT_HALF, Array, as_array, as_features, check_rows, directions
+from veilsum.calibration.rows import (
+    SQRT_HALF,
+    Array,
+    Floats,
+    Integers,
+    as_array,
+    as_features,
+    check_rows,
+    directions,
+)
 from veilsum.protocol import study as content
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -38,8 +52,6 @@ from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, After, CCVRHe
 from veilsum.study.promise import mechanism_of
 from veilsum.study.vectors import Material, Statistics, accumulator, accumulators, random_features
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Exact: TypeAlias = Mapping[str, Statistics]
 Noisy: TypeAlias = NoisyMean | NoisySums | NoisyGaussians | NoisyGradient
 Pooled: TypeAlias = Mapping[str, Statistics] | Mapping[str, Noisy]
@@ -57,10 +69,7 @@ def pooled(spec: RoundSpec, total: Integers, members: int) -> Pooled:
 
     Sums of several periods of one question add up: pass their sum, and the vectors in all of them.
 
-    Args:
-        spec: of the round, of a step that is not the indicator.
-        total: (spec.elements,) centred sum.
-        members: how many vectors were added.
+    The step is not the indicator, and `total`, (spec.elements,), is the centred sum of `members` vectors.
 
     Raises:
         PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number.
@@ -83,12 +92,8 @@ def answer(
 ) -> Answer:
     """Compute the heads, documents and the next step's material.
 
-    Args:
-        spec: of the round.
-        found: as `pooled` returned it; a large V may be worked on in place.
-        members: how many vectors were added.
-        material: of this step, as `read_material` returned it.
-        ridge: λ of the first head of an exact sum, instead of choosing it once more.
+    `found` is as `pooled` returned it; a large V may be worked on in place. `members` vectors were added. `material` is this step's, as
+    `read_material` returned it. `ridge` is λ of the first head of an exact sum, instead of choosing it once more.
 
     Raises:
         PeerFault: sum-check-failed where no head follows.
@@ -117,17 +122,8 @@ def solved(
 ) -> Answer:
     """The heads of exact sums: the first statistic's, further ones by their kinds, and what is published.
 
-    Args:
-        statistics: by kind.
-        blocks: of the study.
-        after: of the study.
-        phi: the random features, if there are any.
-        seed: the question's digest; draws follow from it.
-        rounding: how coarse the sums are; None for float64.
-        ridge: λ of the first head; None to find it as the study says.
-
-    Raises:
-        CalibrationError: nothing follows from these sums.
+    Draws follow from `seed`, the question's digest. Without `rounding` the sums are float64, and without `ridge` λ of the first head is
+    found as the study says.
     """
     chosen = after if ridge is None else after.model_copy(update={"ridge": ridge})
     answers: dict[str, Answer] = {}
@@ -278,7 +274,9 @@ def _noisy(spec: RoundSpec, total: Integers, members: int) -> Mapping[str, Noisy
 
 def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     if isinstance(found, NoisyMean):
-        return _mean_answer(found)
+        centre = np.ascontiguousarray(found.mean)
+        documents = {"mean": Document({"mean": centre})}
+        return Answer(found.records, None, documents=documents, material={"centre": centre})
     if isinstance(found, NoisyGaussians):
         head = _virtual(found, spec.content.after, spec.question.digest, material.get("centre"))
         refused: dict[str, Document] = {name: refusal(_UNCOUNTED) for name in spec.content.after.publish}
@@ -290,13 +288,6 @@ def _noisy_answer(spec: RoundSpec, found: Noisy, material: Material) -> Answer:
     descent = before.stepped(found, steps.index(spec.step) + 1, len(steps))
     head = _as_rows_are(spec, descent.head(bias=_constant(spec)), material)
     return Answer(0, head, chosen_by="gradient", material=_material(spec, descent, material))
-
-
-def _mean_answer(found: NoisyMean) -> Answer:
-    centre = np.ascontiguousarray(found.mean)
-    return Answer(
-        found.records, None, documents={"mean": Document({"mean": centre})}, material={"centre": centre}
-    )
 
 
 def _shrunk_answer(spec: RoundSpec, found: NoisySums, material: Material) -> Answer:
@@ -391,18 +382,7 @@ def alone(
 ) -> Alone:
     """Sum records in one process and solve, as a study of this statistic would.
 
-    Args:
-        dim: features per record.
-        classes: C.
-        statistic: what is summed.
-        batches: (n, dim) features and (n,) labels.
-        normalise: accept rows of any length.
-        ridge: λ, or "gcv" to choose it.
-        publish: further documents.
-        ccvr: how CCVR's head is retrained.
-
-    Raises:
-        CalibrationError: as `FFCStatistics.update` for the records, and where nothing follows from them.
+    Batches are (n, dim) features, of any length with `normalise`, and (n,) labels.
     """
     statistics, mapped = accumulator(statistic, dim, classes, _SEED)
     for features, labels in batches:

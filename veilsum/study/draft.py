@@ -87,14 +87,7 @@ def template(
 ) -> str:
     """Write a commented draft with good defaults.
 
-    Args:
-        path: where it goes, named in its first lines.
-        name: of the study.
-        extractor: digest of the feature extractor, 64 hex digits.
-        dim: features per record.
-        classes: their keys.
-        members: how many members the roster has.
-        today: sets the date of expiry.
+    The extractor's digest has 64 hex digits, and the study expires 60 days after `today`.
 
     Raises:
         PeerFault: cohort-too-small where no sum is safe among so few members.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from veilsum.calibration.errors import CalibrationError
-from veilsum.calibration.privacy import plan
+from veilsum.calibration.privacy.plan import plan
 from veilsum.protocol.cost import Cost, estimate, in_bytes
 from veilsum.protocol.sizing import dropouts
 from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question

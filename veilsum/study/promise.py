@@ -1,43 +1,23 @@
 """The noise of a study: its scale at each step and its privacy guarantee (docs/protocol.md §9)."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from veilsum.calibration.errors import CalibrationError
-from veilsum.calibration.privacy import (
-    Mechanism,
+from veilsum.calibration.privacy.accountant import gdp_epsilon, gdp_mu
+from veilsum.calibration.privacy.mechanism import Mechanism
+from veilsum.calibration.privacy.release import (
     Release,
     ccvr_release,
     ffc_release,
-    gdp_epsilon,
-    gdp_mu,
     gradient_release,
     mean_release,
 )
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import CCVR, MEAN_STEP, SUM_STEP, Noise, Question
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A step's privacy guarantee for one unit: μ-Gaussian differential privacy, and ε at δ.
-
-    Attributes:
-        mu: of the step.
-        epsilon: of the step.
-        spent_epsilon: of the chain up to this step.
-        study_epsilon: of the whole chain.
-        delta: δ.
-    """
-
-    mu: float
-    epsilon: float
-    spent_epsilon: float
-    study_epsilon: float
-    delta: float
 
 
 @lru_cache(maxsize=64)
@@ -46,21 +26,16 @@ def study_mu(noise: Noise) -> float:
     return gdp_mu(noise.epsilon, noise.delta)
 
 
-def step_mu(spec: RoundSpec) -> float:
-    """μ of a step; 0 without noise."""
-    noise = spec.question.noise
-    return 0.0 if noise is None else _step_mu(spec.question, noise, spec.step)
-
-
-def promise(spec: RoundSpec) -> Promise:
-    """The privacy guarantee of a noisy step and its chain."""
+def promise(spec: RoundSpec) -> NoiseView | None:
+    """The privacy guarantee of a noisy step and its chain for one unit; None for an exact step."""
     question, noise = spec.question, spec.question.noise
-    assert noise is not None
+    if noise is None:
+        return None
     mu, past = study_mu(noise), question.steps[: question.steps.index(spec.step) + 1]
     spent = mu * math.sqrt(min(1.0, math.fsum(question.share_of(step) for step in past)))
-    own = step_mu(spec)
+    own = _step_mu(question, noise, spec.step)
     step, chain, study = (gdp_epsilon(each, noise.delta) for each in (own, spent, mu))
-    return Promise(own, step, chain, study, noise.delta)
+    return NoiseView(mu=own, epsilon=step, spent_epsilon=chain, study_epsilon=study, delta=noise.delta)
 
 
 def check_cohort(spec: RoundSpec) -> None:

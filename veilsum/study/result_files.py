@@ -3,18 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from veilsum.calibration import CalibrationError, FFCStatistics, Head, check_solution
+from veilsum.calibration import CalibrationError, FFCStatistics, Head
 from veilsum.calibration.answer import Answer, Document
+from veilsum.calibration.checks import check_solution
 from veilsum.calibration.head_file import Calibrated, form_of, notes_in
-from veilsum.calibration.rows import SQRT_HALF
+from veilsum.calibration.rows import SQRT_HALF, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.rest import HEAD
@@ -23,8 +23,6 @@ from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
 from veilsum.study.answers import Pooled, answer, pooled
 from veilsum.study.promise import promise
 from veilsum.study.vectors import Material, random_features
-
-Integers = npt.NDArray[np.int64]
 
 _TOLERANCE = 1e-9
 """Of the largest weight: what another machine's linear algebra may round apart."""
@@ -85,11 +83,7 @@ def calibrated_in(content: bytes) -> Calibrated:
 
 
 def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | None = None) -> None:
-    """Refuse a step's head that the study does not have: of another kind, size or map, or that names other classes or noise.
-
-    Raises:
-        PeerFault: result-mismatch.
-    """
+    """Refuse a step's head that the study does not have: of another kind, size or map, or that names other classes or noise."""
     question, head = spec.question, calibrated.head
     first = question.statistics[0]
     if spec.step == MEAN_STEP:
@@ -125,25 +119,12 @@ def check_answer(
     material: Material | None = None,
     rng: np.random.Generator | None = None,
 ) -> Pooled:
-    """Check that a result follows from its sums: the identities, the rows, the heads, and the next step's material.
+    """Check that a result follows from its sums: the identities, the rows, the heads, and the next step's material. Returns what the sum holds.
 
     A single exact ridge head without random features is checked by Freivalds' method at the record's λ; others are solved again.
 
-    Args:
-        spec: of the round.
-        total: (spec.elements,) the sum.
-        members: how many vectors were added.
-        found: the published files.
-        rows: that the record states.
-        ridge: λ that the record states; None where the head has none.
-        material: of this step.
-        rng: the verifier's own randomness; fresh where None.
-
-    Returns:
-        What the sum holds.
-
-    Raises:
-        PeerFault: result-mismatch.
+    `total`, (spec.elements,), is the sum of `members` vectors. `rows` and `ridge` are what the record states; λ is None for a head without
+    one. `rng` is the verifier's own randomness; fresh where None.
     """
     if total.shape != (spec.elements,) or total.dtype != np.int64:
         raise _mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
@@ -207,7 +188,8 @@ def _check_arrays(name: str, expected: Mapping[str, Any], seen: Mapping[str, Any
 
 
 def _noise(spec: RoundSpec) -> dict[str, float] | None:
-    return asdict(promise(spec)) if spec.noisy else None
+    found = promise(spec)
+    return None if found is None else found.model_dump()
 
 
 def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, float] | None) -> bool:
@@ -232,8 +214,6 @@ def _mismatch_where_refused() -> Iterator[None]:
 def _mismatch(detail: str) -> PeerFault:
     return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
 
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST = 1e6
 """Of a weight: scores that overflow have no bound, and no noise would cover them."""

@@ -6,7 +6,7 @@ from veilsum.protocol.attempt import check_study
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Roster, Study
-from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, Question, read_content, refused
+from veilsum.protocol.study import DAY_S, LIFETIME_MAX_S, Content, read_content, refused
 from veilsum.study.promise import check_noise
 
 
@@ -24,7 +24,8 @@ def check_signable(content: Content, now_s: float) -> None:
     """Refuse a study that every member would refuse; raises as `sign`."""
     try:
         check_expiry(content, now_s)
-        check_smallest(content.question)
+        smallest = content.question.smallest.quorum
+        check_noise(content.question, smallest.members, smallest.survivors_min)
     except PeerFault as fault:
         raise Misuse(fault.detail) from fault
 
@@ -32,11 +33,7 @@ def check_signable(content: Content, now_s: float) -> None:
 def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study | None]) -> Content:
     """Check a study as a member does, in the page's order (protocol §4.1, 1 to 6).
 
-    Args:
-        study: as it was shown.
-        roster: as accepted.
-        now_s: the member's own clock, Unix time.
-        seen: look up the newest study that this member has seen under a name.
+    `now_s` is the member's own clock, Unix time, and `seen` looks up the newest study that it has seen under a name.
 
     Raises:
         PeerFault: wrong-federation, bad-signature, or study-refused.
@@ -51,12 +48,6 @@ def read(study: Study, roster: Roster, now_s: float, seen: Callable[[str], Study
                 f"version {notes.version} of {notes.name} is shown, and version {version} was seen with other bytes"
             )
     return content
-
-
-def check_smallest(question: Question) -> None:
-    """Refuse noise that does not fit the smallest cohort of the study (weak-parameters)."""
-    quorum = question.smallest.quorum
-    check_noise(question, quorum.members, quorum.survivors_min)
 
 
 def check_expiry(content: Content, now_s: float) -> None:

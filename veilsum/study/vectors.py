@@ -11,19 +11,21 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures, SumsLattice
-from veilsum.calibration.privacy import (
-    ByteSource,
+from veilsum.calibration import CCVRStatistics, FFCStatistics, RandomFeatures
+from veilsum.calibration.lattice import SumsLattice
+from veilsum.calibration.privacy.integer_sums import (
     ClassMoments,
     GradientSums,
     IntegerMean,
     IntegerMoments,
     IntegerSums,
-    Release,
-    clip_member,
-    whitened,
 )
+from veilsum.calibration.privacy.noisy_sums import whitened
+from veilsum.calibration.privacy.release import Release, clip_member
+from veilsum.calibration.privacy.sampler import ByteSource
 from veilsum.calibration.rows import (
+    Floats,
+    Integers,
     any_labels,
     as_features,
     directions,
@@ -37,8 +39,6 @@ from veilsum.protocol.study import CCVR, FFC, MEAN_STEP, SUM_STEP, Question
 from veilsum.study.promise import mechanism_of
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Material: TypeAlias = Mapping[str, Floats]
 Statistics: TypeAlias = FFCStatistics | CCVRStatistics
 RowMap: TypeAlias = Callable[[Array], Floats]
@@ -53,12 +53,8 @@ def vector(
 ) -> Integers:
     """A member's vector of a step, (spec.elements,).
 
-    Args:
-        spec: of the round.
-        features: (n, dim) float16, float32 or float64 rows; those that are zeros or not finite add nothing.
-        labels: (n,) class indices; rows of no class add nothing.
-        material: as `read_material` returned it; None where the step takes none.
-        random_bytes: where noise is drawn from.
+    Features are (n, dim) float16, float32 or float64, and labels (n,) class indices; rows that are zeros, not finite, or of no class add
+    nothing. `material` is as `read_material` returned it, None where the step takes none. Noise is drawn from `random_bytes`.
 
     Raises:
         WrongDtype, ShapeMismatch: features or labels of another type or shape.

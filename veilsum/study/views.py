@@ -2,8 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from veilsum.calibration.answer import Answer
@@ -12,15 +10,9 @@ from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.disputes import vertex_cover
 from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
-from veilsum.protocol.rest import NoiseView, SpecView
-from veilsum.protocol.round_spec import RoundSpec
+from veilsum.protocol.rest import SpecView
 from veilsum.study.promise import promise
 from veilsum.study.result_files import Files
-
-
-def noise_view(spec: RoundSpec) -> NoiseView | None:
-    """What a step's noise promises; None for an exact step."""
-    return NoiseView.model_validate(asdict(promise(spec))) if spec.noisy else None
 
 
 def spec_view(attempt: Attempt) -> SpecView:
@@ -41,7 +33,7 @@ def spec_view(attempt: Attempt) -> SpecView:
         withheld=spec.withheld,
         indicator=None if terms.indicator == NO_CONTEXT else terms.indicator.hex(),
         latest_end_s=terms.latest_end_s,
-        noise=noise_view(spec),
+        noise=promise(spec),
     )
 
 
@@ -56,14 +48,8 @@ def record_of(
 ) -> ResultRecord:
     """The record of a result, still unsigned.
 
-    Args:
-        round_id: the round's name.
-        recovered: what the sum is of.
-        found: what was made of the sum.
-        made: the files of that.
-        sums: SHA-256 of the sum's file, in hexadecimal.
-        transcript: its head.
-        holders: the counts by which classes were withheld.
+    `sums` is the SHA-256 of the sum's file, in hexadecimal, `transcript` the transcript's head, and `holders` are the counts by which
+    classes were withheld.
     """
     attempt, certificate = recovered.attempt, recovered.certificate
     spec = attempt.spec
@@ -91,10 +77,13 @@ def record_of(
         withheld=spec.withheld,
         holders=holders,
         rows=found.records,
-        noise=noise_view(spec),
+        noise=promise(spec),
         head=digest_of(made.head),
         sums=sums,
-        documents=views_of(made.documents),
+        documents=tuple(
+            DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
+            for name, content in sorted(made.documents.items())
+        ),
         error_bound=found.error_bound,
         solution=solution_view(found),
         transcript=transcript.hex(),
@@ -104,14 +93,6 @@ def record_of(
 def digest_of(content: bytes | None) -> str | None:
     """A file's SHA-256 in hexadecimal, as records name it."""
     return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def views_of(documents: Mapping[str, bytes]) -> tuple[DocumentView, ...]:
-    """What the record says of the documents, in order of their names."""
-    return tuple(
-        DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
-        for name, content in sorted(documents.items())
-    )
 
 
 def solution_view(found: Answer) -> SolutionView:

@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from veilsum.calibration import FeaturesLattice, Head
+from veilsum.calibration import Head
 from veilsum.calibration.head import log_softmax
-from veilsum.calibration.privacy import (
-    Descent,
-    GradientSums,
-    NoisyGradient,
-    NoisySums,
-    gradient_release,
-    whitened,
-)
+from veilsum.calibration.lattice import FeaturesLattice
+from veilsum.calibration.privacy.integer_sums import GradientSums
+from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums, whitened
+from veilsum.calibration.privacy.release import gradient_release
 
 RNG = np.random.default_rng(0)
 STEPS = 30

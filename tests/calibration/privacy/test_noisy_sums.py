@@ -9,31 +9,25 @@ import pytest
 from tests.calibration.records import ccvr, digits, ffc, hits, keystream, unit
 from veilsum.calibration import (
     CalibrationError,
-    FeaturesLattice,
     Head,
-    NonFinite,
-    NoRecords,
-    ShapeMismatch,
     nearest_class_mean,
     ridge_posterior,
     solve_ffc,
     solve_lda,
 )
-from veilsum.calibration.privacy import (
-    ClassMoments,
-    IntegerMean,
-    IntegerMoments,
-    Mechanism,
+from veilsum.calibration.errors import NonFinite, NoRecords, ShapeMismatch
+from veilsum.calibration.lattice import FeaturesLattice
+from veilsum.calibration.privacy.accountant import gdp_mu
+from veilsum.calibration.privacy.integer_sums import ClassMoments, IntegerMean, IntegerMoments
+from veilsum.calibration.privacy.mechanism import Mechanism
+from veilsum.calibration.privacy.noisy_sums import (
     NoisyGaussians,
     NoisyMean,
     NoisySums,
-    ccvr_release,
-    ffc_release,
-    gdp_mu,
-    mean_release,
     noise_edge,
     solve_noisy,
 )
+from veilsum.calibration.privacy.release import ccvr_release, ffc_release, mean_release
 
 DIM, CLASSES, N = 5, 3, 600
 LATTICE = FeaturesLattice(12)

@@ -9,8 +9,9 @@ import pytest
 from benchmarks.noisy_checks import Check
 from benchmarks.noisy_recipes import COLUMNS, TRIED, Figure, losses
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.privacy import TRIAL_OFF_BY, Outlook, Plan, gdp_mu, plan, points_lost
-from veilsum.calibration.privacy.plan import LOSSES
+from veilsum.calibration.privacy.accountant import gdp_mu
+from veilsum.calibration.privacy.plan import LOSSES, Outlook, Plan, plan
+from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
 from veilsum.protocol.study import RECIPES
 
 COHORT: dict[str, Any] = {"members": 12, "survivors_min": 8, "colluders": 3}

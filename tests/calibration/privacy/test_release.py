@@ -3,8 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from veilsum.calibration import CalibrationError, FeaturesLattice
-from veilsum.calibration.privacy import (
+from veilsum.calibration import CalibrationError
+from veilsum.calibration.lattice import FeaturesLattice
+from veilsum.calibration.privacy.release import (
     ccvr_release,
     clip_member,
     default_weight,

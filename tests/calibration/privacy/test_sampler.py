@@ -11,7 +11,8 @@ from scipy.special import ndtr  # type: ignore[import-untyped]
 from scipy.stats import chi2, kstwobign  # type: ignore[import-untyped]
 
 from tests.calibration.records import keystream
-from veilsum.calibration import CalibrationError, WrongDtype
+from veilsum.calibration import CalibrationError
+from veilsum.calibration.errors import WrongDtype
 from veilsum.calibration.privacy import sampler
 from veilsum.calibration.privacy.sampler import DRAWN_BYTES, VARIANCE_MAX, DiscreteGaussian, exp_minus_bounds
 

@@ -8,8 +8,7 @@ from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.merkle import verify
-from veilsum.protocol.messages import Deliveries, Message, Receipt, deliveries_hash
+from veilsum.protocol.messages import Message, Receipt, deliveries_hash
 
 
 @pytest.fixture
@@ -52,18 +51,6 @@ def received(federation: Federation, *receipts: Receipt) -> CoordinatorPhase:
     for message in receipts:
         phase = phase.receive(message, federation.now_s)
     return phase
-
-
-def test_every_decryptor_is_shown_the_others_boxes_with_paths_to_what_was_signed(
-    federation: Federation,
-) -> None:
-    for place, member in enumerate(federation.ids):
-        shown = of(Deliveries, federation.phase.request_for(member))
-        assert [d.member for d in shown.deliveries] == [m for m in federation.ids[:5] if m != member]
-        for d in shown.deliveries:
-            assert verify(d.header.box_root, d.box, place, 6, d.box_path)
-            assert verify(d.header.commitment_root, d.row, 1 + place, 7, d.row_path)
-    assert federation.phase.request_for("eve") is None
 
 
 def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
@@ -109,11 +96,6 @@ def test_the_same_receipt_again_changes_nothing(federation: Federation) -> None:
 
 
 # Disputes: who leaves the sum
-
-
-def members_of(phase: CoordinatorPhase) -> tuple[str, ...]:
-    assert isinstance(phase, Freezing)
-    return tuple(survivor.member for survivor in phase.survivors)
 
 
 # What no honest decryptor would sign is not proposed

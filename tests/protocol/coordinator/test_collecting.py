@@ -1,10 +1,8 @@
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.support.forging import resign
 from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Checking, Collecting, CoordinatorPhase
 from veilsum.protocol.errors import PeerFault
@@ -114,18 +112,6 @@ def test_the_same_upload_again_changes_nothing(federation: Federation) -> None:
 # The deadline
 
 
-def test_an_edge_on_which_its_ends_disagree_is_settled_after_the_receipts(federation: Federation) -> None:
-    upload = upload_of(federation, "member-0")
-    cheat = resign(federation, upload, secret_commitments=(*upload.secret_commitments[:4], bytes(16)))
-    phase: CoordinatorPhase = collecting(federation).receive(cheat, federation.now_s)
-    for member in federation.ids[1:]:
-        phase = phase.receive(upload_of(federation, member), federation.now_s)
-    for member in federation.ids:
-        phase = stored(federation, phase, member)
-    assert isinstance(phase, Checking)
-    assert tuple(phase.uploads) == federation.ids
-
-
 def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Federation) -> None:
     kept: list[str] = []
 
@@ -144,21 +130,3 @@ def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Feder
         after.receive(replace(upload, boxes=upload.boxes[1:]), federation.now_s)
     assert kept == ["member-2"]
     assert after.setting.shelf is shelf
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"chunk_digests": ()}, "has 0 chunk digests, expected 2"),
-        ({"secret_commitments": ()}, "has 0 secret commitments, expected 5"),
-        ({"share_rows": (b"",) * 5}, r"has 0 \(5 of them\) bytes of share rows, expected 400 \(5 of them\)"),
-        ({"boxes": (b"",) * 5}, r"has 0 \(5 of them\) bytes of boxes"),
-        ({"secret_commitments": (bytes(16),) * 5}, "commitments do not have the root that its header signs"),
-    ],
-)
-def test_a_misshapen_upload_is_told_what_it_has_and_what_was_expected(
-    federation: Federation, changed: dict[str, Any], words: str
-) -> None:
-    upload = replace(upload_of(federation, "member-0"), **changed)
-    with pytest.raises(PeerFault, match=words):
-        collecting(federation).receive(upload, federation.now_s)

@@ -15,7 +15,6 @@ from veilsum.protocol.coordinator import (
     Erasing,
     Failed,
     Freezing,
-    Recovered,
     Revealing,
     VoidedByErasure,
     Voiding,
@@ -164,23 +163,6 @@ def test_a_lost_that_does_not_hold_closes_nothing(federation: Federation) -> Non
 
 
 # Whole attempts
-
-
-def test_an_attempt_whose_decryptors_come_back_ends_without_the_admin() -> None:
-    federation = Federation(6, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
-    federation.begin()
-    phase = of(Erasing, federation.run_until())
-    assert phase.silent == federation.ids[3:]
-    federation.now_s += 40 * 86_400  # reports have no time limit
-    federation.drop = {1: After.RECEIPT, 2: After.RECEIPT}
-    assert isinstance(federation.run_until(), VoidedByErasure)
-    assert federation.finish().total is None
-    assert (federation.place, federation.links[0].reason) == ((1, 0), "erased")
-    federation.drop = {}
-    federation.enrol("other-1")
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.faults == ()
 
 
 def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> None:

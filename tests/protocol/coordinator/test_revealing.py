@@ -15,7 +15,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing, disclose
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Evictions, Message, Receipt, Reveal
+from veilsum.protocol.messages import Evictions, Reveal
 from veilsum.protocol.shamir import PRIME, recover_secrets
 
 
@@ -82,45 +82,6 @@ def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation
 # Runs only of dealers that the receipt covers
 
 
-def test_a_decryptor_reveals_a_run_for_each_dealer_it_vouched_for() -> None:
-    federation = Federation(8)
-
-    def complain(sender: str, message: Message) -> Message:
-        if sender == "member-2" and isinstance(message, Receipt):
-            complaints = ("member-3", "member-4", "member-7")
-            clean = tuple(m for m in message.dealers if m not in complaints)
-            return again(message, federation.keys[sender], dealers=clean, complaints=complaints)
-        return message
-
-    federation.tamper = complain
-    phase = revealing(federation)
-    # the liar is dropped from the sum, not as a decryptor, and bound to what it said
-    assert [s.member for s in phase.certificate.survivors] == [m for m in federation.ids if m != "member-2"]
-    assert "member-2" in phase.waiting_for()
-    whole = reveal(federation, "member-2")
-    assert [len(run) for run in whole.runs] == [2 * 36] * 7
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-2\]$"):
-        phase.receive(whole, federation.now_s)
-    covered = [
-        i
-        for i, s in enumerate(phase.certificate.survivors)
-        if s.member not in {"member-3", "member-4", "member-7"}
-    ]
-    part = again(whole, federation.keys["member-2"], runs=tuple(whole.runs[i] for i in covered))
-    after = phase.receive(part, federation.now_s)
-    assert isinstance(after, Revealing)
-    assert "member-2" in after.reveals
-    # t = 6 runs of each are wanted: with member-2's reveal, five others are not enough for those three
-    for number, member in enumerate(m for m in federation.ids if m != "member-2"):
-        assert isinstance(after, Revealing)
-        assert after.complete is False
-        after = after.receive(reveal(federation, member), federation.now_s)
-        if number == 5:
-            break
-    assert isinstance(after, Recovered)
-    assert after.summed == tuple(m for m in federation.ids if m != "member-2")
-
-
 # Dealers that lie in what they share
 
 
@@ -128,11 +89,6 @@ def out_of_range(_attempt: Attempt, index: int = 0) -> Edit:
     """Every share canonical and true to its commitment, of a value that is no 30-bit limb."""
     start = 36 * index
     return lambda _who, shares: shares[:start] + (PRIME - 1).to_bytes(4, "little") + shares[start + 4 :]
-
-
-def unreduced(_attempt: Attempt) -> Edit:
-    """A word that is not below p, for one decryptor."""
-    return lambda who, shares: PRIME.to_bytes(4, "little") + shares[4:] if who == "member-3" else shares
 
 
 LIES: dict[str, Callable[[Attempt], Edit]] = {
@@ -174,52 +130,6 @@ def test_a_false_dealer_is_evicted_and_the_sum_is_exact_without_it(how: str, res
     assert outcome.faults == ()
 
 
-def shown(federation: Federation) -> list[Evictions]:
-    """The different evictions that decryptors are shown, in order."""
-    requests: list[Evictions] = []
-    deal = federation.tamper
-
-    def note(sender: str, message: Message) -> Message | None:
-        if isinstance(message, Evictions) and message not in requests:
-            requests.append(message)
-        return deal(sender, message)
-
-    federation.tamper = note
-    return requests
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_two_false_dealers_are_evicted_one_after_the_other(restart: bool) -> None:  # noqa: FBT001 - pytest's own
-    federation = Federation(8, restart=restart)
-    edge = LIES["another edge to a lost member"]
-    false_dealers(federation, {"member-3": edge, "member-7": other_secrets})
-    requests = shown(federation)
-    outcome = federation.run_round()
-    exact(federation, outcome)
-    assert [request.evicted for request in requests] == [("member-7",), ("member-3", "member-7")]
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evictions == requests[-1]
-    assert outcome.faults == ()
-
-
-def test_a_false_dealer_is_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 12 survivors of 16 with 5 secrets each: one by one these were 60 recoveries, hours among 1,000 members.
-    federation = Federation(16, drop=dict.fromkeys(range(12, 16), After.OPENING))
-    false_dealers(federation, {"member-03": out_of_range})
-    calls = []
-
-    def counted(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
-        calls.append(len(shares[0]))
-        return recover_secrets(positions, shares)
-
-    monkeypatch.setattr("veilsum.protocol.coordinator.revealing.recover_secrets", counted)
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.phase.evicted == ("member-03",)
-    # one of all, two of each half, one for the share that shows it; then once more of the rest
-    assert len(calls) <= 1 + 2 * 4 + 1 + 1
-
-
 def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = received(
         federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
@@ -259,18 +169,6 @@ def evicting() -> tuple[Federation, Revealing]:
         phase = after
     federation.phase = phase
     return federation, phase
-
-
-def test_decryptors_are_asked_again_with_the_proof(evicting: tuple[Federation, Revealing]) -> None:
-    federation, phase = evicting
-    assert phase.evicted == ("member-3",)
-    assert list(phase.due) == [m for m in federation.ids if m != "member-3"]
-    assert phase.deadline_s == phase.attempt.terms.latest_end_s
-    assert phase.waiting_for() == federation.ids
-    assert phase.heard == set(federation.ids[:6])
-    for member in federation.ids:
-        # who has not heard of the certificate is shown that first
-        assert phase.request_for(member) == (phase.evictions if member in phase.heard else phase.certificate)
 
 
 def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
@@ -315,20 +213,6 @@ def reveal_of(federation: Federation, phase: Revealing, member: str) -> Reveal:
     return federation.answered(member, request, Reveal)
 
 
-def test_evictions_that_reach_too_few_fail_the_sum_and_open_no_more(
-    evicting: tuple[Federation, Revealing],
-) -> None:
-    federation, phase = evicting
-    after: CoordinatorPhase = phase
-    for member in federation.ids[:5]:
-        assert isinstance(after, Revealing)
-        after = after.receive(reveal_of(federation, after, member), federation.now_s)
-    assert isinstance(after, Revealing)
-    failed = of(Failed, after.expire(after.attempt.terms.latest_end_s))
-    assert (failed.certificate, failed.proofs) == (phase.certificate, phase.proofs)
-    assert failed.fault.parties == ("member-5", "member-6", "member-7")
-
-
 def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
     evicting: tuple[Federation, Revealing],
 ) -> None:
@@ -337,20 +221,6 @@ def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
     federation.tamper = swallowing(Evictions, *(f"coordinator>{member}" for member in silent))
     federation.run_until(Recovered)
     exact(federation, federation.finish())
-
-
-def test_where_nothing_changed_the_second_reveal_is_the_first(evicting: tuple[Federation, Revealing]) -> None:
-    federation, phase = evicting
-    member = "member-0"
-    held = federation.phases[member]
-    (first,), second = held.outbox(), reveal_of(federation, phase, member)
-    assert isinstance(first, Reveal)
-    staying = [run for run, dealer in zip(first.runs, federation.ids, strict=True) if dealer != "member-3"]
-    # b_u again, and beside it one share more: of the edge to the evicted dealer
-    assert [run[:36] for run in second.runs] == staying
-    assert {len(run) for run in second.runs} == {72}
-    _, (third,) = held.receive(phase.certificate, federation.keys[member], federation.now_s)
-    assert third.to_bytes() == first.to_bytes()
 
 
 # What the coordinator shows of an indicator round, and of no other (protocol §8.2).
@@ -380,22 +250,3 @@ def test_announcements_are_kept_for_a_disclosure_alone(margin: int | None) -> No
     gc.collect()
     assert (shelf() is None) is (margin is None)
     assert set(phase.uploads) == set(phase.summed)
-
-
-@pytest.mark.parametrize("evicted", [False, True])
-def test_every_survivor_is_shown_with_its_chunks_and_every_seed_due(*, evicted: bool) -> None:
-    federation = Federation(6, margin=1, drop={} if evicted else {1: After.OPENING})
-    false_dealers(federation, {"member-1": other_secrets} if evicted else {})
-    phase = recovered(federation)
-    shown = disclose(phase, lambda member, index: federation.spool[member, index])
-    assert shown.context == phase.attempt.context
-    assert tuple(entry.member for entry in shown.entries) == phase.summed
-    assert "member-1" not in phase.summed
-    assert (phase.evictions is not None) is evicted
-    for entry in shown.entries:
-        assert entry.header == phase.uploads[entry.member].header
-        assert entry.chunks == (federation.spool[entry.member, 0],)
-        index = 1 + phase.attempt.neighbours(entry.member).index("member-1")
-        assert [seed.index for seed in entry.seeds] == [0, index]
-        assert entry.seeds[0].seed == phase.self_seeds[entry.member]
-        assert entry.seeds[1].seed == phase.edge_seeds[entry.member, "member-1"]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.simulator import Federation, of
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Voided, Voiding
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import VoidRequest, Vote, void_hash
@@ -40,18 +40,6 @@ def test_those_who_have_not_signed_are_asked_for_void_and_told_why(federation: F
     assert federation.phase.request_for("member-1") == request
     assert federation.phase.request_for("member-0") is None
     assert received(federation, vote(federation, "member-1")).request_for("member-1") is None
-
-
-def test_a_threshold_of_votes_ends_the_attempt_as_void(federation: Federation) -> None:
-    three = of(
-        Voiding, received(federation, *(vote(federation, m) for m in ("member-5", "member-2", "member-1")))
-    )
-    phase = of(Voided, three.receive(vote(federation, "member-4"), federation.now_s))
-    assert phase.fault is FAULT
-    assert phase.closing.void
-    assert phase.closing.reason == "box-refused"
-    phase.attempt.check_certificate(phase.closing)
-    assert [v.member for v in phase.closing.votes] == ["member-1", "member-2", "member-4", "member-5"]
 
 
 def test_the_same_vote_again_changes_nothing(federation: Federation) -> None:

@@ -1,15 +1,12 @@
-from dataclasses import replace
-
 import pytest
 
 from tests.support.forging import certificate
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Attempt
-from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing, Voided, Voiding
-from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, Opened, Ready, Voted
+from veilsum.protocol.coordinator import Checking, Revealing, Voided, Voiding
+from veilsum.protocol.member import Closed, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import Certificate, Reveal, Survivor, VoidRequest, Vote
+from veilsum.protocol.messages import Certificate, Survivor
 
 
 def revealing(federation: Federation) -> Certificate:
@@ -25,23 +22,6 @@ def attempting(federation: Federation, member: str) -> Attempting:
 # VOID
 
 
-@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
-def test_void_is_signed_in_every_phase_before_a_vote(stage: type) -> None:
-    federation = Federation(4)
-    federation.begin()
-    federation.run_until(stage)
-    opening = federation.phase.attempt.opening
-    if stage is Collecting:
-        federation.phases["member-0"], _ = federation.ask("member-0", opening)
-        assert isinstance(federation.phases["member-0"], Opened)
-    context = federation.phase.attempt.context
-    _, (vote,) = federation.ask("member-0", VoidRequest(context, "cancelled"), Voted)
-    assert isinstance(vote, Vote)
-    assert vote.outcome == Certificate(context, (), "cancelled", ()).outcome
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
-        federation.ask("member-0", VoidRequest(bytes(32), "cancelled"))
-
-
 def voided(federation: Federation) -> Certificate:
     """Cancel while everyone has uploaded; nobody has seen the certificate."""
     federation.begin()
@@ -49,41 +29,6 @@ def voided(federation: Federation) -> Certificate:
     assert isinstance(federation.phase, Voiding)
     phase = of(Voided, federation.run_until())
     return phase.closing
-
-
-def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys() -> None:
-    federation = Federation(4)
-    void = voided(federation)
-    before = attempting(federation, "member-0").ready
-    closed, replies = federation.ask("member-0", void, Closed)
-    assert replies == ()
-    assert (closed.ready.sequence, closed.ready.attempt) == (0, 1)
-    assert (closed.ready.masks, closed.ready.boxes) == (before.masks, before.boxes)
-    assert not {*closed.own} & {*closed.certificate.survivors}
-
-
-def test_the_eighth_void_ends_the_round_and_moves_the_keys() -> None:
-    federation = Federation(4)
-    void = voided(federation)
-    phase = attempting(federation, "member-0")
-    last = replace(phase, opening=replace(phase.opening, attempt=7))
-    context = last.attempt.context
-    votes = tuple(
-        Vote.make(
-            federation.keys[vote.member],
-            context=context,
-            member=vote.member,
-            outcome=Certificate(context, (), void.reason, ()).outcome,
-        )
-        for vote in void.votes
-    )
-    closed, _ = last.receive(
-        Certificate(context, (), void.reason, votes), federation.keys["member-0"], federation.now_s
-    )
-    assert isinstance(closed, Closed)
-    assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
-    moved = phase.ready.advanced(1, 0, phase.history)
-    assert (closed.ready.masks, closed.ready.boxes) == (moved.masks, moved.boxes)
 
 
 # Certificates and reveals
@@ -120,23 +65,6 @@ def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(fed
     smaller = certificate(federation, certified.survivors[:4])
     _, again = federation.ask("member-2", smaller)
     assert again == first
-
-
-def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(federation: Federation) -> None:
-    certified = revealing(federation)
-    voted = of(Voted, attempting(federation, "member-2"))
-    whole = federation.answered("member-2", certified, Reveal)
-    # it complained of member-0
-    federation.phases["member-2"] = replace(
-        voted, opened=voted.opened[1:], refused=(voted.opened[0].survivor,)
-    )
-    part = federation.answered("member-2", certified, Reveal)
-    assert part.runs == whole.runs[1:]
-    # it holds the shares of another upload of member-0's
-    other = replace(voted.opened[0], survivor=replace(voted.opened[0].survivor, digest=bytes(32)))
-    federation.phases["member-2"] = replace(voted, opened=(other, *voted.opened[1:]))
-    part = federation.answered("member-2", certified, Reveal)
-    assert part.runs == whole.runs[1:]
 
 
 # The terms' latest end

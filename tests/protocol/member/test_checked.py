@@ -1,8 +1,5 @@
-from dataclasses import replace
-
 import pytest
 
-from tests.support.forging import resign
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.errors import PeerFault
@@ -12,7 +9,6 @@ from veilsum.protocol.messages import (
     Freeze,
     Message,
     Receipt,
-    Refusal,
     Vote,
 )
 
@@ -28,44 +24,6 @@ def federation() -> Federation:
 @pytest.fixture
 def freeze(federation: Federation) -> Freeze:
     return of(Freeze, federation.phase.request_for("member-0"))
-
-
-def refusal(federation: Federation, freeze: Freeze) -> str:
-    """Why member-0 signs nothing; it stays as it was."""
-    phase, replies = federation.ask("member-0", freeze)
-    assert phase is federation.phases["member-0"]
-    (reply,) = replies
-    assert isinstance(reply, Refusal)
-    reply.verify(federation.keys["member-0"].public, "member-0")
-    assert reply.context == freeze.context
-    return reply.cause
-
-
-def test_its_own_upload_is_looked_at_before_the_others(federation: Federation, freeze: Freeze) -> None:
-    phases = [federation.phases[member] for member in ("member-1", "member-3")]
-    other, own = (
-        resign(federation, phase.uploads[0], salt=bytes(32)).header
-        for phase in phases
-        if isinstance(phase, Checked)
-    )
-    headers = (freeze.headers[0], other, freeze.headers[2], own, *freeze.headers[4:])
-    reply = federation.answered("member-3", replace(freeze, headers=headers), Refusal)
-    assert reply.cause == "own-upload-changed"
-
-
-def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
-    federation: Federation, freeze: Freeze
-) -> None:
-    # the dispute may have cost this decryptor its place, or the cover spared both
-    phase = of(Checked, federation.phases["member-0"])
-    refused = tuple(d.survivor for d in phase.opened if d.member == "member-2")
-    held = tuple(d for d in phase.opened if d.member != "member-2")
-    federation.phases["member-0"] = replace(phase, opened=held, refused=refused)
-    federation.ask("member-0", freeze, Voted)
-    # but as the upload that was shown with the box, and no other
-    headers = list(freeze.headers)
-    headers[2] = resign(federation, federation.phases["member-2"].uploads[0], salt=bytes(32)).header  # type: ignore[attr-defined]  # it has uploaded
-    assert refusal(federation, replace(freeze, headers=tuple(headers))) == "survivors-invalid"
 
 
 def test_deliveries_again_are_answered_by_the_same_receipt(federation: Federation) -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 
 from tests.protocol.questions import GRADIENTS
-from tests.support.forging import false_dealers, other_secrets, swallowing
+from tests.support.forging import false_dealers, other_secrets
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Opened, load_phase
-from veilsum.protocol.messages import Evictions, Reveal, Survivor, Upload
+from veilsum.protocol.messages import Evictions, Reveal, Survivor
 
 
 def closed(federation: Federation, member: str = "member-0") -> Closed:
@@ -41,19 +41,6 @@ def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) ->
     started_s = time.process_time()
     assert len(crowded.staying) == 7_500
     assert time.process_time() - started_s < 1
-
-
-def test_after_void_the_keys_wait_for_a_retry_no_longer_than_the_terms_last() -> None:
-    federation = Federation(5, tamper=swallowing(Upload, "member-3", "member-4"))
-    federation.run_round()
-    phase = closed(federation)
-    end = phase.opening.terms.latest_end_s
-    assert phase.certificate.void
-    assert phase.lapse(end - 1) is phase
-    lapsed = of(Closed, phase.lapse(end))
-    assert (lapsed.ready.sequence, lapsed.ready.attempt) == (1, 0)
-    assert lapsed.ready == phase.ready.advanced(1, 0, phase.history)
-    assert lapsed.lapse(end) == lapsed
 
 
 def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
@@ -134,19 +121,6 @@ def test_more_than_may_collude_are_not_evicted(
     with pytest.raises(PeerFault, match=r"^eviction-invalid: 2 dealers evicted after 0, at most 1 may be"):
         federation.ask("member-0", evictions)
     federation.ask("member-0", replace(evictions, proofs=evictions.proofs[:1]))
-
-
-def test_once_the_shares_are_erased_evictions_open_nothing(evicting: tuple[Federation, Evictions]) -> None:
-    federation, evictions = evicting
-    first = before_evictions(federation, "member-0")
-    federation.phases["member-0"] = first.settled()
-    phase, replies = federation.ask("member-0", evictions)
-    assert replies == ()
-    assert isinstance(phase, Closed)
-    assert len(phase.evicted) == 2
-    federation.phases["member-0"] = first
-    federation.now_s = first.opening.terms.latest_end_s
-    assert federation.ask("member-0", evictions)[1] == ()
 
 
 # Other cohorts, other messages

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.simulator import Federation, SeededRandom, of
+from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Enrolling
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Enrolled, History, Ready
-from veilsum.protocol.messages import Cards, KeyCard, Message, Shown, cards_tree
+from veilsum.protocol.messages import Cards, Shown, cards_tree
 
 
 @pytest.fixture
@@ -36,26 +36,6 @@ def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
     phase = of(Enrolled, federation.phases["member-0"])
     assert phase.outbox() == (phase.card,)
     phase.card.verify(federation.keys["member-0"].public, "member-0")
-
-
-def test_every_enrolment_draws_fresh_keys(federation: Federation) -> None:
-    random = SeededRandom(9)
-    cards = [
-        Enrolled.start(
-            "member-0",
-            federation.roster,
-            federation.study,
-            federation.keys["member-0"],
-            counter=7,
-            period="next",
-            random_bytes=random,
-        )[1][0]
-        for _ in range(2)
-    ]
-    assert isinstance(cards[0], KeyCard)
-    assert isinstance(cards[1], KeyCard)
-    drawn = {getattr(card, key) for card in cards for key in ("mask_key", "box_key", "nonce")}
-    assert len(drawn) == 6
 
 
 # Large cohorts: some cards, each with its path
@@ -128,19 +108,3 @@ def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation)
     federation.phases["member-0"] = enrolled.knowing(known)
     ready, _ = federation.ask("member-0", federation.cards, Ready)
     assert ready.history == known
-
-
-def test_in_a_large_cohort_whoever_needs_all_cards_is_shown_them_without_paths(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("veilsum.protocol.coordinator.enrolling.ALL_CARDS_MAX", 5)
-    shown: list[Cards] = []
-
-    def note(_sender: str, message: Message) -> Message:
-        if isinstance(message, Cards):
-            shown.append(message)
-        return message
-
-    federation = Federation(7, decryptors=(0, 1, 2, 3), tamper=note)
-    assert isinstance(federation.phases["member-6"], Ready)
-    assert shown == [federation.cards] * 7

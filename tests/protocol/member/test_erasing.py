@@ -2,18 +2,17 @@
 
 import pytest
 
-from tests.support.forging import again, erasure, lost
+from tests.support.forging import again, erasure
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Closed, MemberPhase, Ready, load_phase
+from veilsum.protocol.member import MemberPhase, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     NOTHING_REVEALED,
     Erased,
     ErasureRequest,
-    Reveal,
     VoidRequest,
 )
 
@@ -84,21 +83,6 @@ def test_a_vote_does_not_matter() -> None:
     assert report(federation).revealed == NOTHING_REVEALED
 
 
-def test_whoever_revealed_says_for_which_outcome_also_when_the_shares_are_gone() -> None:
-    federation = at(Revealing, Federation(5))
-    certified = of(Revealing, federation.phase).certificate
-    federation.phases["member-0"], (reveal,) = federation.ask("member-0", certified)
-    assert isinstance(reveal, Reveal)
-    closed = of(Closed, federation.phases["member-0"])
-    for erased_early in (False, True):
-        federation.phases["member-0"] = closed.settled() if erased_early else closed
-        pass_end(federation)
-        assert report(federation).revealed == certified.outcome
-        after = of(Closed, federation.phases["member-0"])
-        assert (after.held, after.reveals) == ((), ())
-        assert federation.ask("member-0", certified)[1] == ()
-
-
 def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing() -> None:
     federation = at(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
@@ -123,23 +107,6 @@ def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
 
 
 # A decryptor that never saw the opening
-
-
-def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence() -> None:
-    federation = at(Checking, Federation(5, drop={4: After.CARD}))
-    before = federation.phases["member-4"]
-    federation.now_s = federation.phases["member-4"].expires_s  # type: ignore[attr-defined]  # cards expire, reports do not
-    assert federation.now_s > federation.phase.attempt.terms.latest_end_s
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
-        federation.ask("member-4", request(federation))
-    opening = federation.phase.attempt.opening
-    federation.phases["member-4"], replies = federation.ask("member-4", opening)
-    assert replies == ()
-    after = of(Ready, federation.phases["member-4"])
-    assert not set(keys(before)) & set(keys(after))
-    assert report(federation, "member-4").revealed == NOTHING_REVEALED
-    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
-        federation.ask("member-4", opening)
 
 
 def test_an_expired_opening_is_the_coordinators() -> None:
@@ -185,22 +152,6 @@ def test_a_member_killed_between_history_and_phase_erases_before_it_reports() ->
 
 
 # The end is shown
-
-
-@pytest.mark.parametrize("stage", [Freezing, Revealing])
-@pytest.mark.parametrize("lapsed", [False, True])
-def test_an_erasure_or_lost_closes_the_sequence(stage: type, lapsed: bool) -> None:  # noqa: FBT001 - pytest's own
-    federation = at(stage, Federation(5))
-    before = keys(federation.phases["member-0"])
-    pass_end(federation)
-    if lapsed:
-        report(federation)
-    for document in (erasure(federation, *federation.ids), lost(federation)):
-        phase, replies = federation.ask("member-0", document, Ready)
-        assert replies == ()
-        assert (phase.sequence, phase.attempt) == (1, 0)
-        assert phase.history.unsettled == ()
-        assert not any(key in phase.to_bytes() for key in before)
 
 
 def test_an_erasure_leaves_nothing_of_a_closed_attempt() -> None:

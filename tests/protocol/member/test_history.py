@@ -3,24 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from tests.protocol.questions import GRADIENTS
-from tests.support.forging import again, erasure, lost, swallowing
+from tests.support.forging import erasure, lost, swallowing
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.member import Enrolled, History, MemberPhase, Opened, Ready, Voted
+from veilsum.protocol.member import History, MemberPhase, Opened, Ready
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import (
     ErasureRequest,
     Freeze,
     Refusal,
     Upload,
-    VoidRequest,
     Vote,
 )
 
@@ -59,36 +56,12 @@ def close(federation: Federation, closing: Closing) -> None:
 # How an attempt ended has to be shown
 
 
-def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended() -> None:
-    federation = lapsed(Revealing, Federation(5))
-    certified = of(Revealing, federation.phase).certificate
-    close(federation, certified)
-    assert opens(federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], replies = federation.ask("member-0", certified)
-    assert replies == ()
-    assert isinstance(federation.phases["member-0"], Ready)
-    assert opens(federation) is None
-
-
 def test_a_voter_that_uploaded_nothing_must_be_shown_the_end_too() -> None:
     federation = Federation(6)
     federation.tamper = swallowing(Upload, "member-5")
     lapsed(Revealing, federation)
     close(federation, lost(federation))
     assert opens(federation, "member-5") == Cause.OUTCOME_MISSING
-
-
-def test_a_vote_for_void_counts_as_taking_part() -> None:
-    federation = Federation(5)
-    federation.begin()
-    opening = federation.phase.attempt.opening
-    for message in (opening, VoidRequest(federation.phase.attempt.context, "cancelled")):
-        federation.phases["member-0"], _ = federation.ask("member-0", message)
-    assert isinstance(federation.phases["member-0"], Voted)
-    federation.phases["member-0"] = federation.phases["member-0"].lapse(opening.terms.latest_end_s)
-    federation.now_s = opening.terms.latest_end_s
-    federation.place = (1, 0)
-    assert opens(federation) == Cause.OUTCOME_MISSING
 
 
 def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -> None:
@@ -100,70 +73,7 @@ def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -
     assert opens(federation, "member-4") is None
 
 
-def test_an_end_of_something_else_settles_nothing() -> None:
-    federation = lapsed(Revealing, Federation(5))
-    certified = of(Revealing, federation.phase).certificate
-    for document in (replace(certified, context=bytes(32)), lost(federation, context=bytes(32))):
-        with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
-            federation.ask("member-0", document)
-    with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
-        federation.ask("member-0", replace(certified, votes=certified.votes[1:]))
-    federation.phases["member-0"], _ = federation.ask("member-0", certified)
-    after, _ = federation.ask("member-0", certified)
-    assert after == federation.phases["member-0"]
-
-
 # From one cohort to the next
-
-
-def test_an_attempt_left_open_in_one_cohort_holds_up_the_next() -> None:
-    federation = Federation(5)
-    phase = federation.reach(Revealing)
-    federation.enrol("other-1")
-    assert isinstance(federation.phases["member-0"], Ready)
-    assert opens(federation) == Cause.OUTCOME_MISSING
-    federation.phases["member-0"], _ = federation.ask("member-0", phase.certificate)
-    federation.links = (phase.attempt.link(phase.certificate),)
-    assert opens(federation) is None
-
-
-def test_what_is_learned_in_another_cohort_is_known_in_this_one() -> None:
-    federation = Federation(5)
-    here = of(Ready, federation.phases["member-0"])
-    federation.enrol("other-1")
-    federation.reach(Checking)
-    elsewhere = of(Attempting, federation.phases["member-0"])
-    known = here.knowing(elsewhere.history)
-    assert known == replace(here, history=elsewhere.history)
-    with pytest.raises(PeerFault, match=r"^outcome-missing: show how 1 attempts ended"):
-        known.receive(
-            again(
-                federation.opening(federation.terms()),
-                federation.coordinator,
-                cohort=here.manifest.cohort,
-            ),
-            federation.keys["member-0"],
-            federation.now_s,
-        )
-    assert elsewhere.knowing(History()).history == History()
-
-
-def test_a_member_starts_a_cohort_with_what_it_knows() -> None:
-    federation = Federation(5)
-    federation.run_round()
-    known = federation.phases["member-0"].history  # type: ignore[attr-defined]  # the round is over
-    phase, _ = Enrolled.start(
-        "member-0",
-        federation.roster,
-        federation.study,
-        federation.keys["member-0"],
-        counter=7,
-        period="next",
-        history=known,
-    )
-    assert isinstance(phase, Enrolled)
-    assert phase.history == known
-    assert len(known.settled) == 1
 
 
 # Lost
@@ -177,21 +87,6 @@ def test_lost_holds_after_the_latest_end_and_not_before() -> None:
     federation.now_s = federation.phase.attempt.terms.latest_end_s
     phase, _ = federation.ask("member-0", lost(federation), Ready)
     assert len(history_of(phase).settled) == 1
-
-
-def test_a_sequence_that_was_lost_or_erased_is_not_tried_again() -> None:
-    for end in (lost, lambda federation: erasure(federation, *federation.ids)):
-        federation = lapsed(Checking, Federation(5))
-        closed = end(federation)
-        federation.phases["member-0"], _ = federation.ask("member-0", closed)
-        close(federation, closed)
-        assert federation.place == (1, 0)
-        assert opens(federation) is None
-        for place in ((0, 0), (0, 1)):
-            federation.place = place
-            assert opens(federation) in {Cause.WRONG_SEQUENCE, Cause.CHAIN_BROKEN}
-        federation.place = (2, 0)
-        assert opens(federation) == Cause.CHAIN_BROKEN
 
 
 # An Erasure or Lost takes the place of a certificate, and no certificate theirs
@@ -216,21 +111,6 @@ def test_a_certificate_is_not_the_last_word(end: Callable[[Federation], Closing]
     with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
         federation.ask("member-0", certified)
     assert federation.ask("member-0", closed)[0] == federation.phases["member-0"]
-
-
-def test_a_certificate_that_the_chain_has_shown_is_the_last_word() -> None:
-    federation = lapsed(Revealing, Federation(5, question=GRADIENTS))
-    assert isinstance(federation.phase, Revealing)
-    certified, context = federation.phase.certificate, federation.phase.attempt.context
-    closed = erasure(federation, *federation.ids)
-    federation.phases["member-0"], _ = federation.ask("member-0", certified)
-    close(federation, certified)
-    opening = federation.opening(federation.terms())
-    opened, _ = federation.ask("member-0", opening)
-    ready = opened.lapse(opening.terms.latest_end_s)
-    assert context not in {entry.context for entry in history_of(ready).certified}
-    with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
-        ready.receive(closed, federation.keys["member-0"], federation.now_s)
 
 
 def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back() -> None:
@@ -260,19 +140,6 @@ def two_cohorts(federation: Federation) -> tuple[Opened, Freezing]:
     assert request is not None
     federation.phases["member-0"], _ = federation.ask("member-0", request)
     return here, phase
-
-
-def test_nobody_uploads_in_one_cohort_while_it_takes_part_in_another() -> None:
-    federation = Federation(5)
-    here, _ = two_cohorts(federation)
-    known = here.knowing(history_of(federation.phases["member-0"]))
-    sealing = known.seal(federation.random)
-    sealing.chunk(np.zeros(64, np.int64))
-    sealing.chunk(np.zeros(35, np.int64))
-    upload, own = sealing.finish(federation.keys["member-0"])
-    with pytest.raises(PeerFault, match=r"^outcome-missing: show how 1 attempts ended"):
-        known.uploaded(upload, own)
-    assert here.uploaded(upload, own)[1] == (upload,)
 
 
 def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another() -> None:

@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.simulator import After, Federation
-from veilsum.protocol.coordinator import Collecting
+from tests.support.simulator import Federation
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.member import MemberPhase, Opened, Uploaded, load_phase
 from veilsum.protocol.messages import Message, Upload
@@ -47,18 +46,6 @@ def test_nothing_is_sent_before_the_upload(federation: Federation) -> None:
     assert opened(federation, "member-0").outbox() == ()
 
 
-def test_the_same_opening_again_is_answered_by_the_same_upload(federation: Federation) -> None:
-    federation.phases["member-0"], replies = uploaded(federation, opened(federation, "member-0"))
-    phase, resent = federation.ask("member-0", federation.phase.attempt.opening)
-    assert phase is federation.phases["member-0"]
-    assert resent == replies
-    federation.phases["member-1"] = opened(federation, "member-1")
-    assert federation.ask("member-1", federation.phase.attempt.opening) == (
-        federation.phases["member-1"],
-        (),
-    )
-
-
 def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federation) -> None:
     mine, theirs = opened(federation, "member-0"), opened(federation, "member-1")
     phase, replies = uploaded(federation, theirs)
@@ -69,27 +56,3 @@ def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federati
     later = replace(theirs, opening=federation.opening(federation.terms(latest_end_s=2_000_000)))
     with pytest.raises(Misuse, match="another attempt or member"):
         later.uploaded(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
-
-
-def test_a_member_that_is_too_late_still_helps_to_decrypt() -> None:
-    federation = Federation(6, drop={5: After.OPENING})
-    federation.begin()
-    phase = federation.run_until()
-    assert phase.name == "recovered"
-    federation = Federation(6)
-    federation.begin()
-    # member-5 opens, uploads nothing, and lives on
-    late: set[str] = set()
-
-    def tamper(sender: str, message: Message) -> Message | None:
-        if sender == "member-5" and isinstance(message, Upload):
-            return None
-        if sender == "member-5":
-            late.add(type(message).__name__)
-        return message
-
-    federation.tamper = tamper
-    federation.run_until(Collecting)
-    outcome = federation.run_until()
-    assert outcome.name == "recovered"
-    assert {"Receipt"} <= late

@@ -5,10 +5,10 @@ import pytest
 
 from tests.protocol.questions import GRADIENTS
 from tests.support.forging import again
-from tests.support.simulator import After, Federation
+from tests.support.simulator import Federation
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Opening, Upload
+from veilsum.protocol.messages import Opening
 
 
 def opening(federation: Federation, key: SigningKey | None = None, **changes: Any) -> Opening:
@@ -21,27 +21,7 @@ def federation() -> Federation:
     return Federation(4)
 
 
-@pytest.fixture
-def absent() -> Federation:
-    """Two rounds have been held without member-4."""
-    federation = Federation(5, drop={4: After.CARD}, question=GRADIENTS)
-    federation.run_round()
-    federation.run_round()
-    return federation
-
-
 # Sequence and history
-
-
-def test_any_other_end_that_the_history_omits_or_replaces_breaks_it() -> None:
-    federation = Federation(4)
-    federation.tamper = lambda _sender, message: None if isinstance(message, Upload) else message
-    federation.run_round()
-    first = federation.links[0]
-    assert first.reason == "survivors-too-few"
-    for other in (replace(first, context=bytes(32)), replace(first, reason="cancelled")):
-        with pytest.raises(PeerFault, match=r"^chain-broken: the history omits an attempt"):
-            federation.ask("member-0", opening(federation, links=(other,)))
 
 
 def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused() -> None:

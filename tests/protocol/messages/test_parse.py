@@ -3,9 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol.messages.forms import sample
-from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Message, parse
-from veilsum.protocol.tags import PROTOCOL_VERSION
+from veilsum.protocol.errors import Misuse, PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import Message, Vote, parse
+from veilsum.protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 HEADERS = [bytes((PROTOCOL_VERSION, kind)) for kind in Message.forms]
 WIRES = [sample(form).to_bytes() for form in Message.forms.values()]
@@ -75,3 +76,23 @@ def test_a_changed_message_is_refused_or_says_what_its_bytes_say(wire: bytes, da
     start = data.draw(st.integers(0, len(wire)))
     end = data.draw(st.integers(start, min(start + 8, len(wire))))
     assert canonical(wire[:start] + data.draw(st.binary(max_size=8)) + wire[end:])
+
+
+KEY = SigningKey(b"\x0b" * 32)
+
+
+def vote(**changes: bytes | str) -> Vote:
+    return Vote.make(KEY, **{"context": b"\xc7" * 32, "member": "bob", "outcome": b"\x0c" * 32, **changes})
+
+
+def test_a_signature_covers_tag_version_kind_and_all_other_fields() -> None:
+    signed = vote()
+    body = b"\x03\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
+    assert signed.digest == hash_fields(Tag.VOTE, body)
+    assert signed.signature == KEY.sign(signed.digest)
+
+
+def test_our_own_message_outside_its_domain_is_a_misuse() -> None:
+    for change in ({"member": "../bob"}, {"context": bytes(31)}, {"outcome": bytes(33)}):
+        with pytest.raises(Misuse):
+            vote(**change)

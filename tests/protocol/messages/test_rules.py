@@ -134,18 +134,18 @@ def signed(**changes: Any) -> Roster:
     return again(ROSTER, KEY, **{"federation": KEY.public, "number": 7, **changes})
 
 
-def test_a_member_checks_federation_then_signature_then_number() -> None:
+def test_a_roster_is_of_its_federation_then_signed_and_follows_on_the_one_seen() -> None:
     seen = signed()
-    signed().verify_admin(KEY.public)
-    signed().verify_admin(KEY.public, seen=seen)
-    signed(number=8).verify_admin(KEY.public, seen=seen)
+    seen.verify_admin(KEY.public)
+    signed().check_after(seen)
+    signed(number=8).check_after(seen)
     with pytest.raises(PeerFault, match=r"^wrong-federation:"):
-        replace(seen, number=6).verify_admin(bytes(32), seen=seen)
+        replace(seen, number=6).verify_admin(bytes(32))
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
-        replace(seen, number=6).verify_admin(KEY.public, seen=seen)
-    for rolled_back in ({"number": 6}, {"name": "another"}):
-        with pytest.raises(PeerFault, match=r"^roster-rollback:"):
-            signed(**rolled_back).verify_admin(KEY.public, seen=seen)
+        replace(seen, number=6).verify_admin(KEY.public)
+    for rolled_back, blamed in (({"number": 6}, "coordinator"), ({"name": "another"}, "admin")):
+        with pytest.raises(PeerFault, match=rf"^roster-rollback: .*\[{blamed}\]$"):
+            signed(**rolled_back).check_after(seen)
 
 
 def test_a_members_key_is_found_and_a_strangers_is_not() -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms import Batch, FeatureDiscrepancy, ModelContrastive, Site, State
-from training.algorithms.features import squared_mmd
+from training.algorithms.base import Batch, Site, State
+from training.algorithms.features import FeatureDiscrepancy, ModelContrastive, squared_mmd
 from training.heads import Classifier
 
 X, Y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])

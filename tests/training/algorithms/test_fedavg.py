@@ -1,7 +1,8 @@
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import FedAvg, TrainingRound, Update, weighted_mean
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import TrainingRound, Update, weighted_mean
 
 ROUND = TrainingRound(index=0, lr=0.1, members=2)
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import Spreading, TrainingRound, Update
-from training.algorithms.aggregations import spread_out
+from training.algorithms.aggregations import Spreading, spread_out
+from training.algorithms.base import TrainingRound, Update
 from training.heads import Classifier, random_head
 
 

@@ -2,7 +2,9 @@ from collections.abc import Callable
 
 import torch
 
-from training.algorithms import ALGORITHMS, DynamicCorrection, TrainingRound, Update
+from training.algorithms.base import TrainingRound, Update
+from training.algorithms.named import ALGORITHMS
+from training.algorithms.weights import DynamicCorrection
 
 
 def test_feddyn_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:

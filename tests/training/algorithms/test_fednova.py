@@ -3,10 +3,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from training.algorithms import Algorithm, FedAvg, FedNova, TrainingRound, Update
-from training.data import load_digits_dataset
+from training.algorithms.aggregations import FedAvg, FedNova
+from training.algorithms.base import Algorithm, TrainingRound, Update
+from training.data.catalogue import load_digits_dataset
 from training.federated import train
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import iid_partition
 from training.recipe import fedavg
 from training.seeding import Stream, generator

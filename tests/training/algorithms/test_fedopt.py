@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tests.training.conftest import linear_model
-from training.algorithms import Algorithm, FedAvg, FedNova, ServerOptimiser, TrainingRound, Update
+from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser
+from training.algorithms.base import Algorithm, TrainingRound, Update
 
 # One member at target 4 with η = ¼ and one step: Δ = (4 − w)/4.
 STEP = {"rounds": 2, "lr": 0.25, "local_epochs": 1}

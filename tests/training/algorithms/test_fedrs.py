@@ -1,7 +1,7 @@
 import torch
 
 from tests.training.conftest import linear_model, site_of
-from training.algorithms import RestrictedSoftmax
+from training.algorithms.features import RestrictedSoftmax
 
 
 def test_logits_of_absent_classes_are_scaled() -> None:

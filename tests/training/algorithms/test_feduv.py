@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.training.conftest import linear_model, site_of
-from training.algorithms import Batch, ClassVariance, Uniformity
-from training.algorithms.features import uniformity_loss, variance_loss
+from training.algorithms.base import Batch
+from training.algorithms.features import ClassVariance, Uniformity, uniformity_loss, variance_loss
 
 
 def test_variance_on_a_worked_matrix() -> None:

@@ -1,7 +1,10 @@
 import torch
 
 from tests.training.conftest import linear_model, site_of
-from training.algorithms import ALGORITHMS, Batch, FedAvg, GlobalMemory, PrintedMemory, TrainingRound
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Batch, TrainingRound
+from training.algorithms.features import GlobalMemory, PrintedMemory
+from training.algorithms.named import ALGORITHMS
 from training.heads import Classifier, Simplex
 
 X = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])

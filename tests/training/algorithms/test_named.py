@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from training.algorithms import ALGORITHMS, Algorithm, FedAvg
-from training.data import load_digits_dataset
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm
+from training.algorithms.named import ALGORITHMS
+from training.data.catalogue import load_digits_dataset
 from training.federated import train
 from training.heads import NormalisedHead, Simplex
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Recipe, fedavg
 

@@ -7,18 +7,13 @@ import pytest
 import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms import (
-    ALGORITHMS,
-    Algorithm,
-    ControlVariates,
-    DynamicPenalty,
-    FedAvg,
-    HeadFirst,
-    PersonalLayers,
-)
-from training.data import load_digits_dataset
+from training.algorithms.aggregations import FedAvg
+from training.algorithms.base import Algorithm
+from training.algorithms.named import ALGORITHMS
+from training.algorithms.weights import ControlVariates, DynamicPenalty, HeadFirst, PersonalLayers
+from training.data.catalogue import load_digits_dataset
 from training.federated import train
-from training.models import ExtractorConfig
+from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import Constant, fedavg, spherefed
 

@@ -6,31 +6,33 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.algorithms import (
+from training.algorithms.aggregations import FedAvg, FedNova, ServerOptimiser, Spreading
+from training.algorithms.base import (
     Aggregation,
     Algorithm,
     Batch,
-    ControlVariates,
-    DynamicCorrection,
-    DynamicPenalty,
-    FedAvg,
-    FedNova,
-    HeadFirst,
-    PersonalLayers,
-    Proximal,
-    ServerOptimiser,
     Site,
-    Spreading,
     State,
     Term,
     TrainingRound,
+    trained,
+    zeros,
 )
-from training.algorithms.base import trained, zeros
 from training.algorithms.named import scaffold
-from training.data import Dataset, load_digits_dataset
+from training.algorithms.weights import (
+    ControlVariates,
+    DynamicCorrection,
+    DynamicPenalty,
+    HeadFirst,
+    PersonalLayers,
+    Proximal,
+)
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Dataset
 from training.federated import train
 from training.heads import Classifier
-from training.models import Extractor, ExtractorConfig
+from training.models.config import ExtractorConfig
+from training.models.layers import Extractor
 from training.partition import dirichlet_partition
 from training.recipe import fedavg
 

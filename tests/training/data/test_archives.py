@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data import DataError, load_dataset
+from training.data.catalogue import load_dataset
+from training.data.folder import DataError
 
 from .published import (
     RNG,

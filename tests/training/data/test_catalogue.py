@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data import NAMES, SOURCES, DataError, load_dataset
+from training.data.catalogue import NAMES, SOURCES, load_dataset
+from training.data.folder import DataError
 
 from .published import write_mnist
 

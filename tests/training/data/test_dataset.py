@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from training.data import Dataset, batches, crop_and_flip, draw_moves, load_digits_dataset, stratified
+from training.data.catalogue import load_digits_dataset
+from training.data.dataset import Dataset, batches, crop_and_flip, draw_moves, stratified
 
 
 def test_digits_are_scaled_images_with_every_class_on_both_sides() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.data import DataError, load_dataset
-from training.data.catalogue import SOURCES
+from training.data.catalogue import SOURCES, load_dataset
+from training.data.folder import DataError
 from training.data.mnist import parse_idx
 
 from .published import RNG, idx, leaf, write_emnist, write_mnist

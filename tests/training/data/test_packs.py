@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from training.data import DataError, load_dataset
+from training.data.catalogue import load_dataset
+from training.data.folder import DataError
 
 from .published import RNG
 

@@ -5,7 +5,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from training.data import DataError, load_dataset
+from training.data.catalogue import load_dataset
+from training.data.folder import DataError
 from training.data.pictures import hold_out
 
 from .published import picture, tree

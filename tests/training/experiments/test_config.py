@@ -4,16 +4,13 @@ from typing import Any
 import pytest
 import torch
 
-from training.algorithms import (
-    ALGORITHMS,
-    LOCAL,
-    Algorithm,
-    ControlVariates,
-    FedAvg,
-    FedNova,
-)
-from training.data import Dataset
-from training.experiments import ConfigError, load_experiment, merged, parse_change, shipped, variants
+from training.algorithms.aggregations import FedAvg, FedNova
+from training.algorithms.base import Algorithm
+from training.algorithms.named import ALGORITHMS, LOCAL
+from training.algorithms.weights import ControlVariates
+from training.data.dataset import Dataset
+from training.experiments.choices import ConfigError
+from training.experiments.config import load_experiment, merged, parse_change, shipped, variants
 from training.recipe import positive_hinge
 
 WRONG: list[tuple[dict[str, Any], str]] = [

@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from training.data import DataError, load_dataset
+from training.data.catalogue import load_dataset
+from training.data.folder import DataError
 from training.evaluate import predict_logits
-from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
+from training.experiments.choices import ConfigError
+from training.experiments.config import Experiment, load_experiment
+from training.experiments.running import prepare, run
 
 OWN = "tests.training.own"
 FILE = f"""

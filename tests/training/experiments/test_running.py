@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from training.data import DataError, load_digits_dataset
+from training.data.catalogue import load_digits_dataset
+from training.data.folder import DataError
 from training.evaluate import accuracy, per_class_accuracy
-from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
-from training.experiments.choices import DEALS
-from training.experiments.running import FinishedRun
+from training.experiments.choices import DEALS, ConfigError
+from training.experiments.config import Experiment, load_experiment
+from training.experiments.running import FinishedRun, prepare, run
 from training.hardware import Hardware
 from training.heads import Classifier
 from training.results import RunResult, write_result

@@ -4,9 +4,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from training.data import Dataset
+from training.data.dataset import Dataset
 from training.heads import Classifier, LearnedHead
-from training.models import ARCHITECTURES, Extractor, ExtractorConfig
+from training.models.config import ARCHITECTURES, ExtractorConfig
+from training.models.layers import Extractor
 
 DIMS = {
     "cnn": 64,

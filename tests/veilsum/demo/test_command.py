@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from training import (
-    Recipe,
-)
+from training.recipe import Recipe
 from veilsum.cli import app
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from training.data import load_digits_dataset
+from training.data.catalogue import load_digits_dataset
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import train
 from veilsum.demo.plan import demo_partition, demo_recipe

@@ -1,7 +1,6 @@
 """The demo that withholds a digit: on the page, in the table, and once with real processes."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,8 @@ from safetensors.numpy import load_file
 from client_sdk import Result
 from tests.veilsum.demo.test_command import demo, demo_verify, two_rounds
 from tests.veilsum.demo.test_report import Page
-from veilsum.demo.comparison import Heads
-from veilsum.demo.facts import Facts
 from veilsum.demo.plan import DemoPlan
 from veilsum.features import read_table
-
-NAN = float("nan")
-
-
-@pytest.fixture
-def facts(make_facts: Callable[..., Facts]) -> Facts:
-    per_class = Heads(*(np.array([value, NAN]) for value in (0.6, 0.85, 0.85, 0.7, 0.8)))
-    return make_facts(withheld=(1,), holders=(5, 2), floor=5, per_class=per_class)
 
 
 @pytest.fixture

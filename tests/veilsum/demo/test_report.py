@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from veilsum.demo.facts import Facts
-from veilsum.demo.report import render
+from veilsum.demo.run import render
 
 VOID = {"meta", "img", "br", "link", "input"}
 

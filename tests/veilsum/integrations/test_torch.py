@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,30 +42,29 @@ class ResNetLike(nn.Module):
         return out
 
 
-class MobileNetLike(nn.Module):
+class Named(nn.Module):
+    """A body, then a classifier, under the names that a library gives them."""
+
+    def __init__(self, first: str, last: str, classifier: nn.Module) -> None:
+        super().__init__()
+        self.names = first, last
+        self.add_module(first, body())
+        self.add_module(last, classifier)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in self.names:
+            x = self.get_submodule(name)(x)
+        return x
+
+
+def mobilenet() -> Named:
     """As torchvision's MobileNet and VGG: `classifier` is sequential and ends in the linear layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features, self.classifier = body(), nn.Sequential(nn.Dropout(0.5), nn.Linear(DIM, 10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.classifier(self.features(x))
-        return out
+    return Named("features", "classifier", nn.Sequential(nn.Dropout(0.5), nn.Linear(DIM, 10)))
 
 
-class VisionTransformerLike(nn.Module):
+def vision_transformer() -> Named:
     """As torchvision's VisionTransformer: `heads.head`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = body()
-        self.heads = nn.Sequential()
-        self.heads.add_module("head", nn.Linear(DIM, 10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.heads(self.encoder(x))
-        return out
+    return Named("encoder", "heads", nn.Sequential(OrderedDict(head=nn.Linear(DIM, 10))))
 
 
 class TimmHead(nn.Module):
@@ -125,8 +125,8 @@ class Distilled(nn.Module):
 
 LAYOUTS = [
     (ResNetLike, "fc"),
-    (MobileNetLike, "classifier.1"),
-    (VisionTransformerLike, "heads.head"),
+    (mobilenet, "classifier.1"),
+    (vision_transformer, "heads.head"),
     (TimmLike, "head.fc"),
     (HuggingFaceLike, "classifier"),
     (lambda: HuggingFaceLike(sequential=True), "classifier.1"),
@@ -270,7 +270,7 @@ def test_nothing_is_guessed() -> None:
     with pytest.raises(Misuse, match=r"one of fc, classifier$"):
         classifier_name(two)
     assert classifier_name(two, "classifier") == "classifier"
-    assert classifier_name(MobileNetLike(), "classifier") == "classifier.1"
+    assert classifier_name(mobilenet(), "classifier") == "classifier.1"
     with pytest.raises(Misuse, match="ResNetLike has no module 'top'"):
         replace_head(ResNetLike(), head, at="top")
     with pytest.raises(Misuse, match="layers is a Sequential that does not end in a linear layer"):

@@ -1,11 +1,9 @@
-import json
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import rfc8785
 
 from tests.support.cli import Cli
 from tests.veilsum.study.specs import NOW_S, content_of, whole
@@ -123,24 +121,6 @@ def test_more_rules_outside_the_question() -> None:
     values = whole()
     values["after"]["publish"] = ["ncm", "lda"]
     assert "alphabetical" in refusal(values)
-
-
-@pytest.mark.parametrize(
-    "encoded",
-    [
-        rfc8785.dumps(whole()) + b" ",
-        json.dumps(whole()).encode(),
-        rfc8785.dumps(whole()).replace(b'"dim":16', b'"dim":16,"dim":16'),
-        rfc8785.dumps(whole()).replace(b'"dim":16', b'"dim":16.0'),
-        b"\xff",
-        b"[" * 100_000,
-        b"[]",
-        b"",
-    ],
-)
-def test_only_the_canonical_bytes_are_read(encoded: bytes) -> None:
-    with pytest.raises(PeerFault, match=r"^study-refused:"):
-        Content.from_bytes(encoded)
 
 
 def test_steps() -> None:

@@ -6,7 +6,7 @@ they ask for more noise than GDP at the same ε.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from veilsum.calibration.errors import CalibrationError
 
@@ -52,11 +52,6 @@ def gdp_mu(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return low / _MU_STEPS
-
-
-def compose(mus: Iterable[float]) -> float:
-    """√Σμ², the μ of several rounds over the same records."""
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
 def zcdp_epsilon(rho: float, delta: float, *, offset: float = 0.0) -> float:

@@ -3,7 +3,6 @@
 Each takes rows no longer than 1, maps them to integers row by row, and adds whole numbers: one row more changes nothing that another adds.
 """
 
-import math
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -11,20 +10,14 @@ import numpy as np
 from veilsum.calibration.head import log_softmax
 from veilsum.calibration.lattice import FeaturesLattice, exact_products
 from veilsum.calibration.privacy.release import Release
-from veilsum.calibration.rows import Floats, Integers, row_blocks, row_sums
+from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, row_blocks, row_sums
 
 CLIP = 0.25
 """Residuals are cut to this length, and divided by it."""
-_SQRT_HALF = math.sqrt(0.5)
 
 
 class IntegerSums(ABC):
-    """An accumulator of one flat array of whole numbers, `flat`.
-
-    Args:
-        release: its blocks.
-        constant: whether rows become (x, 1)/√2.
-    """
+    """An accumulator of one flat array of whole numbers, `flat`, in a release's blocks; with `constant`, rows become (x, 1)/√2."""
 
     lattice = FeaturesLattice()
 
@@ -36,7 +29,7 @@ class IntegerSums(ABC):
         """Add (n, l) float64 rows no longer than 1, and their (n,) classes."""
         widest = max(max(block.shape) for block in self.layout.blocks)
         for block in row_blocks(len(rows), widest, self.lattice.exact_rows):
-            scaled = rows[block] * _SQRT_HALF if self.constant else rows[block]
+            scaled = rows[block] * SQRT_HALF if self.constant else rows[block]
             whole = self.lattice.encode_rows(scaled, constant=self.constant)
             self._add(rows[block], whole, labels[block])
 
@@ -90,12 +83,7 @@ class ClassMoments(IntegerSums):
 
 
 class GradientSums(IntegerSums):
-    """G = Σ q·ρᵀ, (l, C), with ρ the integers of r/max(¼, ‖r‖) and r = softmax(Wᵀx) − one_hot(y).
-
-    Args:
-        release: G.
-        weights: (l, C) W.
-    """
+    """G = Σ q·ρᵀ, (l, C), with ρ the integers of r/max(¼, ‖r‖) and r = softmax(Wᵀx) − one_hot(y), W (l, C)."""
 
     def __init__(self, release: Release, weights: Floats) -> None:
         super().__init__(release)

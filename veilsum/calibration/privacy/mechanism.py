@@ -84,8 +84,7 @@ class Mechanism:
         smallest = min(share.variance for share in self.shares)
         if smallest < VARIANCE_MIN:
             raise NoiseTooSmall(
-                f"a member's noise would have a variance of {smallest} steps², below {VARIANCE_MIN}: take a smaller ε",
-                variance=smallest,
+                f"a member's noise would have a variance of {smallest} steps², below {VARIANCE_MIN}: take a smaller ε"
             )
         if self.largest >= VARIANCE_MAX:
             raise CalibrationError(

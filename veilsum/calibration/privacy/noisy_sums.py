@@ -15,10 +15,9 @@ import numpy as np
 from veilsum.calibration.errors import CalibrationError, NonFinite, NoRecords, ShapeMismatch
 from veilsum.calibration.head import Head
 from veilsum.calibration.lattice import exact_products
-from veilsum.calibration.rows import Floats, Integers, unit_rows
+from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
 from veilsum.calibration.spectrum import EPS, eigh
 
-_SQRT_HALF = math.sqrt(0.5)
 _SEEN = 2.0
 """A class counts as empty unless its count is more deviations above 0."""
 
@@ -104,7 +103,7 @@ def solve_noisy(
     # Without a ridge an eigenvalue may be 0.
     eigenvalues = np.maximum(eigenvalues, EPS * max(1.0, float(eigenvalues.max())))
     W = found.vectors @ (found.vectors.T @ U / eigenvalues[:, None])
-    weights, constant = (W[:-1] * _SQRT_HALF, W[-1] * _SQRT_HALF) if bias else (W, None)
+    weights, constant = (W[:-1] * SQRT_HALF, W[-1] * SQRT_HALF) if bias else (W, None)
     return NoisySolution(weights, constant, (), eigenvalues=eigenvalues, spectrum=found)
 
 
@@ -130,7 +129,7 @@ class NoisyMean:
         """m, (dim,), shortened to length 1 where noise made it longer; zeros where noise drowned the records."""
         if self.records < 1:
             return np.zeros(len(self.sums) - 1)
-        mean: Floats = self.sums[:-1] / math.sqrt(0.5) / (float(self.sums[-1]) / self.constant)
+        mean: Floats = self.sums[:-1] / SQRT_HALF / (float(self.sums[-1]) / self.constant)
         return mean / max(1.0, float(np.linalg.norm(mean)))
 
 
@@ -171,7 +170,7 @@ class NoisySums:
             raise CalibrationError(
                 "a noisy sum counts classes only in a column of constants: ffc with a bias"
             )
-        counts: Floats = self.U[-1] / math.sqrt(0.5)
+        counts: Floats = self.U[-1] / SQRT_HALF
         return counts
 
     @property
@@ -358,7 +357,7 @@ class Descent:
         weights = self.whitening @ self.weights
         if not bias:
             return Head(weights, None, ())
-        return Head(weights[:-1] * _SQRT_HALF, weights[-1] * _SQRT_HALF, ())
+        return Head(weights[:-1] * SQRT_HALF, weights[-1] * SQRT_HALF, ())
 
 
 def whitened(rows: Floats, whitening: Floats) -> Floats:

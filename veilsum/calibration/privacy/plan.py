@@ -73,13 +73,7 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True)
 class NoisyRound:
-    """One noisy round in figures.
-
-    Attributes:
-        mechanism: its noise.
-        records: N of all members.
-        delta: δ.
-    """
+    """One noisy round in figures: its noise, the records N of all members, and δ."""
 
     mechanism: Mechanism
     records: int
@@ -153,10 +147,9 @@ class Plan:
         return self.sums.records * self.effective_mu / (self.dim * self.classes)
 
     def expected_loss(self, recipe: str = "") -> tuple[float, float, float]:
-        """Points of accuracy lost against the exact sum: the median, and the ends of the 95 % interval; below 0 for a gain.
+        """Points of accuracy that a recipe, the plan's own by default, loses against the exact sum; below 0 for a gain.
 
-        Args:
-            recipe: another than the plan's.
+        The median, and the ends of the 95 % interval.
         """
         _, median, least, most = next(
             row for row in reversed(LOSSES[recipe or self.recipe]) if self.ratio >= row[0]

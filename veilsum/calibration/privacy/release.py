@@ -27,10 +27,7 @@ _HELD = 2**53  # float64 holds integers up to here
 class WeightedBlock:
     """A block of a noisy vector.
 
-    Attributes:
-        block: its shape.
-        degree: of its numbers in the features.
-        weight: b, against the other blocks.
+    Its degree is that of its numbers in the features, its weight b counts it against the other blocks.
     """
 
     block: Block

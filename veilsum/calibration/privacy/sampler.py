@@ -46,15 +46,7 @@ _MARGIN = 256
 
 
 class DiscreteGaussian:
-    """A stream of independent samples of N_Z(0, σ²).
-
-    Args:
-        variance: σ², an integer from 1 to 2^62 − 1.
-        source: of random bytes. Equal bytes give equal samples.
-
-    Raises:
-        CalibrationError: a variance outside its domain.
-    """
+    """A stream of independent samples of N_Z(0, σ²), σ² an integer from 1 to 2^62 − 1; equal bytes of the source give equal samples."""
 
     def __init__(self, variance: int, source: ByteSource) -> None:
         if type(variance) is not int or not 1 <= variance < VARIANCE_MAX:

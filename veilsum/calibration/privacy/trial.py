@@ -15,9 +15,8 @@ from veilsum.calibration.privacy.integer_sums import CLIP
 from veilsum.calibration.privacy.noisy_sums import Descent, NoisyGradient, NoisySums
 from veilsum.calibration.privacy.release import default_weight
 from veilsum.calibration.ridge import solve_ffc
-from veilsum.calibration.rows import Floats, Integers, unit_rows
+from veilsum.calibration.rows import SQRT_HALF, Floats, Integers, unit_rows
 
-_SQRT_HALF = math.sqrt(0.5)
 _HELD_OUT = 5
 TRIAL_OFF_BY = 4.0
 """Points by which a trial on 2,000 rows was off at most in 95 % of what was measured (`benchmarks.noisy_trials`)."""
@@ -28,13 +27,8 @@ def points_lost(
 ) -> float:
     """Accuracy of the exact head less that of the noisy chain's, in points, on every fifth row.
 
-    Args:
-        rows: (n, l) of length 1, in any order.
-        labels: (n,).
-        classes: C.
-        shares: of μ², by step, as the study's recipe has them.
-        mu: of the chain, times N/n.
-        draws: of the noise, of which the mean is returned.
+    `rows` are (n, l) of length 1, `labels` (n,). `shares` are of μ², by step, and `mu` is the chain's, times N/n. Returns the mean over
+    `draws` of the noise.
     """
     order = np.random.default_rng(0).permutation(len(rows))
     rows, labels = rows[order], labels[order]
@@ -87,15 +81,15 @@ def noisy_sums(
     """V and U, with noise."""
     dim, weight = rows.shape[1], default_weight(classes)
     deviation = math.sqrt(1 + weight**2) / mu
-    upper = np.triu(rng.standard_normal((dim, dim)) * deviation * _SQRT_HALF, 1)
+    upper = np.triu(rng.standard_normal((dim, dim)) * deviation * SQRT_HALF, 1)
     V = rows.T @ rows + upper + upper.T + np.diag(rng.standard_normal(dim) * deviation)
     U = rows.T @ np.eye(classes)[labels] + rng.standard_normal((dim, classes)) * deviation / weight
     return NoisySums(V, U, deviation, deviation / weight, False, None)
 
 
 def _noisy_mean(rows: Floats, mu: float, rng: np.random.Generator) -> Floats:
-    sums = rows.sum(axis=0) * _SQRT_HALF + rng.standard_normal(rows.shape[1]) / mu
-    mean: Floats = sums / max(1.0, len(rows) * _SQRT_HALF + float(rng.standard_normal()) / mu)
+    sums = rows.sum(axis=0) * SQRT_HALF + rng.standard_normal(rows.shape[1]) / mu
+    mean: Floats = sums / max(1.0, len(rows) * SQRT_HALF + float(rng.standard_normal()) / mu)
     return mean / max(1.0, float(np.linalg.norm(mean)))
 
 

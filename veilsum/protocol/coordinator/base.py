@@ -48,9 +48,7 @@ class Setting:
     """The fixed data of an attempt.
 
     Attributes:
-        attempt: roster, study, manifest and opening.
         earlier: the certified set of the repeated attempt or of the indicator (`Freeze.earlier`).
-        shelf: storage for announcements.
     """
 
     attempt: Attempt
@@ -71,9 +69,7 @@ class Setting:
 class CoordinatorPhase(ABC):
     """One phase of an attempt on the coordinator's side.
 
-    Attributes:
-        setting: the fixed data of the attempt.
-        deadline_s: Unix time in seconds at which `expire` is due; None without a timeout.
+    `expire` is due at `deadline_s`, in Unix time; None without a timeout.
     """
 
     name: ClassVar[str]
@@ -265,11 +261,7 @@ def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> d
 
 @dataclass(frozen=True, repr=False)
 class Ended(CoordinatorPhase):
-    """An ended attempt.
-
-    Attributes:
-        closing: the document that closes the attempt.
-    """
+    """An ended attempt, with the document that closes it."""
 
     late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal, Erased)
     closing: Closing
@@ -307,8 +299,6 @@ class Recovered(Certified, Evicting):
     """M4: the seeds are rebuilt and checked; unmasking remains (`veilsum.protocol.unmasking`).
 
     Attributes:
-        uploads: announcements of complete uploads, including all certified survivors.
-        proofs: one for each evicted dealer.
         disputes: disputes that dropped members before the freeze.
         self_seeds: b_u by survivor.
         edge_seeds: r_uw by survivor and dropout.
@@ -377,9 +367,6 @@ class Erasing(CoordinatorPhase):
     Attributes:
         fault: why the attempt reached this phase.
         certificate: the certificate, if a set was certified but too few reveals arrived.
-        proofs: against false dealers.
-        revealed: decryptors known to have revealed.
-        reports: by decryptor.
     """
 
     name: ClassVar[str] = "erasing"
@@ -439,9 +426,7 @@ class Voiding(CoordinatorPhase):
     """Waits for a threshold of votes on VOID, until the terms' latest end.
 
     Attributes:
-        fault: the reason and the parties it names.
         spent: decryptors that signed a survivor set and may not sign VOID.
-        votes: by decryptor.
     """
 
     name: ClassVar[str] = "voiding"
@@ -503,11 +488,8 @@ class Voiding(CoordinatorPhase):
 def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
     """Disclose the vectors behind the sum of an indicator round.
 
-    Evicted members are left out; members must have seen `recovered.evictions` before.
-
-    Args:
-        recovered: the recovered round.
-        chunks: a survivor's packed chunk, by its index.
+    Evicted members are left out; members must have seen `recovered.evictions` before. `chunks` gives a survivor's packed chunk by its
+    index.
 
     Raises:
         Misuse: for any other round, whose disclosure would open every member's vector.

@@ -15,11 +15,7 @@ from veilsum.protocol.shelf import Announced
 
 @dataclass(frozen=True, repr=False)
 class Checking(Delivering):
-    """Waits for receipts.
-
-    Attributes:
-        latest_s: the window's end, regardless of the grace.
-    """
+    """Waits for receipts, until `latest_s` regardless of the grace."""
 
     name: ClassVar[str] = "checking"
     latest_s: float = 0.0

@@ -21,9 +21,7 @@ class Collecting(CoordinatorPhase):
     """Waits for uploads.
 
     Attributes:
-        announced: announcements by member.
         stored: by member, a bit mask of the chunks stored durably.
-        whole_count: number of complete uploads.
     """
 
     name: ClassVar[str] = "collecting"
@@ -67,13 +65,7 @@ class Collecting(CoordinatorPhase):
         return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
-        """Refuse bytes that are not the announced chunk; call before storing them (protocol §4.4).
-
-        Args:
-            member: the uploading member.
-            index: the chunk's index.
-            digest: SHA-256 of `packed`.
-            packed: the bytes.
+        """Refuse bytes that are not the announced chunk, with their SHA-256; call before storing them (protocol §4.4).
 
         Raises:
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length.
@@ -115,13 +107,7 @@ class Collecting(CoordinatorPhase):
         return self.announced[member]
 
     def _upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
-        """Admit an announcement, in this order (protocol §4.4).
-
-        1. its header is from a cohort member, for this context, and signed (check_header);
-        2. chunks, commitments, rows and boxes have the numbers and lengths that manifest and terms require;
-        3. the signed roots match the contents (both upload-misshapen);
-        4. it is the member's first in this attempt, or an exact repeat (upload-conflict).
-        """
+        """Admit an announcement after the checks of protocol §4.4, in their order."""
         attempt, header = self.attempt, upload.header
         attempt.check_header(header)
         secrets, holders = 1 + attempt.manifest.degree, len(attempt.decryptors)

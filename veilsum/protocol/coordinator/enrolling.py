@@ -30,14 +30,9 @@ class Enrolling:
     """Collects the key cards of one cohort.
 
     Attributes:
-        roster: members that may enrol.
-        study: the run's study.
         counter: distinguishes the cohorts of a roster.
-        period: the records that the run sums.
         repeated: the certified set of the repeated attempt; only its members may enrol. Empty for fresh records.
         repeats: the repeated attempt's context; `NO_CONTEXT` for fresh records.
-        cards: by member.
-        taken: keys of all cards, in canonical encoding.
     """
 
     roster: Roster
@@ -71,13 +66,7 @@ class Enrolling:
         return len(self.cards) == len(self.invited)
 
     def receive(self, card: KeyCard, now_s: float) -> "Enrolling":
-        """Admit a card after these checks, in order; repeating a card changes nothing.
-
-        1. it is for this cohort (wrong-cohort), from a member (unknown-member), and signed by that member (bad-signature);
-        2. it expires no earlier than the study (card-expired);
-        3. it is the member's first (card-conflict);
-        4. neither key is of low order (low-order-point) or already used, in any encoding (duplicate).
-        """
+        """Admit a card after the checks of protocol §4.2, in their order; repeating a card changes nothing."""
         member = card.member
         if card.cohort != self.cohort:
             raise PeerFault(Cause.WRONG_COHORT, f"{member}'s card is for another cohort", [member])
@@ -143,7 +132,7 @@ class Enrolling:
     def cards_for(self, manifest: Manifest, member: str) -> Cards:
         """The manifest with all cards, or in a large cohort only those that `member` needs, with their paths."""
         wanted = manifest.members
-        if len(wanted) > ALL_CARDS_MAX and member not in manifest.decryptors:
+        if not needs_all(manifest, member):
             needed = {member, *manifest.graph.neighbours(member), *manifest.decryptors}
             wanted = tuple(sorted(needed))
         whole = len(wanted) == len(manifest.members)
@@ -154,3 +143,8 @@ class Enrolling:
                 for other in wanted
             ),
         )
+
+
+def needs_all(manifest: Manifest, member: str) -> bool:
+    """Whether a member is sent all cards of its cohort: each is, of a small one, and each decryptor."""
+    return len(manifest.members) <= ALL_CARDS_MAX or member in manifest.decryptors

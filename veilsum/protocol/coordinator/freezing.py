@@ -27,11 +27,8 @@ class Freezing(Delivering):
     """Waits for a threshold of votes on one survivor set.
 
     Attributes:
-        survivors: the proposed set, as in votes and certificate.
         outcome: the set's hash, which every vote must carry.
         disputes: disputes that dropped members; complaints in later receipts drop none.
-        votes: by decryptor.
-        refusals: by decryptor.
     """
 
     name: ClassVar[str] = "freezing"

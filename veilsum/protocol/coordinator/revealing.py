@@ -61,10 +61,8 @@ class Revealing(Delivering, Evicting):
     """Waits until each survivor has a threshold of runs.
 
     Attributes:
-        certificate: the certified survivors.
         disputes: disputes that dropped members before the freeze.
         due: secrets to rebuild, by dealer: the certified survivors in order, less the evicted.
-        proofs: against false dealers.
         heard: decryptors that have revealed anything and so know the certificate.
         reveals: by decryptor in order of arrival, all for the survivors less the evicted.
     """
@@ -118,13 +116,7 @@ class Revealing(Delivering, Evicting):
         return tuple(dealer for dealer in staying if dealer in held)
 
     def _reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
-        """Accept a reveal after these checks, in order (protocol §4.7).
-
-        1. a decryptor with a receipt signed it, for this context;
-        2. it has at most `a` evicted, is for this certificate, and has a run of the right length for each dealer that the receipt
-           covers (reveal-misshapen);
-        3. each share matches its dealer's commitment; a bad share names the decryptor (share-invalid).
-        """
+        """Accept a reveal after the checks of protocol §4.7, in their order; a bad share names the decryptor."""
         member, attempt = reveal.member, self.attempt
         attempt.check_from_decryptor(reveal)
         if len(reveal.evicted) > attempt.quorum.colluders:

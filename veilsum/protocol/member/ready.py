@@ -89,7 +89,6 @@ class Ready(MemberPhase, kind=2):
             )
         attempt.check_decryptor(self.member)
         report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
-        # A crash may separate the stored history with the attempt from the stored phase without its keys.
         return self.erased(attempt, self.history), (report,)
 
     def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:

@@ -15,6 +15,7 @@ from veilsum.protocol.codec import (
     Key,
     Many,
     Name,
+    Repeated,
     Shared,
     Signature,
     Struct,
@@ -114,42 +115,38 @@ class Roster(Shared, Signed, kind=1, tag=Tag.ROSTER):
     def _keys(self) -> dict[str, bytes]:
         return {entry.member: entry.key for entry in self.members}
 
-    def verify_admin(self, federation: bytes, *, seen: "Roster | None" = None) -> None:
-        """Refuse a roster that is from another federation, badly signed or rolled back (protocol §4.1).
-
-        Args:
-            federation: the admin's key, as pinned.
-            seen: the newest roster that the caller has accepted.
-        """
+    def verify_admin(self, federation: bytes) -> None:
+        """Refuse a roster that is from another federation than the one of this admin's key, or badly signed (protocol §4.1)."""
         if self.federation != federation:
             raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
         self.verify(federation, "admin")
-        if seen is not None and (
-            self.number < seen.number or (self.number == seen.number and self.digest != seen.digest)
-        ):
+
+    def check_after(self, seen: "Roster") -> None:
+        """Refuse a verified roster that is older than one that was seen, or another one of its number (protocol §4.1)."""
+        if self.number < seen.number:
             raise PeerFault(
                 Cause.ROSTER_ROLLBACK,
-                f"roster {self.number} is shown, and roster {seen.number} was seen with other content",
+                f"roster {self.number} is shown, and roster {seen.number} was seen",
                 ["coordinator"],
+            )
+        if self.number == seen.number and self.hash != seen.hash:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK, f"there are two rosters of number {seen.number}", ["admin"]
             )
 
 
 def cohort_id(roster_hash: bytes, counter: int, study: bytes, period: str, repeats: bytes) -> Digest:
     """Compute a cohort's id (protocol §4.2).
 
-    Args:
-        roster_hash: hash of the cohort's roster.
-        counter: distinguishes the cohorts of a roster.
-        study: the study's hash.
-        period: the period's name.
-        repeats: context of the attempt that the run repeats; `NO_CONTEXT` for fresh records.
+    The counter distinguishes the cohorts of a roster, and `repeats` is the context of the attempt that the run repeats; `NO_CONTEXT` for
+    fresh records.
     """
     return hash_fields(
         Tag.COHORT, roster_hash, counter.to_bytes(8, "little"), study, period.encode(), repeats
     )
 
 
-class KeyCard(Signed, kind=2, tag=Tag.CARD):
+class KeyCard(Repeated, Signed, kind=2, tag=Tag.CARD):
     """A member's two X25519 public keys for one cohort, signed by its identity.
 
     Attributes:
@@ -237,7 +234,7 @@ class Shown(Struct):
         return self.card.member
 
 
-class Cards(Message, kind=14):
+class Cards(Repeated, Message, kind=14):
     """M0, to one member: the manifest and the cards it needs."""
 
     manifest: Manifest

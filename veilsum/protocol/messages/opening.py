@@ -99,8 +99,7 @@ class Link(Shared):
 class Opening(Signed, kind=4, tag=Tag.OPENING):
     """The coordinator's opening of an attempt, from which members derive the context.
 
-    Attributes:
-        links: every ended attempt of the federation, oldest first.
+    It links every ended attempt of the federation, oldest first.
     """
 
     cohort: Digest

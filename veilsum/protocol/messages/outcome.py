@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import U32, Bytes, Digest, Fixed, Id, Many, Secret, Signature, Struct
+from veilsum.protocol.codec import U32, Bytes, Digest, Fixed, Id, Many, Repeated, Secret, Signature, Struct
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.merkle import Tree
 from veilsum.protocol.messages.base import (
@@ -24,7 +24,7 @@ NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
 """Reasons that a vote on VOID cannot have."""
 
 
-class Survivor(Struct):
+class Survivor(Repeated):
     """A survivor's entry in a certificate."""
 
     member: Id
@@ -84,7 +84,7 @@ class VoidRequest(Message, kind=9):
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
 
-class Vote(Signed, kind=10, tag=Tag.VOTE):
+class Vote(Repeated, Signed, kind=10, tag=Tag.VOTE):
     """M2, from a decryptor: its only signature in this context, on a survivor set or on VOID."""
 
     context: Digest

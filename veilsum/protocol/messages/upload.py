@@ -5,7 +5,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Annotated
 
-from veilsum.protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Signature, Struct
+from veilsum.protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Repeated, Signature, Struct
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.messages.base import (
     MAX_DECRYPTORS,
@@ -25,7 +25,7 @@ MAX_ROW_BYTES = COMMITMENT_BYTES * MAX_MEMBERS
 _INDEX_LENGTH, _SHARE_LENGTH = (4).to_bytes(8, "little"), SHARE_BYTES.to_bytes(8, "little")
 
 
-class UploadHeader(Struct):
+class UploadHeader(Repeated):
     """The preimage of an upload's digest dg_u, and the member's signature over it.
 
     Attributes:
@@ -92,8 +92,7 @@ class Upload(Message, kind=5):
 class UploadSummary(Message, kind=21):
     """The part of an announcement in a transcript; its commitments show disputes.
 
-    Attributes:
-        path: Merkle path of the joined commitments, leaf 0 under the commitment root.
+    Their Merkle path shows them, joined, as leaf 0 under the commitment root.
     """
 
     header: UploadHeader

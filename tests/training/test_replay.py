@@ -1,0 +1,70 @@
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.algorithms.base import State
+from training.algorithms.named import ALGORITHMS, LOCAL
+from training.data.catalogue import load_digits_dataset
+from training.federated import train
+from training.hardware import Hardware
+from training.models.config import ExtractorConfig
+from training.partition import dirichlet_partition
+from training.recipe import fedavg
+from training.replay import Eager, Replay
+
+DIGITS = load_digits_dataset()
+PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 12})
+
+
+class Shared(Eager):
+    """As a graph does, takes the first member's step for every member of the round."""
+
+    held = Replay.held
+    others = 0
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__(hardware)
+        self._states = dict[Hashable, State]()
+        self._captured = dict[Hashable, Callable[..., None]]()
+        self._round = -1
+
+    def of(self, round_: int, key: Hashable, step: Callable[..., None]) -> Callable[..., None]:
+        if round_ != self._round:
+            self._round = round_
+            self._captured.clear()
+        taken = self._captured.setdefault(key, step)
+        Shared.others += taken is not step
+        return taken
+
+
+@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", *sorted(LOCAL)])
+def test_a_step_captured_from_one_member_serves_all_of_the_round(
+    name: str,
+    augment: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {"fedrep": {"head_epochs": 1}, "gmv": {"warmup": 2}}.get(name, {})
+    recipe = fedavg(
+        MLP,
+        algorithm=ALGORITHMS[name](**options),
+        rounds=3,
+        local_epochs=2,
+        lr=0.05,
+        batch_size=128,
+        participation=0.67,
+        augment=augment,
+    )
+    alone = train(recipe, DIGITS, PARTITION)
+    monkeypatch.setattr("training.local.Eager", Shared)
+    monkeypatch.setattr(Hardware, "is_cpu", False)
+    monkeypatch.setattr(Shared, "others", 0)
+    shared = train(recipe, DIGITS, PARTITION)
+    assert Shared.others or (
+        name == "fedmmd" and not augment
+    )  # its features of all records are a member's own
+    torch.testing.assert_close(shared.classifier.state_dict(), alone.classifier.state_dict(), rtol=0, atol=0)
