@@ -77,14 +77,14 @@ class Event:
 
     @classmethod
     def of(cls, message: Message, at_s: float) -> Self:
-        """What a member or the admin says."""
+        """The event of a message from a member or the admin."""
         made = cls(at_s, "message", message.to_bytes())
         vars(made)["message"] = message
         return made
 
     @cached_property
     def message(self) -> Message:
-        """Of an event of this kind."""
+        """The parsed body of a `message` event."""
         return read_message(self.body)
 
     def __repr__(self) -> str:

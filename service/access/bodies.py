@@ -21,8 +21,8 @@ ENDING = "veilsum.ending"
 
 async def whole_body(request: Request) -> bytes:
     """Read a body, and keep it where Starlette looks for it. Starlette itself would join it with an empty last part, and so copy it."""
-    request._body = b"".join([part async for part in request.stream() if part])  # noqa: SLF001
-    return request._body  # noqa: SLF001
+    body = request._body = b"".join([part async for part in request.stream() if part])  # noqa: SLF001
+    return body
 
 
 class Pace:

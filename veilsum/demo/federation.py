@@ -86,7 +86,7 @@ class Federation:
         )
 
     def run(self, screen: Screen, seen: Seen = lambda _: None) -> RoundView:
-        """Run the study as `veilsum operator run` does, with progress on the screen; `seen` is told of each change before."""
+        """Run the study as `veilsum operator run` does, with progress on the screen; `seen` hears of each change first."""
         with Stages(screen) as stages:
 
             def tell(view: CohortView | RoundView | str) -> None:

@@ -287,7 +287,7 @@ class Checked(Holding, kind=5):
 
         First, the opening's links must cover everything learned since the opening (clauses 4 and 5 of §4.3). Then
 
-        1. to 3. and 6. `proposal.check_proposal`: members in order, n_min, windows, and the earlier certified set;
+        1. to 3. `proposal.check_proposal`: members in order, n_min, windows, and the earlier certified set;
         4. this member's own upload, if proposed, is the one it sent;
         5. every other upload was delivered with this header: its signature was checked then, and its digest pins all it
            signed.
