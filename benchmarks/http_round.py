@@ -30,10 +30,12 @@ from benchmarks.founding import Founded, found, question_of, random_records
 from benchmarks.plain_sums import CHUNK, ELEMENT, RESULT, SUM, PlainRequest
 from benchmarks.serving import TOKEN, Served, coordinator
 from client_sdk import AsyncMember, Identity, Records
-from client_sdk.effects import THIS_MACHINE, Flow, Request, Response, Signer, together
+from client_sdk.effects import Flow, Request, Response, together
+from client_sdk.environment import THIS_MACHINE
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
+from client_sdk.signing import Signer
 from client_sdk.transport import AsyncDriver
 from veilsum.calibration import FFCStatistics
 from veilsum.protocol import rest

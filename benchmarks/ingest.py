@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.founding import question_of
 from benchmarks.secure_sum import ROOT
 from benchmarks.serving import TOKEN, coordinator
-from service import summing
+from service import catalogue
 from service.storage.blobs import FileBlobs
 from tests.support.clients import Everybody
 from tests.support.party import Party
@@ -142,6 +142,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         if os.environ[KIND] == STORED:
-            summing.HELD = summing.Memory(0)
+            catalogue.HELD_BYTES = 0
         veilsum()
     main()

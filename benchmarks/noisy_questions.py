@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
 
-from tests.support.keystream import Keystream
-from tests.support.simulator import simulated_content, simulated_question
+from tests.support.simulator import SeededRandom, simulated_content, simulated_question
 from veilsum.calibration.answer import Answer
 from veilsum.calibration.rows import unit_rows
 from veilsum.protocol.round_spec import RoundSpec
@@ -43,7 +42,7 @@ def asked(statistic: dict[str, Any], data: Data, epsilon: float, seed: int) -> A
     }
     content = simulated_content(question, 0)
     alone = RoundSpec(content, b"", "", SUM_STEP, (), members=1, survivors_min=1, chunk_elements=1)
-    total = vectors.vector(alone, *data, random_bytes=Keystream(seed.to_bytes(32, "little")))
+    total = vectors.vector(alone, *data, random_bytes=SeededRandom(seed))
     return answers.answer(alone, answers.pooled(alone, total, 1), 1)
 
 

@@ -144,7 +144,7 @@ class Agent:
 
     def _look_up(self) -> Flow[None]:
         """Look for runs that take cards, now and then, while a round lets this member wait."""
-        if self._session.surroundings.monotonic_s() - self._looked_s >= LOOK_S:
+        if self._session.environment.monotonic_s() - self._looked_s >= LOOK_S:
             yield from self._enrol_where_possible((yield from self._shown()))
 
     def _shown(self) -> Flow[RunsView]:
@@ -153,7 +153,7 @@ class Agent:
     def _enrol_where_possible(self, shown: RunsView) -> Flow[None]:
         """Answer every run that takes cards, and send a card after a yes."""
         session = self._alone
-        self._looked_s = session.surroundings.monotonic_s()
+        self._looked_s = session.environment.monotonic_s()
         self._revision, self._runs = shown.revision, {run.cohort: run for run in shown.runs}
         self._followed |= {run.cohort for run in shown.runs if not run.over}
         for run in shown.runs:
@@ -245,7 +245,7 @@ class Agent:
 
     def _wait(self, *, idle: bool) -> Flow[None]:
         """Until a cohort or round of the federation begins or ends, or a long poll ends."""
-        session, asked_s = self._alone, self._alone.surroundings.monotonic_s()
+        session, asked_s = self._alone, self._alone.environment.monotonic_s()
         if idle:
             session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
         runs = yield from session.coordinator.runs(session.policy.federation.hex(), self._revision)

@@ -77,8 +77,8 @@ class Reads:
     Answers that don't parse raise PeerFault with the cause that fits, naming "coordinator".
     """
 
-    def __init__(self, caller: RetryingClient, *, wait_s: float = LONG_POLL_S) -> None:
-        self._caller, self._wait_s = caller, wait_s
+    def __init__(self, caller: RetryingClient) -> None:
+        self._caller = caller
 
     def roster(self, federation: str) -> Flow[Roster]:
         """The newest roster."""
@@ -131,18 +131,18 @@ class Reads:
     def _get(
         self, path: str, after: int | None = None, limit_bytes: int = rest.MAX_MESSAGE_BYTES
     ) -> Flow[Response]:
-        request = Request("GET", path, limit_bytes=limit_bytes)
-        return (yield from self._caller.call(self._waiting(request, after)))
+        return self._call(Request("GET", path, limit_bytes=limit_bytes), after)
 
-    def _send(self, method: str, path: str, body: bytes, after: int | None = None) -> Flow[Response]:
-        request = Request(method, path, body, {"content-type": rest.OCTETS})
-        return (yield from self._caller.call(self._waiting(request, after)))
+    def _send(
+        self, method: str, path: str, body: bytes, after: int | None = None, digest: bytes = b""
+    ) -> Flow[Response]:
+        return self._call(Request(method, path, body, {"content-type": rest.OCTETS}, digest=digest), after)
 
-    def _waiting(self, request: Request, after: int | None) -> Request:
-        if after is None:
-            return request
-        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
-        return replace(request, params=params, wait_s=self._wait_s)
+    def _call(self, request: Request, after: int | None) -> Flow[Response]:
+        if after is not None:
+            params = {"after": str(after), "wait_s": f"{LONG_POLL_S:g}"}
+            request = replace(request, params=params, wait_s=LONG_POLL_S)
+        return self._caller.call(request)
 
 
 class CoordinatorApi(Reads):
@@ -182,9 +182,8 @@ class CoordinatorApi(Reads):
     ) -> Flow[Asked]:
         """Send one masked chunk of an announced upload; what the member has to answer, as `request`."""
         path = rest.CHUNK.format(round_id=round_id, member=upload.header.member, index=index)
-        digest = upload.chunk_digests[index]
-        request = Request("PUT", path, packed, {"content-type": rest.OCTETS}, digest=digest)
-        return Asked.in_response((yield from self._caller.call(self._waiting(request, after))))
+        sent = self._send("PUT", path, packed, after, upload.chunk_digests[index])
+        return Asked.in_response((yield from sent))
 
     def answer(self, round_id: str, message: Message, after: int) -> Flow[Asked]:
         """Answer a request by a receipt, vote, refusal, reveal or erasure report, and wait for the next one as `request`."""

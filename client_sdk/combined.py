@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from client_sdk.errors import mismatch
 from client_sdk.result import Floats, Result
 from veilsum.calibration.head_file import Calibrated
-from veilsum.protocol.record import CombinedRecord, verify_record
+from veilsum.protocol.record import CombinedRecord, mismatch, verify_record
 from veilsum.study.result_files import calibrated_in, check_head
 
 

@@ -78,7 +78,7 @@ def take_part(
         shown = yield from meet(session, round_id)
     cohort = _cohort_of(shown)
     session.lapse_others(cohort)
-    session.store.ledger.give_up_expired(session.surroundings.now_s())
+    session.store.ledger.give_up_expired(session.environment.now_s())
     attendance = yield from _attend(session, round_id, cohort)
     if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
@@ -147,7 +147,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
     """The round that the operator opens after this one, waited for."""
     after: int | None = None
     while True:
-        asked_s = session.surroundings.monotonic_s()
+        asked_s = session.environment.monotonic_s()
         view = yield from session.coordinator.cohort(cohort.hex(), after)
         if round_id not in view.rounds:
             raise PeerFault(Cause.MALFORMED, f"the cohort is shown without round {round_id}", ["coordinator"])
@@ -229,11 +229,10 @@ class Attendance:
     def _ask(self, before: Asked | None) -> Flow[Asked]:
         """What the member has to answer, as soon as it is asked anything newer than before."""
         session = self.session
-        if (
-            before is None or before.state == "erasing"
-        ):  # other reports may take days, so do not wait for them
+        # Other reports may take days, so do not wait for them.
+        if before is None or before.state == "erasing":
             return (yield from session.coordinator.request(self.round_id, session.member))
-        asked_s = session.surroundings.monotonic_s()
+        asked_s = session.environment.monotonic_s()
         asked = yield from session.coordinator.request(self.round_id, session.member, before.version)
         yield from session.waited(asked_s, news=asked.version != before.version)
         return asked
@@ -333,7 +332,7 @@ class Attendance:
         disclosure = yield from session.coordinator.disclosure(self.phase_round, session.member)
         messages: tuple[Message, ...] = (evictions, disclosure) if evictions.proofs else (disclosure,)
         for message in messages:
-            now_s = session.surroundings.now_s()
+            now_s = session.environment.now_s()
             self.phase, _ = self.phase.receive(message, session.key, now_s)
         session.hold(self.cohort, before, self.phase, self.phase_round)
 
@@ -440,7 +439,7 @@ class Attendance:
 
     def _open(self, opening: Opening) -> Flow[None]:
         """Check an opening, then store it: signature and history, the roster's age, policy, reservation, and the step's material."""
-        session, now_s = self.session, self.session.surroundings.now_s()
+        session, now_s = self.session, self.session.environment.now_s()
         if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
             # One call is one attempt: two sums over the same records, a member apart, show that member's vector.
             raise PeerFault(
@@ -471,7 +470,7 @@ class Attendance:
         """Refuse what roster, policy and ledger, as they are now, don't allow (docs/protocol.md §4.3, clauses 10 and 11, and §7.3)."""
         session = self.session
         session.check_current(attempt.roster)
-        session.policy.check_opening(attempt, session.surroundings.now_s())
+        session.policy.check_opening(attempt, session.environment.now_s())
         session.store.ledger.check(attempt)
 
     def _material(self, attempt: Attempt) -> Flow[Material]:
@@ -495,7 +494,7 @@ class Attendance:
     def _receive(self, message: Message) -> tuple[Message, ...]:
         session = self.session
         self.phase = self._knowing()
-        following, replies = self.phase.receive(message, session.key, session.surroundings.now_s())
+        following, replies = self.phase.receive(message, session.key, session.environment.now_s())
         if isinstance(following, Closed) and not isinstance(self.phase, Closed):
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
             assert isinstance(self.phase, Attempting)
@@ -513,7 +512,7 @@ class Attendance:
 
     def _lapsed(self) -> bool:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
-        now_s = self.session.surroundings.now_s()
+        now_s = self.session.environment.now_s()
         self.phase = self._knowing()
         before, following = self.phase, self.phase.lapse(now_s)
         if following is not self.phase:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SECRET_BYTES = 32
 DATABASE = "state.sqlite"
-_FORMAT = 3
+_FORMAT = 4
 # temp_store: no copies of pages elsewhere.
 _SETTINGS = """
 PRAGMA page_size = 4096; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = {};
@@ -36,7 +36,7 @@ PRAGMA secure_delete = ON; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON;
 # pages that are shared may keep copies of rows that were moved.
 _TABLES = """
 CREATE TABLE sealed (name TEXT PRIMARY KEY, sha256 BLOB NOT NULL, room BLOB NOT NULL DEFAULT (zeroblob(1024)), value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE seal (sha256 BLOB NOT NULL);
+CREATE TABLE seal (names BLOB NOT NULL, ledger BLOB NOT NULL);
 CREATE TABLE run (
     id INTEGER PRIMARY KEY,
     base INTEGER REFERENCES run,
@@ -127,15 +127,23 @@ class StateDatabase:
                 _keep(db, "history", History().encode())
 
     def take_over(self, old: "StateDatabase") -> None:
-        """Make the database with the ledger of another identity, which loses its state.
+        """Make the database with the ledger of another identity, which loses its state; called again, it goes on with what failed.
 
         Raises:
             Misuse: the other one has no state, or this one has.
             IdentityError: a member uses the other one now.
         """
-        if self.made or not old.path.exists():
-            raise Misuse(f"{self.path} exists already" if self.made else f"{old.path} does not exist")
-        with FolderLock(old.path.parent.parent):
+        given, leaving = old.path, old.path.with_name("leaving.sqlite")
+        if self.made or not (given.exists() or leaving.exists()):
+            raise Misuse(f"{self.path} exists already" if self.made else f"{given} does not exist")
+        with FolderLock(given.parent.parent):
+            # Before the copy: two identities with one ledger could sum the same records twice.
+            if given.exists():
+                with old.read(whole=False):
+                    pass  # a journal that a crash left belongs to this name
+                given.rename(leaving)
+                sync_folder(leaving.parent)
+            old.path = leaving
             with self._created() as db, old.read(whole=False) as ledger:
                 for name in ("secret", "history"):
                     query = "SELECT sha256, value FROM sealed WHERE name = ?"
@@ -147,9 +155,8 @@ class StateDatabase:
                         db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
                 for (digest,) in db.execute(_NAMED).fetchall():
                     self.put_array(old.array(digest))
-            # Two identities with one ledger could sum the same records twice.
-            old.path.rename(old.path.with_name("carried-over.sqlite"))
-            sync_folder(old.path.parent)
+            leaving.rename(given.with_name("carried-over.sqlite"))
+            sync_folder(leaving.parent)
 
     @contextmanager
     def _created(self) -> Iterator[sqlite3.Connection]:
@@ -162,7 +169,7 @@ class StateDatabase:
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             yield db
-            db.execute("INSERT INTO seal VALUES (?)", (_seal(db),))
+            db.execute("INSERT INTO seal VALUES (?, ?)", (_seal(db), _ledger_seal(db)))
             db.execute(f"PRAGMA user_version = {_FORMAT}")
 
     def open(self) -> None:
@@ -182,7 +189,7 @@ class StateDatabase:
 
     @contextmanager
     def read(self, *, whole: bool = True) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone; without `whole`, also where sealed values are damaged."""
+        """The connection, for this thread alone; without `whole`, also where sealed values are gone, and the ledger is whole."""
         with self._turn, self._errors():
             if self._connection is not None:
                 yield self._connection
@@ -203,8 +210,15 @@ class StateDatabase:
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 yield db
-                db.execute("UPDATE seal SET sha256 = ?", (_seal(db),))
+                db.execute("UPDATE seal SET names = ?", (_seal(db),))
             self._sweep(db)
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """`write`, for the ledger's tables."""
+        with self.write() as db:
+            yield db
+            db.execute("UPDATE seal SET ledger = ?", (_ledger_seal(db),))
 
     # Sealed values
 
@@ -298,7 +312,8 @@ class StateDatabase:
                 raise StateError(f"{self.path} is missing. {LOSS}")
             if version != _FORMAT:
                 raise self._of_another_release()
-            if whole and db.execute("SELECT sha256 FROM seal").fetchall() != [(_seal(db),)]:
+            names, ledger = db.execute("SELECT names, ledger FROM seal").fetchone() or (b"", b"")
+            if ledger != _ledger_seal(db) or (whole and names != _seal(db)):
                 raise self._damaged("a value is another one than was kept, or gone")
 
     def _damaged(self, why: object) -> StateError:
@@ -324,6 +339,16 @@ def _seal(db: sqlite3.Connection) -> bytes:
     whole = hashlib.sha256()
     for name, digest in db.execute("SELECT name, sha256 FROM sealed ORDER BY name"):
         whole.update(b"%s\n%s" % (name.encode(), digest))
+    return whole.digest()
+
+
+def _ledger_seal(db: sqlite3.Connection) -> bytes:
+    """Of the ledger's rows: SQLite has no checksums, and one flipped bit would free a record that was summed."""
+    whole = hashlib.sha256()
+    for table in _LEDGER:
+        whole.update(table.encode())
+        for row in db.execute(f"SELECT * FROM {table} ORDER BY 1, 2"):  # noqa: S608 - our own names
+            whole.update(repr(row).encode())
     return whole.digest()
 
 

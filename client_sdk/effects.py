@@ -1,87 +1,18 @@
-"""The effects that a flow can ask of its driver, and where its time, randomness and signatures come from.
+"""The effects that a flow can ask of its driver.
 
 A flow is a generator: it yields effects, is sent their outcomes, and returns its result. It opens no socket
 and never sleeps, so the blocking and the asynchronous driver share every line of the conversation, and a test
 can stop it between any two effects.
 """
 
-import os
-import random
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.request_signature import Target, sign_request
+from client_sdk.signing import Signer, Token
 from veilsum.protocol.rest import MAX_MESSAGE_BYTES
 
 T = TypeVar("T")
-NONCE_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Where a member's time and randomness come from; a test passes others, to replay any hour and any failure.
-
-    Attributes:
-        now_s: Unix time in seconds, for expiry.
-        monotonic_s: seconds that only ever grow, for patience.
-        random_bytes: secret randomness; never anything but the operating system's outside a test.
-        jitter: a number in [0, 1), so that members don't all retry in the same moment.
-    """
-
-    now_s: Callable[[], float] = time.time
-    monotonic_s: Callable[[], float] = time.monotonic
-    random_bytes: Callable[[int], bytes] = os.urandom
-    jitter: Callable[[], float] = random.random
-
-
-THIS_MACHINE = Surroundings()
-
-
-@dataclass(frozen=True, repr=False)
-class Signer:
-    """In whose name requests are sent (docs/access.md).
-
-    Attributes:
-        keyid: the member's id, or "admin".
-        key: its long-term key.
-        surroundings: clock, and randomness for nonces.
-    """
-
-    keyid: str
-    key: SigningKey
-    surroundings: Surroundings
-
-    def headers(self, target: Target, request: "Request") -> dict[str, str]:
-        """The headers that sign one request as it is sent now; anew for each time it is sent."""
-        return sign_request(
-            self.key,
-            self.keyid,
-            target,
-            request.body,
-            created_s=self.surroundings.now_s(),
-            nonce=self.surroundings.random_bytes(NONCE_BYTES),
-            digest=request.digest,
-        )
-
-    def __repr__(self) -> str:
-        return f"<Signer {self.keyid}>"
-
-
-@dataclass(frozen=True, repr=False)
-class Token:
-    """An operator's token, instead of a signature."""
-
-    secret: str
-
-    def headers(self, _target: Target, _request: "Request") -> dict[str, str]:
-        """The header that shows it."""
-        return {"authorization": f"Bearer {self.secret}"}
-
-    def __repr__(self) -> str:
-        return "<Token>"
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def send_card(
     Returns:
         The member's phase in the cohort, and the cohort as it is shown then; None if it takes no cards any more.
     """
-    session.store.ledger.give_up_expired(session.surroundings.now_s())
+    session.store.ledger.give_up_expired(session.environment.now_s())
     roster = yield from session.roster()
     if roster.key_of(session.member) != session.key.public:
         raise PeerFault(
@@ -117,7 +117,7 @@ def send_card(
         period=view.period,
         repeats=_repeats(view),
         history=session.store.ledger.history(),
-        random_bytes=session.surroundings.random_bytes,
+        random_bytes=session.environment.random_bytes,
     )
     session.store.hold(cohort, enrolled, "")
     assert isinstance(card, KeyCard)
@@ -136,7 +136,7 @@ def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
     cards = yield from session.coordinator.cards(cohort, session.member)
-    following, _ = phase.receive(cards, session.key, session.surroundings.now_s())
+    following, _ = phase.receive(cards, session.key, session.environment.now_s())
     check_cohort(_first_spec(phase.study, cards.manifest))
     session.policy.check_manifest(cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
@@ -162,7 +162,7 @@ def tell_waiting(session: Session, view: CohortView) -> None:
 
 def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     tell_waiting(session, view)
-    asked_s = session.surroundings.monotonic_s()
+    asked_s = session.environment.monotonic_s()
     later = yield from session.coordinator.cohort(view.cohort, view.version)
     yield from session.waited(asked_s, news=later.version != view.version)
     return later

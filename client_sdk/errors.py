@@ -99,11 +99,6 @@ def fault_in(view: RoundView) -> PeerFault:
     return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
 
 
-def mismatch(detail: str) -> PeerFault:
-    """What the coordinator publishes does not follow from the evidence (result-mismatch)."""
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
-
-
 def first_fault(error: ValidationError, whole: str = "") -> str:
     """Where JSON is first wrong, and how, without its values; `whole` is the place that has no name."""
     first = error.errors(include_url=False, include_input=False)[0]
@@ -130,5 +125,4 @@ __all__ = [
     "fault_in",
     "fault_of",
     "first_fault",
-    "mismatch",
 ]

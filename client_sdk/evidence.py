@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from client_sdk.errors import PeerFault, mismatch
+from client_sdk.errors import PeerFault
 from client_sdk.files import make_folder, read_part, write_durably
 from client_sdk.policy import check_admin
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
@@ -22,7 +22,7 @@ from veilsum.protocol.messages import (
     UploadHeader,
 )
 from veilsum.protocol.opening_rules import check_opening
-from veilsum.protocol.record import ResultRecord
+from veilsum.protocol.record import ResultRecord, mismatch
 
 if TYPE_CHECKING:
     from veilsum.protocol.replay import Verdict

@@ -26,7 +26,8 @@ ANEW = (
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-_LOCK = "lock"
+_LOCK = "identity.json"
+"""What is locked: not a file of its own, which could be removed in the belief that it is stale."""
 
 
 def make_folder(folder: Path) -> None:
@@ -145,7 +146,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -154,7 +155,6 @@ class FolderLock:
                 f"another process (or another Member of this one) uses {folder}: close it first; one identity "
                 "speaks with one voice"
             ) from error
-        sync_folder(folder)
 
     def __enter__(self) -> Self:
         return self

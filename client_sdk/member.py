@@ -14,8 +14,9 @@ import numpy as np
 from client_sdk.agent import Agent
 from client_sdk.api import CoordinatorApi
 from client_sdk.contribution import contribute
-from client_sdk.effects import THIS_MACHINE, Flow, Signer, Surroundings
+from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
+from client_sdk.environment import THIS_MACHINE, Environment
 from client_sdk.errors import Misuse, PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.identity import Identity
 from client_sdk.policy import Policy, bytes_of
@@ -25,8 +26,9 @@ from client_sdk.reservations import Run, State
 from client_sdk.result import Result, verify_sums
 from client_sdk.retry import RetryingClient
 from client_sdk.session import Session
+from client_sdk.signing import Signer
 from client_sdk.store import Store
-from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
+from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate, blocking
 from veilsum.calibration.errors import CalibrationError
 from veilsum.calibration.head import Head
 from veilsum.protocol.messages import Roster
@@ -58,7 +60,7 @@ class Conversations:
         lanes: chunks in flight.
         transcripts: fetch and replay each round's transcript, as an auditor does: with 200 members it is tens of
             megabytes.
-        surroundings: clock and randomness; another one in tests only.
+        environment: clock and randomness; another one in tests only.
 
     Raises:
         IdentityError: another process uses the identity.
@@ -76,7 +78,7 @@ class Conversations:
         patience_s: float = PATIENCE_S,
         lanes: int = LANES,
         transcripts: bool = False,
-        surroundings: Surroundings = THIS_MACHINE,
+        environment: Environment = THIS_MACHINE,
     ) -> None:
         if lanes < 1 or patience_s < 0:
             raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
@@ -88,16 +90,16 @@ class Conversations:
         self.lock, store = identity.lock(), Store(identity.folder)
         try:
             report = Reporter(progress)
-            signer = Signer(identity.member, identity.key, surroundings)
+            signer = Signer(identity.member, identity.key, environment)
             store.database.open()
             self.session = Session(
                 member=identity.member,
                 key=identity.key,
                 store=store,
                 policy=policy,
-                coordinator=CoordinatorApi(RetryingClient(patience_s, surroundings, report, signer)),
+                coordinator=CoordinatorApi(RetryingClient(patience_s, environment, report, signer)),
                 report=report,
-                surroundings=surroundings,
+                environment=environment,
                 given=given,
                 lanes=lanes,
                 transcripts=transcripts,
@@ -337,7 +339,7 @@ class _Front(Generic[D]):
 
     Args:
         url: the coordinator's address.
-        identity, policy, roster, progress, patience_s, lanes, transcripts, surroundings: as `Conversations`.
+        identity, policy, roster, progress, patience_s, lanes, transcripts, environment: as `Conversations`.
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
         cert: this client's certificate if the coordinator asks for one: a PEM file, or (certificate, key).
         driver: another way to the coordinator, in tests.
@@ -363,11 +365,11 @@ class _Front(Generic[D]):
         cert: ClientCertificate | None = None,
         lanes: int = LANES,
         transcripts: bool = False,
-        surroundings: Surroundings = THIS_MACHINE,
+        environment: Environment = THIS_MACHINE,
         driver: D | None = None,
     ) -> None:
         self._driver: D = driver or self._drivers(url, verify=verify, cert=cert)
-        self._conversations = Conversations(
+        self._flows = Conversations(
             identity,
             policy,
             roster,
@@ -375,12 +377,12 @@ class _Front(Generic[D]):
             patience_s=patience_s,
             lanes=lanes,
             transcripts=transcripts,
-            surroundings=surroundings,
+            environment=environment,
         )
 
     def ledger(self) -> tuple[Run, ...]:
         """Every run that this member answered, with rows used and skipped; makes no request."""
-        return self._conversations.ledger()
+        return self._flows.ledger()
 
     def judge(self, result: Result, records: Records, *, held_out: Records | None = None) -> Result:
         """Judge a result's head on hold-out records, beside a head of this member's own contribution; makes no request.
@@ -397,10 +399,10 @@ class _Front(Generic[D]):
             CalibrationError, Misuse: records of another shape.
             StateError: the ledger is damaged.
         """
-        return judge(self._conversations.session, result, records, held_out)
+        return judge(self._flows.session, result, records, held_out)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._conversations.session.member}>"
+        return f"<{type(self).__name__} {self._flows.session.member}>"
 
 
 def judge(session: Session, result: Result, records: Records, held_out: Records | None) -> Result:
@@ -434,18 +436,6 @@ def judge(session: Session, result: Result, records: Records, held_out: Records 
     return result.judge(held_out, own)
 
 
-def _blocking(
-    flow: Callable[Concatenate[Conversations, P], Flow[T]],
-) -> Callable[Concatenate["Member", P], T]:
-    """A conversation as a method that returns its outcome."""
-
-    @wraps(flow)
-    def method(self: "Member", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._driver.run(flow(self._conversations, *args, **kwargs))
-
-    return method
-
-
 def _awaited(
     flow: Callable[Concatenate[Conversations, P], Flow[T]],
 ) -> Callable[Concatenate["AsyncMember", P], Awaitable[T]]:
@@ -453,7 +443,7 @@ def _awaited(
 
     @wraps(flow)
     async def method(self: "AsyncMember", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._driver.run(flow(self._conversations, *args, **kwargs))
+        return await self._driver.run(flow(self._flows, *args, **kwargs))
 
     return method
 
@@ -463,14 +453,14 @@ class Member(_Front[BlockingDriver]):
 
     _drivers = BlockingDriver
 
-    enrol = _blocking(Conversations.enrol)
-    contribute = _blocking(Conversations.contribute)
-    cohort = _blocking(Conversations.cohort)
-    runs = _blocking(Conversations.runs)
-    studies = _blocking(Conversations.studies)
-    study = _blocking(Conversations.study)
-    sums = _blocking(Conversations.sums)
-    give_up = _blocking(Conversations.give_up)
+    enrol = blocking(Conversations.enrol)
+    contribute = blocking(Conversations.contribute)
+    cohort = blocking(Conversations.cohort)
+    runs = blocking(Conversations.runs)
+    studies = blocking(Conversations.studies)
+    study = blocking(Conversations.study)
+    sums = blocking(Conversations.sums)
+    give_up = blocking(Conversations.give_up)
 
     def join(self, records: Records, *, once: bool = False, period: str | None = None) -> Iterator[Result]:
         """Take part in the runs of approved studies until stopped: enrol, contribute, help to decrypt and to erase, verify.
@@ -487,14 +477,14 @@ class Member(_Front[BlockingDriver]):
             Declined, PeerFault, Misuse, CalibrationError: with `once` alone; otherwise `progress` is told, and the member goes on.
             ClientError: see `client_sdk.errors`.
         """
-        agent = self._conversations.agent(records, once=once, period=period)
-        while (result := self._driver.run(self._conversations.joined(agent))) is not None:
+        agent = self._flows.agent(records, once=once, period=period)
+        while (result := self._driver.run(self._flows.joined(agent))) is not None:
             yield result
 
     def close(self) -> None:
         """Close the connections and give the identity's folder back."""
         self._driver.close()
-        self._conversations.close()
+        self._flows.close()
 
     def __enter__(self) -> Self:
         return self
@@ -521,14 +511,14 @@ class AsyncMember(_Front[AsyncDriver]):
         self, records: Records, *, once: bool = False, period: str | None = None
     ) -> AsyncIterator[Result]:
         """As `Member.join`."""
-        agent = self._conversations.agent(records, once=once, period=period)
-        while (result := await self._driver.run(self._conversations.joined(agent))) is not None:
+        agent = self._flows.agent(records, once=once, period=period)
+        while (result := await self._driver.run(self._flows.joined(agent))) is not None:
             yield result
 
     async def close(self) -> None:
         """As `Member.close`."""
         await self._driver.close()
-        self._conversations.close()
+        self._flows.close()
 
     async def __aenter__(self) -> Self:
         return self

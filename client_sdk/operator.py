@@ -1,17 +1,18 @@
 """The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Sequence
+from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
 from client_sdk.api import Reads, model_of
-from client_sdk.effects import THIS_MACHINE, Flow, Request, Response, Signer, Surroundings, Token
+from client_sdk.effects import Request, Response
+from client_sdk.environment import THIS_MACHINE, Environment
 from client_sdk.identity import Identity
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import RetryingClient
-from client_sdk.transport import BlockingDriver, ClientCertificate
+from client_sdk.signing import Signer, Token
+from client_sdk.transport import BlockingDriver, ClientCertificate, blocking
 from veilsum.protocol import rest
 from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
@@ -21,25 +22,11 @@ from veilsum.protocol.request_signature import ADMIN
 from veilsum.protocol.rest import NewToken, PreflightView, TokenList, TokenRequest, TokenView
 
 _Model = TypeVar("_Model", bound=BaseModel)
-T = TypeVar("T")
-P = ParamSpec("P")
 
 # Where what may have been created shows.
 _COHORTS = "the cohorts on the federation's page (Operator.federation)"
 _ROUNDS = "the rounds on the federation's page (Operator.federation)"
 _TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke unused ones"
-
-
-def _blocking(
-    flow: Callable[Concatenate[Reads, P], Flow[T]],
-) -> Callable[Concatenate["Operator", P], T]:
-    """A read as a method that returns its outcome."""
-
-    @wraps(flow)
-    def method(self: "Operator", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._driver.run(flow(self._reads, *args, **kwargs))
-
-    return method
 
 
 class Operator:
@@ -70,7 +57,7 @@ class Operator:
         patience_s: float = 30.0,
         verify: bool | str = True,
         cert: ClientCertificate | None = None,
-        surroundings: Surroundings = THIS_MACHINE,
+        environment: Environment = THIS_MACHINE,
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
@@ -78,25 +65,25 @@ class Operator:
         if token is not None:
             signer = Token(token)
         elif admin is not None:
-            signer = Signer(ADMIN, admin, surroundings)
+            signer = Signer(ADMIN, admin, environment)
         elif member is not None:
-            signer = Signer(member.member, member.key, surroundings)
-        self._caller = RetryingClient(patience_s, surroundings, Reporter(progress), signer)
-        self._reads = Reads(self._caller)
+            signer = Signer(member.member, member.key, environment)
+        self._caller = RetryingClient(patience_s, environment, Reporter(progress), signer)
+        self._flows = Reads(self._caller)
 
     # What members read too: `client_sdk.api.Reads` says what it is
 
-    roster = _blocking(Reads.roster)
-    study = _blocking(Reads.study)
-    studies = _blocking(Reads.studies)
-    runs = _blocking(Reads.runs)
-    cohort = _blocking(Reads.cohort)
-    round = _blocking(Reads.round)
-    opening = _blocking(Reads.opening)
-    material = _blocking(Reads.material)
-    result = _blocking(Reads.result)
-    sums = _blocking(Reads.sums)
-    transcript = _blocking(Reads.transcript)
+    roster = blocking(Reads.roster)
+    study = blocking(Reads.study)
+    studies = blocking(Reads.studies)
+    runs = blocking(Reads.runs)
+    cohort = blocking(Reads.cohort)
+    round = blocking(Reads.round)
+    opening = blocking(Reads.opening)
+    material = blocking(Reads.material)
+    result = blocking(Reads.result)
+    sums = blocking(Reads.sums)
+    transcript = blocking(Reads.transcript)
 
     # Operators alone
 

@@ -36,7 +36,7 @@ class Records:
         features: (n, dim) numbers, one row a record or several: numpy, torch, pandas, or lists. Floats keep their type (float16,
             float32 or float64); integers become float64.
         labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
-        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", "7" and 7 are one
+        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", b"7" and 7 are one
             id. Without ids the whole data set counts as one record.
         held_out: the share of the records to keep out of every sum, from 0 below 1, to judge heads with (`Member.judge`). The
             installation's secret decides which, so that each run keeps out the same ones. A run takes some of them all the same if its
@@ -243,9 +243,8 @@ def _labels_of(labels: Any, rows: int) -> Array:
         raise ShapeMismatch(f"labels have shape {found.shape}, expected ({rows},)")
     keys = np.empty(rows, object)
     for row, label in enumerate(found.tolist()):
-        missing = label is None or (
-            isinstance(label, float) and math.isnan(label)
-        )  # pandas has NaN among text
+        # pandas has NaN among text.
+        missing = label is None or (isinstance(label, float) and math.isnan(label))
         if not missing and not isinstance(label, str):
             raise WrongDtype(
                 f"the label in row {row} is a {type(label).__name__}; pass class indices or class keys as text"
@@ -265,7 +264,7 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
             case str():
                 encoded = _one_spelling(value).encode("utf-8", "surrogatepass")
             case bytes():
-                encoded = value
+                encoded = _of_bytes(value)
             case int() if not isinstance(value, bool):
                 encoded = str(value).encode()
             case np.integer():
@@ -278,6 +277,14 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
             raise Misuse(f"the id in row {row} has {len(encoded)} bytes: an id has 1 to {_ID_BYTES_MAX}")
         found.append(encoded)
     return tuple(found)
+
+
+def _of_bytes(value: bytes) -> bytes:
+    """UTF-8 spelled as any other text; other bytes, such as a digest, as they are."""
+    try:
+        return _one_spelling(value.decode()).encode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _one_spelling(text: str) -> str:

@@ -7,7 +7,7 @@ The history of §4.3 stands in the same database, so that the end of an attempt 
 import math
 import sqlite3
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -32,12 +32,19 @@ Array = npt.NDArray[Any]
 
 _LEFT_OUT = "left-out"
 """Ending of an attempt for a member that is not in the certified sum."""
-_BY_QUESTION = "SELECT * FROM answered WHERE question = ? AND period = ?"
-_BY_NUMBER = "SELECT * FROM answered WHERE id = ?"
-_BY_CONTEXT = (
-    "SELECT * FROM answered WHERE id = (SELECT COALESCE(run.base, run.id) FROM attempt JOIN run ON run.id = attempt.run "
-    "WHERE context = ?)"
+_RUNS = """
+SELECT id, base, study, approval, question, extractor, period,
+    CASE WHEN NOT yes THEN 'declined' WHEN spent THEN 'spent' ELSE 'reserved' END,
+    noisy, mu, expires, least, rows, unusable, taken, beyond, records, summed, given_up
+FROM answered
+"""
+"""The fields of `Run`, in order."""
+_BY_QUESTION = _RUNS + "WHERE question = ? AND period = ?"
+_BY_NUMBER = _RUNS + "WHERE id = ?"
+_BASE_OF = (
+    "(SELECT COALESCE(run.base, run.id) FROM attempt JOIN run ON run.id = attempt.run WHERE context = ?)"
 )
+_BY_CONTEXT = _RUNS + "WHERE id = " + _BASE_OF
 
 
 class State(StrEnum):
@@ -139,7 +146,7 @@ class Reservations:
         """
         entered = [attempt for attempt in history.unsettled if attempt not in since.unsettled]
         ended = [link for link in history.settled if link not in since.settled]
-        with self._database.write() as ledger:
+        with self._database.change() as ledger:
             if self.history() != since:
                 raise StateError("the history has grown since this step began: run the same call again")
             self._database.keep("history", history, history.encode())
@@ -163,7 +170,7 @@ class Reservations:
     def runs(self) -> tuple[Run, ...]:
         """All runs that were answered, oldest first."""
         with self._database.read() as ledger:
-            return tuple(_run(row) for row in ledger.execute("SELECT * FROM answered ORDER BY id"))
+            return tuple(_run(row) for row in ledger.execute(_RUNS + "ORDER BY id"))
 
     def run(self, question: bytes, period: str) -> Run | None:
         """One of them; None before it was answered."""
@@ -223,7 +230,7 @@ class Reservations:
             period, noisy, mu if yes else 0.0, content.notes.expires, least, len(found.labels), found.unusable, found.taken,
             found.beyond,
         )  # fmt: skip
-        with self._database.write() as ledger:
+        with self._database.change() as ledger:
             if _found(ledger, _BY_QUESTION, (question.digest, period)) is not None:
                 raise Misuse(f"period {period} of this question was answered before, and an answer is final")
             if base is not None:
@@ -265,7 +272,7 @@ class Reservations:
     def renew(self, run: Run, expires: int) -> None:
         """Note that a later version of the study expires later."""
         if expires > run.expires:
-            with self._database.write() as ledger:
+            with self._database.change() as ledger:
                 ledger.execute("UPDATE run SET expires = ? WHERE id = ?", (expires, run.number))
 
     # What a reservation sends
@@ -339,7 +346,7 @@ class Reservations:
         Raises:
             Misuse: another one was kept under this name.
         """
-        with self._database.write() as ledger:
+        with self._database.change() as ledger:
             digest = self._database.put_array(np.ascontiguousarray(vector, "<i8").data)
             before = digest if name is None else _vector_digest(ledger, run, name)
             if before is None:
@@ -352,7 +359,7 @@ class Reservations:
 
     def give_up(self, run: Run) -> None:
         """Open nothing more of a run, for good. Its records are free once all its attempts have ended without spending them."""
-        with self._database.write() as ledger:
+        with self._database.change() as ledger:
             ledger.execute("UPDATE run SET given_up = 1 WHERE id = ?", (run.number,))
             _let_go(ledger)
 
@@ -404,30 +411,9 @@ def _let_go(ledger: sqlite3.Connection) -> None:
 
 
 def _run(row: Sequence[Any]) -> Run:
-    (
-        number,
-        base,
-        yes,
-        study,
-        approval,
-        question,
-        extractor,
-        period,
-        noisy,
-        mu,
-        expires,
-        least,
-        rows,
-        unusable,
-        taken,
-        beyond,
-    ) = row[:16]
-    given_up, records, spent, summed = row[16:]
-    state = State.DECLINED if not yes else State.SPENT if spent else State.RESERVED
-    return Run(
-        number, base, study, approval, question, extractor, period, state, bool(noisy), mu, expires, least, rows, unusable, taken,
-        beyond, records, summed, bool(given_up),
-    )  # fmt: skip
+    found = Run(*row)
+    # SQLite has no such types.
+    return replace(found, state=State(found.state), noisy=bool(found.noisy), given_up=bool(found.given_up))
 
 
 def _found(ledger: sqlite3.Connection, query: str, values: tuple[object, ...]) -> Run | None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from client_sdk.errors import Misuse, mismatch
+from client_sdk.errors import Misuse
 from client_sdk.evidence import EVIDENCE, Evidence, replayed
 from client_sdk.files import make_folder, read_part, write_together
 from client_sdk.model_card import model_card
@@ -31,7 +31,7 @@ from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
 from veilsum.protocol.member import History
 from veilsum.protocol.messages import NO_CONTEXT, Certificate, Evictions
-from veilsum.protocol.record import ResultRecord, verify_record
+from veilsum.protocol.record import ResultRecord, mismatch, verify_record
 from veilsum.protocol.rest import round_name
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import SUM_STEP, Content, withheld_classes
@@ -42,6 +42,7 @@ from veilsum.study.result_files import (
     calibrated_in,
     check_answer,
     check_head,
+    digest_of,
     document_in,
     material_file,
     read_material,
@@ -286,9 +287,8 @@ class Result:
         """(n,) labels as the members numbered them; never a class that was withheld."""
         scores = self.scores(features)
         answered = np.setdiff1d(np.arange(scores.shape[1]), self.unanswered)
-        labels: npt.NDArray[np.int64] = answered[
-            scores[:, answered].argmax(axis=1)
-        ]  # whatever else is −∞ too
+        # Among those answered, whatever else is −∞ too.
+        labels: npt.NDArray[np.int64] = answered[scores[:, answered].argmax(axis=1)]
         return labels
 
     def evaluate(self, features: npt.ArrayLike, labels: Any) -> float:
@@ -437,13 +437,13 @@ class Result:
         _ = self.verdict
 
     def _check_files(self) -> None:
-        if _digest(self.head_file) != self.record.head:
+        if digest_of(self.head_file) != self.record.head:
             raise mismatch("the head's file is not the one that the record names")
         documents = {view.name: view.sha256 for view in self.record.documents}
-        if {name: _digest(content) for name, content in self.document_files.items()} != documents:
+        if {name: digest_of(content) for name, content in self.document_files.items()} != documents:
             raise mismatch("the documents are not those that the record names")
         material = self.evidence.opening.terms.material
-        if (_digest(self.material_file) or NO_CONTEXT.hex()) != material.hex():
+        if (digest_of(self.material_file) or NO_CONTEXT.hex()) != material.hex():
             raise mismatch("the material is not the one that the terms name")
         if self.head_file is None:
             if self.spec.step != "mean":
@@ -616,7 +616,3 @@ def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | Non
         material=result.material,
         rng=rng,
     )
-
-
-def _digest(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.sha256(content).hexdigest()

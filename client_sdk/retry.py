@@ -9,9 +9,11 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import ValidationError
 
-from client_sdk.effects import Flow, Pause, Request, Response, Signer, Surroundings, Token, Unreached
+from client_sdk.effects import Flow, Pause, Request, Response, Unreached
+from client_sdk.environment import Environment
 from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.signing import Signer, Token
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import Problem
 
@@ -24,7 +26,7 @@ class RetryingClient:
 
     Args:
         patience_s: how long one request is tried again, counted from its first failure.
-        surroundings: clocks and jitter.
+        environment: clocks and jitter.
         report: is told about every retry.
         signer: signs every request, or shows an operator's token; None where only public resources are asked for.
     """
@@ -32,11 +34,11 @@ class RetryingClient:
     def __init__(
         self,
         patience_s: float,
-        surroundings: Surroundings,
+        environment: Environment,
         report: Reporter,
         signer: Signer | Token | None = None,
     ) -> None:
-        self._patience_s, self._surroundings, self._report = patience_s, surroundings, report
+        self._patience_s, self._environment, self._report = patience_s, environment, report
         self._signer = signer
 
     def call(self, request: Request) -> Flow[Response]:
@@ -50,7 +52,7 @@ class RetryingClient:
             PeerFault: the coordinator refused and said why.
             UnexpectedAnswer: it refused in no way that this release can read.
         """
-        began_s, tries = self._surroundings.monotonic_s(), 0
+        began_s, tries = self._environment.monotonic_s(), 0
         request = replace(request, signer=self._signer)
         while True:
             answer: Response | Unreached = yield request
@@ -62,7 +64,7 @@ class RetryingClient:
                     f"{request.method} {request.path} may have been carried out, and is not asked twice "
                     f"({_reason(answer)}): look into {request.shown_in} before you run the same command again"
                 )
-            spent_s = self._surroundings.monotonic_s() - began_s
+            spent_s = self._environment.monotonic_s() - began_s
             if tries == 1:
                 # The first wait may have been a long poll: it counts from when it failed.
                 began_s, spent_s = began_s + spent_s, 0.0
@@ -84,7 +86,7 @@ class RetryingClient:
 
     def _pause_s(self, tries: int, answer: Response | Unreached) -> float:
         longest_s = min(_FIRST_S * 2.0 ** min(tries - 1, 10), _LONGEST_S)
-        backoff_s = longest_s * (0.5 + 0.5 * self._surroundings.jitter())
+        backoff_s = longest_s * (0.5 + 0.5 * self._environment.jitter())
         asked = answer.headers.get("retry-after", "") if isinstance(answer, Response) else ""
         return max(backoff_s, self._retry_after_s(asked))
 
@@ -93,7 +95,7 @@ class RetryingClient:
         if value.isascii() and value.isdecimal():
             return float(value[:9])
         try:
-            return parsedate_to_datetime(value).timestamp() - self._surroundings.now_s()
+            return parsedate_to_datetime(value).timestamp() - self._environment.now_s()
         except (ValueError, OverflowError):  # a year of twenty digits overflows
             return 0.0
 

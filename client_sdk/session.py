@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client_sdk.api import CoordinatorApi
-from client_sdk.effects import Flow, Pause, Surroundings
+from client_sdk.effects import Flow, Pause
+from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import ANEW
 from client_sdk.policy import Policy
@@ -47,7 +48,7 @@ class Session:
     policy: Policy
     coordinator: CoordinatorApi
     report: Reporter
-    surroundings: Surroundings
+    environment: Environment
     given: Roster | None
     lanes: int
     transcripts: bool
@@ -84,7 +85,7 @@ class Session:
         if study.hash != study_hash:
             raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
 
-        content = signed.read(study, roster, self.surroundings.now_s(), self.store.study)
+        content = signed.read(study, roster, self.environment.now_s(), self.store.study)
         self.store.see_study(study)
         return study, content
 
@@ -112,7 +113,7 @@ class Session:
     def lapse_others(self, cohort: bytes) -> None:
         """Erase what every other cohort still holds of a round past its terms' latest end."""
         for other, held in self.store.cohorts(but=cohort):
-            following = held.phase.lapse(self.surroundings.now_s())
+            following = held.phase.lapse(self.environment.now_s())
             if following is not held.phase:
                 self.hold(other, held.phase, following, held.round_id)
 
@@ -184,7 +185,7 @@ class Session:
             history = self._settled(history, (yield from self.coordinator.closing(entry.context)))
 
     def _settled(self, before: History, document: Closing) -> History:
-        history = before.settle(document, self.surroundings.now_s())
+        history = before.settle(document, self.environment.now_s())
         self.store.ledger.remember(history, before, [document.context] if self._left_out(document) else [])
         return history
 
@@ -200,7 +201,7 @@ class Session:
         Pause if it came back at once and without news: not every proxy lets one wait.
         """
         yield from self.meanwhile()
-        if not news and self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
+        if not news and self.environment.monotonic_s() - since_s < POLL_MIN_S:
             yield Pause(POLL_MIN_S)
 
 

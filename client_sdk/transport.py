@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -29,6 +29,8 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.request_signature import Target
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Flows = TypeVar("Flows")
 
 CONNECT_S, READ_S = 10.0, 30.0
 """Seconds for a connection, and for an answer beyond what a long poll may take."""
@@ -144,6 +146,25 @@ class BlockingDriver:
         for error in sorted(errors, key=lambda error: isinstance(error, Stopped)):
             raise error
         return [future.result() for future in futures]
+
+
+class _Blocking(Protocol[Flows]):
+    """Has flows, and a driver that runs them."""
+
+    _driver: BlockingDriver
+    _flows: Flows
+
+
+def blocking(
+    flow: Callable[Concatenate[Flows, P], Flow[T]],
+) -> Callable[Concatenate[_Blocking[Flows], P], T]:
+    """A flow as a method that blocks and returns its outcome."""
+
+    @wraps(flow)
+    def method(self: _Blocking[Flows], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._driver.run(flow(self._flows, *args, **kwargs))
+
+    return method
 
 
 class AsyncDriver:
@@ -288,9 +309,8 @@ def _no_cookies() -> CookieJar:
 
 def _checked(url: str) -> str:
     if not str(url).startswith(("https://", "http://")):
-        raise Misuse(
-            f"url: got {url!r}, expected the coordinator's address with its scheme, such as https://sum.example.org:8443 "
-            "(http:// only on one machine)"
+        raise Misuse(  # without the url, which may hold a password
+            "url: expected the coordinator's address with its scheme, such as https://sum.example.org:8443 (http:// only on one machine)"
         )
     if in_the_clear(url):
         warnings.warn(
@@ -328,7 +348,7 @@ def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
     if request.signer is not None:
         path, _, query = built.url.raw_path.decode("ascii").partition("?")
         target = Target(request.method, built.headers["host"].lower(), path, query)
-        built.headers.update(request.signer.headers(target, request))
+        built.headers.update(request.signer.headers(target, request.body, request.digest))
     return built
 
 

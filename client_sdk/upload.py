@@ -45,7 +45,7 @@ def mask(
     attempt = opened.attempt
     run = session.store.ledger.check(attempt)
     values = yield from compute(partial(own_vector, session, run, attempt.spec, material))
-    sealing = opened.seal(session.surroundings.random_bytes)
+    sealing = opened.seal(session.environment.random_bytes)
     chunks = yield from _masked(session, attempt, sealing, values)
     upload, own_shares = sealing.finish(session.key)
     phase, _ = opened.uploaded(upload, own_shares)
@@ -68,7 +68,7 @@ def own_vector(session: Session, run: Run, spec: RoundSpec, material: Material) 
     if kept is not None:
         return kept
     features, labels, _ = ledger.rows(run)
-    return vector(spec, features, labels, material, session.surroundings.random_bytes)
+    return vector(spec, features, labels, material, session.environment.random_bytes)
 
 
 def _name(spec: RoundSpec) -> str:

@@ -27,13 +27,13 @@ from service.access.callers import ADDRESS, CALLER, Limits
 from service.access.gate import Gate
 from service.access.guards import SCHEMES
 from service.access.issuer import Issuer
-from service.access.metering import Metering
 from service.access.nonces import Nonces
 from service.access.tokens import Tokens, configured
 from service.audit import Audit
 from service.cache import Recent
 from service.clock import Clock
 from service.coordinator import Coordinator
+from service.metering import Metering
 from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import KEPT_BYTES, KeptPages, problem_page

@@ -7,8 +7,9 @@ changes as they are committed, for callers that wait for one, and polls now and 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -29,19 +30,32 @@ from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.faults import check_named, tried
 from service.storage.tables import cohorts, rounds
+from service.summing import Memory
 from service.telemetry.logs import LOGGER, where
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, Enrolling
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import NO_CONTEXT, Certificate, Manifest, Opening, Survivor, SurvivorSet, parse
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    Certificate,
+    Link,
+    Manifest,
+    Opening,
+    Survivor,
+    SurvivorSet,
+    parse,
+)
 from veilsum.protocol.opening_rules import earlier_context
-from veilsum.protocol.rest import RoundView, round_name
+from veilsum.protocol.rest import round_name
+from veilsum.protocol.study import Question
 from veilsum.protocol.transcript import Transcript
 
 log = structlog.get_logger(LOGGER)
 
 FOLDERS = ("uploads", "sums", journal.FOLDER, "results")
 """In which blobs lie by rounds."""
+HELD_BYTES = 256 << 20
+"""Most memory that the running sums of all rounds take in one process; what finds no room is added from storage."""
 KEPT_S = 1.0
 """How long a look is cached."""
 LOOK_S = 5.0
@@ -61,10 +75,6 @@ class RoundHistory:
 
     number: int = 0
     uploaded: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-
-    def after(self, number: int, view: RoundView, opened_s: float) -> "RoundHistory":
-        """Add the next round."""
-        return RoundHistory(number, {**self.uploaded, **dict.fromkeys(view.uploaded, (view.round, opened_s))})
 
 
 class RoundHistories:
@@ -95,22 +105,14 @@ class RoundHistories:
         rows = await self._database.rows(query)
 
         def read() -> RoundHistory:
-            found = past
+            uploaded = dict(past.uploaded)
             for row in rows:
-                found = RoundHistory(row.number, found.uploaded)
                 with self._database.quarantine.skipping(f"round {row.id}"):
                     view = journal.read_view(row.id, row.final)
-                    found = found.after(row.number, view, row.opened_s)
-            return found
+                    uploaded |= dict.fromkeys(view.uploaded, (view.round, row.opened_s))
+            return RoundHistory(rows[-1].number, uploaded)
 
         return await asyncio.to_thread(read) if rows else None
-
-    async def states(self) -> dict[str, int]:
-        """Count all federations' ended rounds by state."""
-        query = (
-            select(rounds.c.state, func.count()).where(rounds.c.state.is_not(None)).group_by(rounds.c.state)
-        )
-        return {row[0]: row[1] for row in await self._database.rows(query)}
 
 
 class Catalogue:
@@ -119,7 +121,8 @@ class Catalogue:
     Attributes:
         cohorts: those held here, by id.
         rounds: the same.
-        pasts: of rounds that have ended.
+        histories: of rounds that have ended.
+        memory: for the running sums of rounds.
 
     Args:
         database: the truth.
@@ -141,13 +144,15 @@ class Catalogue:
         runs: Runs,
         wake: Callable[[], None],
     ) -> None:
-        self._database, self._blobs, self._folder, self._key = database, blobs, folder, key
+        self._database, self._blobs, self._folder = database, blobs, folder
         self._federations, self._runs, self._wake = federations, runs, wake
         self.cohorts, self.rounds = ObjectCache[Cohort](), ObjectCache[Round]()
         self.histories = RoundHistories(database)
+        self.memory = Memory(HELD_BYTES)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
         self._looking, self._looked_s = asyncio.Lock(), -KEPT_S
         self._ended: dict[str, int] = {}
+        self._made = partial(Round, database, blobs, self.memory, wake, runs.changed, key)
 
     # Asked for by name
 
@@ -185,20 +190,22 @@ class Catalogue:
             raise not_found("context")
         return found
 
-    async def material(self, attempt: Attempt) -> bytes | None:
-        """The file that members fetch beside the opening; None where the step takes none."""
-        spec = attempt.spec
-        if not spec.takes_material:
+    async def material(
+        self, question: Question, period: str, step: str, links: Sequence[Link]
+    ) -> bytes | None:
+        """The file that a step takes of the one before it; None where it takes none, or that one has no result."""
+        if not question.takes_material(step):
             return None
-        steps = spec.question.steps
-        before = steps[steps.index(spec.step) - 1]
-        link = certified(attempt.opening.links, spec.question, spec.period, before)
-        return None if link is None else await self.left_by(link.context)
+        link = certified(links, question, period, question.steps[question.steps.index(step) - 1])
+        documents = None if link is None else (await self.round(round_name(link.context))).documents
+        if documents is None or documents.record is None:
+            return None
+        return await asyncio.to_thread(documents.document, MATERIAL)
 
-    async def left_by(self, context: bytes) -> bytes | None:
-        """What a certified step leaves to the next one; None where it has no result."""
-        documents = (await self.round(round_name(context))).documents
-        return None if documents.record is None else await asyncio.to_thread(documents.document, MATERIAL)
+    async def material_of(self, attempt: Attempt) -> bytes | None:
+        """The file that members fetch beside the opening."""
+        spec = attempt.spec
+        return await self.material(spec.question, spec.period, spec.step, attempt.opening.links)
 
     async def refresh(self, federation: str) -> None:
         """All of a federation's, as it stands."""
@@ -248,7 +255,8 @@ class Catalogue:
 
     async def _look(self) -> None:
         await self.refresh_all()
-        self._ended = await self.histories.states()
+        counted = select(rounds.c.state, func.count()).where(rounds.c.state.is_not(None))
+        self._ended = dict(await self._database.rows(counted.group_by(rounds.c.state)))
 
     def states(self) -> Counter[str]:
         """How many rounds there are in each state, as of the last `look`."""
@@ -407,25 +415,6 @@ class Catalogue:
         round_ = self._made(attempt, row.opened_s).restore(end, littered=not row.cleared)
         self.rounds.put(round_)
         return round_
-
-    def _made(
-        self,
-        attempt: Attempt,
-        opened_s: float,
-        phase: Collecting | None = None,
-        noted: Transcript | None = None,
-    ) -> Round:
-        return Round(
-            self._database,
-            self._blobs,
-            self._wake,
-            self._runs.changed,
-            self._key,
-            attempt,
-            opened_s,
-            phase,
-            noted,
-        )
 
     # From other processes
 

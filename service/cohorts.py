@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from service.access.metering import in_thread
+from service.metering import in_thread
 from service.problems import named, problem_of, wrong_phase
 from service.rounds import Round
 from service.storage.database import Database
@@ -121,23 +121,16 @@ class Cohort:
             return self._past
         return (*self._past, last)
 
-    @property
-    def next_place(self) -> tuple[int, int]:
-        """Sequence and attempt of the round that may be opened next: the next sequence's first (protocol §4.3)."""
-        known = self.rounds
-        return (known[-1].place[0] + 1, 0) if known else (0, 0)
-
     async def refresh(self) -> None:
         """Take up what other processes have stored."""
         if self.open and self._database.shared:
             async with self._lock:
                 await self._catch_up()
 
-    async def load(self, not_before_s: float = 0.0) -> Self:
+    async def load(self, not_before_s: float) -> None:
         """Take up what storage holds; a deadline that passed while no process ran is postponed a little."""
         self.deadline_s = max(self.deadline_s, not_before_s)
         await self._catch_up()
-        return self
 
     async def _catch_up(self) -> None:
         def stored(connection: Connection) -> tuple[Row[Any], Sequence[bytes]]:
@@ -159,17 +152,6 @@ class Cohort:
     def _changed(self) -> None:
         self.watch.notify()
         self._wake()
-
-    @property
-    def repeats(self) -> str | None:
-        """The context of the attempt that the run repeats."""
-        context = self.enrolling.repeats
-        return None if context == NO_CONTEXT else context.hex()
-
-    @property
-    def state(self) -> Literal["enrolling", "formed", "failed"]:
-        """How far it is."""
-        return "formed" if self.manifest else "failed" if self.fault else "enrolling"
 
     @property
     def version(self) -> int:
@@ -289,8 +271,8 @@ class Cohort:
             study_version=notes.version,
             period=enrolling.period,
             counter=enrolling.counter,
-            repeats=self.repeats,
-            state=self.state,
+            repeats=None if enrolling.repeats == NO_CONTEXT else enrolling.repeats.hex(),
+            state="formed" if self.manifest else "failed" if self.fault else "enrolling",
             version=self.version,
             members=enrolling.invited,
             cards=tuple(sorted(enrolling.cards)),

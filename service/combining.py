@@ -21,15 +21,10 @@ from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.record import CombinedRecord, CombineRequest, PartView, ResultRecord, sign_record
 from veilsum.study.answers import answer, pooled
-from veilsum.study.result_files import files
-from veilsum.study.views import digest_of, solution_view
+from veilsum.study.result_files import digest_of, files
+from veilsum.study.views import solution_view
 
 _FOLDER, _RECORD = "combined", "record"
-
-
-def combination_id(request: CombineRequest) -> str:
-    """The same request has the same id, in whatever order its rounds stand."""
-    return hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
 
 
 def combine(
@@ -43,7 +38,8 @@ def combine(
         PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or sum one period;
             sum-check-failed; storage-damaged where a round's sums are not those that were signed.
     """
-    name = combination_id(request)
+    # The same rounds have the same name, in whatever order they stand.
+    name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
     with suppress(PeerFault):  # an earlier combination that was never finished
         return stored_record(name, blobs)
     records = [round_.documents.result() for round_ in rounds]
@@ -144,4 +140,8 @@ def _check_alike(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> No
         if spec.withheld != first.attempt.spec.withheld:
             raise terms_refused(
                 f"rounds {round_.id} and {first.id} withhold different classes: combine periods that withhold the same"
+            )
+        if round_.attempt.content.after.readers != first.attempt.content.after.readers:
+            raise terms_refused(
+                f"the heads of rounds {round_.id} and {first.id} are for different readers: combine periods with the same readers"
             )

@@ -21,7 +21,7 @@ from service.jobs import Jobs
 from service.journal import begin_round
 from service.problems import named, not_found, terms_refused
 from service.rounds import Round
-from service.runs import Runs, certified, next_step
+from service.runs import Runs, next_step
 from service.scheduler import LEASE_S, PAUSE_S, Leases, Scheduler
 from service.storage.blobs import Blobs
 from service.storage.database import Database
@@ -269,15 +269,15 @@ class Coordinator:
         await self.catalogue.refresh(federation)
         _refuse_unsettled(self.catalogue.live(federation))
         await self._check_current(cohort, now_s)
-        sequence, number = cohort.next_place
+        opened = cohort.rounds
         links = await self.federations.links(federation)
         terms = await self._terms(cohort, request, links, now_s)
         opening = await asyncio.to_thread(
             Opening.make,
             self.key,
             cohort=manifest.cohort,
-            sequence=sequence,
-            attempt=number,
+            sequence=opened[-1].place[0] + 1 if opened else 0,
+            attempt=0,
             links=links,
             terms=terms,
         )
@@ -386,10 +386,9 @@ class Coordinator:
     async def _material(self, question: Question, period: str, step: str, links: Sequence[Link]) -> bytes:
         if not question.takes_material(step):
             return NO_CONTEXT
-        before = question.steps[question.steps.index(step) - 1]
-        link = certified(links, question, period, before)
-        content = None if link is None else await self.catalogue.left_by(link.context)
+        content = await self.catalogue.material(question, period, step, links)
         if content is None:
+            before = question.steps[question.steps.index(step) - 1]
             raise terms_refused(
                 f"step {before} of period {period} was certified and has no result, and {step} needs it: take a new period"
             )

@@ -6,8 +6,8 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection, String, bindparam, func, insert, select
 
-from service.access.metering import in_thread
 from service.cache import Recent
+from service.metering import in_thread
 from service.problems import not_found
 from service.storage.database import Database
 from service.storage.faults import check_named

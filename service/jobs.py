@@ -132,7 +132,7 @@ class Jobs:
         named, holders = attempt.terms.indicator, tuple[int, ...]()
         if named != NO_CONTEXT:
             holders = (await self._catalogue.round(round_name(named))).view().holders
-        material = await self._catalogue.material(attempt)
+        material = await self._catalogue.material_of(attempt)
         if material is not None and hashlib.sha256(material).digest() != attempt.terms.material:
             raise PeerFault(
                 Cause.STORAGE_DAMAGED,

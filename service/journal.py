@@ -13,8 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
@@ -69,30 +68,23 @@ def read_message(body: bytes) -> Message:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a round, as it is stored."""
+    """Something that happened to a round, as it is stored.
+
+    Attributes:
+        message: from a member or the admin, parsed; None for events of another kind than "message".
+    """
 
     at_s: float
     kind: str
     body: bytes = b""
-
-    @classmethod
-    def of(cls, message: Message, at_s: float) -> Self:
-        """The event of a message from a member or the admin."""
-        made = cls(at_s, "message", message.to_bytes())
-        vars(made)["message"] = message
-        return made
-
-    @cached_property
-    def message(self) -> Message:
-        """The parsed body of a `message` event."""
-        return read_message(self.body)
+    message: Message | None = None
 
     def __repr__(self) -> str:
         return f"<Event {self.kind} {len(self.body)} B>"
 
     def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
         """The phase after this event; PeerFault where the rules forbid it."""
-        if self.kind == "message":
+        if self.message is not None:
             return phase.receive(self.message, self.at_s)
         if self.kind in {"chunk", "damaged"}:
             return self._apply_to_chunk(phase)
@@ -115,7 +107,7 @@ class Event:
 
     def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
         """The transcript after this event led from one phase to the next."""
-        if self.kind == "message":
+        if self.message is not None:
             return transcript.received(self.message, before, after)
         if self.kind == "refused":
             cause, parties, entry = json.loads(self.body)
@@ -124,7 +116,7 @@ class Event:
 
     def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
         """What is kept of this event although it was refused; None where it proves nothing new to others."""
-        if self.kind != "message":
+        if self.message is None:
             return None
         found = Accusation.of(self.message, fault)
         if found is None or transcript.accusing(found) is transcript:
@@ -319,7 +311,16 @@ class Journal:
 
         If it raises, look at `unseen` before the next call.
         """
-        rows = [self._columns(number, event) for number, event in enumerate(following, self.seen)]
+        rows: list[dict[str, Any]] = [
+            {
+                "round": self._round,
+                "number": number,
+                "at_s": event.at_s,
+                "kind": event.kind,
+                "body": event.body,
+            }
+            for number, event in enumerate(following, self.seen)
+        ]
         large = [row for row in rows if row["kind"] == "message" and row["body"][1] == Upload.kind]
         await asyncio.gather(*(asyncio.to_thread(self._put_aside, row) for row in large))
 
@@ -335,10 +336,6 @@ class Journal:
             return True
         return False
 
-    def _columns(self, number: int, event: Event) -> dict[str, Any]:
-        stored = {"at_s": event.at_s, "kind": event.kind, "body": event.body}
-        return {"round": self._round, "number": number, **stored}
-
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
         self._blobs.put(self._name(digest), row["body"])
@@ -348,15 +345,16 @@ class Journal:
         return f"{FOLDER}/{self._round}/{digest.hex()}"
 
     def _event(self, at_s: float, kind: str, body: bytes) -> Event:
-        if kind != _ASIDE:
-            return Event(at_s, kind, body)
-        try:
-            message = self._blobs.get(self._name(body))
-        except FileNotFoundError:
-            message = b""
-        if hashlib.sha256(message).digest() != body:
-            raise DamagedEventError(f"round {self._round} has lost the announcement {body.hex()}")
-        return Event(at_s, "message", message)
+        if kind == _ASIDE:
+            kind, body = "message", self._announcement(body)
+        return Event(at_s, kind, body, read_message(body) if kind == "message" else None)
+
+    def _announcement(self, digest: bytes) -> bytes:
+        with suppress(FileNotFoundError):
+            body = self._blobs.get(self._name(digest))
+            if hashlib.sha256(body).digest() == digest:
+                return body
+        raise DamagedEventError(f"round {self._round} has lost the announcement {digest.hex()}")
 
     async def unseen(self) -> tuple[RoundEnd | None, list[Event]]:
         """How the round has ended, else None and the next `AT_ONCE` events that the round has not taken up, or fewer.
@@ -378,12 +376,11 @@ class Journal:
         try:
             return None, await asyncio.to_thread(lambda: [self._event(*each) for each in stored])
         except DamagedEventError:
+            # Another process may have ended it meanwhile, and deleted what it was made of.
             row = await self._database.row(self._row)
             if row.final is None:
                 raise
-            return RoundEnd.read(
-                row
-            ), []  # another process has ended it meanwhile, and deleted what it was made of
+            return RoundEnd.read(row), []
 
     def forget(self) -> None:
         """Delete the announcements of a round that has ended."""

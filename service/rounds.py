@@ -34,7 +34,7 @@ from service.journal import (
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import Blobs
 from service.storage.database import Batches, Database
-from service.summing import DamagedChunkError, Summing, chunk_name, note_damage
+from service.summing import DamagedChunkError, Memory, Summing, chunk_name, note_damage
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import ROUNDS_ENDED
 from service.watch import Watch
@@ -102,6 +102,7 @@ class Round:
     """One attempt of a round, live or ended, as its events have it.
 
     Args:
+        memory: for running sums, which all rounds share.
         wake: called at every change.
         told: called with the federation when the round has ended.
         key: the coordinator's, which signs the transcript.
@@ -132,6 +133,7 @@ class Round:
         self,
         database: Database,
         blobs: Blobs,
+        memory: Memory,
         wake: Callable[[], None],
         told: Callable[[str], None],
         key: SigningKey,
@@ -156,7 +158,7 @@ class Round:
         """This object may have ended the round, whatever it was told of the commit."""
         self._shown: RenderedView | None = None
         self._shown_bytes: tuple[Message, bytes] | None = None
-        self.summing = Summing(database, blobs, self.id, attempt)
+        self.summing = Summing(database, blobs, memory, self.id, attempt)
         self.documents = Documents(blobs, self.id, self.view)
         self._writing = self._look_again = 0
 
@@ -188,7 +190,7 @@ class Round:
             ended, unseen = await self._journal.unseen()
             assert self.noted is not None
             for step in await asyncio.to_thread(replayed, self.live, self.noted, unseen):
-                self._moved(step.after, step.noted, step.event.at_s)
+                self._moved(step)
             if ended is not None:
                 # The process that ended it clears up; if it died, the hourly sweep does.
                 self.restore(ended, littered=self._ending)
@@ -297,7 +299,7 @@ class Round:
                 known = _announcements(phase).get(message.header.member)
                 if known is not None and known.header == message.header:
                     return None  # it is in: its signed header pins the rest
-            return Event.of(message, now_s)
+            return Event(now_s, "message", message.to_bytes(), message)
 
         if self.final is not None:
             decide(None)
@@ -419,9 +421,12 @@ class Round:
             await self._catch_up()
             if self.final is None:
                 await self._settle(now_s)
-        await self._decisions.put(
-            lambda phase: Event(now_s, "expire") if self._is_over(phase, now_s) else None
-        )
+
+        def decide(phase: CoordinatorPhase | None) -> Event | None:
+            deadline_s = self._deadline_s(phase)
+            return None if deadline_s is None or now_s < deadline_s else Event(now_s, "expire")
+
+        await self._decisions.put(decide)
         if self.littered and not self._writing and (self.final is not None or self._given_up):
             await self._clear_up(now_s)
 
@@ -439,10 +444,6 @@ class Round:
             await self._journal.clear(self._deed(now_s, "uploads deleted"), ended=final is not None)
         if self.final is final:  # an erasing round may have ended meanwhile
             self.littered = False
-
-    def _is_over(self, phase: CoordinatorPhase | None, now_s: float) -> bool:
-        deadline_s = self._deadline_s(phase)
-        return deadline_s is not None and now_s >= deadline_s
 
     @property
     def _given_up(self) -> bool:
@@ -525,7 +526,7 @@ class Round:
             if not await self._journal.append([step.event for step in steps]):
                 return False
             for step in steps:
-                self._moved(step.after, step.noted, step.event.at_s)
+                self._moved(step)
             self._behind = False
             await self._settle(steps[-1].event.at_s)
             return True
@@ -569,12 +570,12 @@ class Round:
     def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:
         return audit.Deed(now_s, audit.COORDINATOR, what, f"round_id={self.id}", outcome)
 
-    def _moved(self, after: CoordinatorPhase, noted: Transcript, at_s: float) -> None:
-        anew = asks_anew(self.live, after)
-        self.phase, self.noted = after, noted
+    def _moved(self, step: Transition) -> None:
+        anew = asks_anew(self.live, step.after)
+        self.phase, self.noted = step.after, step.noted
         self._journal.seen += 1
-        self._timeline = _extended(self._timeline, after.name, at_s)
-        self.littered = self.littered or isinstance(after, Erasing)
+        self._timeline = _extended(self._timeline, step.after.name, step.event.at_s)
+        self.littered = self.littered or isinstance(step.after, Erasing)
         self.version += 1  # last: a thread may ask for the view, which is kept under its version
         self.asked = self.version if anew else self.asked
 

@@ -8,7 +8,6 @@ import os
 import tempfile
 
 import numpy as np
-import numpy.typing as npt
 
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, MATERIAL, SUMS, Publication, document_name
 from service.storage.blobs import Blobs
@@ -54,7 +53,7 @@ def solve(
     give_back()  # what held the uploads
     attempt, vectors = recovered.attempt, len(recovered.summed)
     spec = attempt.spec
-    sums = SumsFile.of(spec.elements, pieces)
+    sums = SumsFile(spec.elements, pieces)
     arrays = read_material(spec, material)
     statistics = pooled(spec, sums.total, vectors)
     sums.rest()  # as large as half of what solving takes
@@ -105,7 +104,7 @@ class SumsFile:
     A large one is mapped from an unnamed file: its pages need not stay in memory.
     """
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, pieces: Pieces) -> None:
         tensor = {"dtype": "I64", "shape": [elements], "data_offsets": [0, 8 * elements]}
         header = json.dumps({"sum": tensor}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
@@ -113,27 +112,17 @@ class SumsFile:
         self._file: bytearray | mmap.mmap = bytearray(size) if size < SPOOLED_BYTES else _spooled(size)
         self._file[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
         self.total = np.frombuffer(self._file, "<i8", offset=8 + len(header))
-        self._taken = 0
-
-    def take(self, start: int, piece: npt.NDArray[np.int64]) -> None:
-        """Elements of the sum from `start` on."""
-        self.total[start : start + len(piece)] = piece
-        self._taken += piece.nbytes
-        if self._taken >= SPOOLED_BYTES:
-            self.rest()
-
-    @classmethod
-    def of(cls, elements: int, pieces: Pieces) -> "SumsFile":
-        """The file of a sum that comes in pieces."""
-        made = cls(elements)
+        taken = 0
         for start, piece in pieces:
-            made.take(start, piece)
-        made.rest()
-        return made
+            self.total[start : start + len(piece)] = piece
+            taken += piece.nbytes
+            if taken >= SPOOLED_BYTES:
+                self.rest()
+                taken = 0
+        self.rest()
 
     def rest(self) -> None:
         """Leave it to the disk until it is read again."""
-        self._taken = 0
         if isinstance(self._file, mmap.mmap):
             self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
 

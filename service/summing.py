@@ -44,8 +44,6 @@ Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
 """Of a sum, each with its first element's place."""
 BATCH = 16
 """Uploads that lie in storage alone and are waited for before a range is read and written for them."""
-HELD_BYTES = 256 << 20
-"""Most that the running sums of all rounds take in one process; what finds no room is added from storage."""
 
 
 def chunk_name(round_id: str, member: str, index: int) -> str:
@@ -87,7 +85,7 @@ def read_chunk(blobs: Blobs, round_id: str, member: str, index: int, digest: byt
 
 
 class Memory:
-    """Memory that all rounds of a process share.
+    """Memory that all rounds of a coordinator share.
 
     Args:
         size: bytes.
@@ -106,9 +104,6 @@ class Memory:
     def give_back(self, size: int) -> None:
         with self._lock:
             self._free += size
-
-
-HELD = Memory(HELD_BYTES)
 
 
 @dataclass(frozen=True)
@@ -150,10 +145,12 @@ class Summing:
         self,
         database: Database,
         blobs: Blobs,
+        memory: Memory,
         round_id: str,
         attempt: Attempt,
     ) -> None:
-        self._database, self._blobs, self._round, self._attempt = database, blobs, round_id, attempt
+        self._database, self._blobs, self._memory = database, blobs, memory
+        self._round, self._attempt = round_id, attempt
         self.parts = range(attempt.chunks)
         self.unmasked: set[int] = set()
         self._added: dict[int, frozenset[str]] = {}
@@ -165,7 +162,7 @@ class Summing:
         with self._lock:
             running = self._running.get(part)
             if running is None:
-                if self._over or not HELD.take(self._bytes(part)):
+                if self._over or not self._memory.take(self._bytes(part)):
                     return
                 running = self._running[part] = Running(self._nothing(part))
             if member not in running.digests:
@@ -285,7 +282,7 @@ class Summing:
         """Take a running sum out of memory."""
         running = self._running.pop(part, None)
         if running is not None:
-            HELD.give_back(self._bytes(part))
+            self._memory.give_back(self._bytes(part))
         return running
 
     def _bytes(self, part: int) -> int:

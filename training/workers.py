@@ -4,11 +4,15 @@ Every process runs torch on one thread. With more, processes would compete for c
 the last bits, would depend on the machine.
 """
 
+import atexit
+import gc
 import multiprocessing
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import ClassVar, TypeVar, cast
 
 import torch
@@ -89,14 +93,17 @@ def local_training(
             yield lambda tasks: _shared(trainer, list(tasks)) if grouped else map(trainer, tasks)
             return
         # Pickled by hand, tensors travel as bytes; multiprocessing would share memory by file descriptors, which run out in
-        # containers.
-        with ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_Resident.start,
-            initargs=(pickle.dumps((recipe, data, partition, hardware)),),
-        ) as pool:
-            yield lambda tasks: map(pickle.loads, pool.map(_Resident.train, map(pickle.dumps, tasks)))
+        # containers. The records go by a file: in `initargs` each process would have to read them before the next one starts.
+        with NamedTemporaryFile(prefix="veilsum-training-") as setup:
+            pickle.dump((recipe, data, partition, hardware), setup)
+            setup.flush()
+            with ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_Resident.start,
+                initargs=(setup.name,),
+            ) as pool:
+                yield lambda tasks: map(pickle.loads, pool.map(_Resident.train, map(pickle.dumps, tasks)))
     finally:
         torch.set_num_threads(threads)
 
@@ -198,9 +205,13 @@ class _Resident:
     trainer: ClassVar[LocalTrainer]
 
     @classmethod
-    def start(cls, setup: bytes) -> None:
+    def start(cls, setup: str) -> None:
+        atexit.register(
+            gc.freeze
+        )  # to look through torch for garbage takes a tenth of the time that its import takes
         torch.set_num_threads(1)
-        cls.trainer = LocalTrainer(*pickle.loads(setup))  # noqa: S301  from our own parent process
+        with Path(setup).open("rb") as file:
+            cls.trainer = LocalTrainer(*pickle.load(file))  # noqa: S301  from our own parent process
 
     @classmethod
     def train(cls, task: bytes) -> bytes:

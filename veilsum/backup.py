@@ -49,13 +49,17 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
     """Write a stopped coordinator's folder, its signing key included, to a new file of mode 0600.
 
     Raises:
-        Misuse: no such folder, a running coordinator, a damaged database, a missing key, a foreign file in the folder, or an archive
-            of that name.
+        Misuse: no such folder, a running coordinator, a damaged database, a missing key, a link or a foreign file in the folder, or an
+            archive of that name.
     """
     if not (data_dir / DATABASE).is_file():
         raise Misuse(f"{data_dir} is not a coordinator's data folder: it has no {DATABASE}")
     with DataFolderLock(data_dir):
         key = _key(data_dir)
+        if link := next((path for path in data_dir.rglob("*") if path.is_symlink()), None):
+            raise Misuse(
+                f"{link} is a link, and a backup holds what lies in the folder: mount a disk there instead"
+            )
         _settle(data_dir / DATABASE)
         files = {
             str(path.relative_to(data_dir)): path

@@ -1,7 +1,9 @@
 """The `veilsum` command. Subcommands import what they need when they run, so that `--help` is quick."""
 
+import atexit
 import gc
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -75,6 +77,9 @@ def main() -> None:
     """Run the command line. Letters that the terminal can't encode are replaced."""
     # What is imported stays: to look through it for garbage again and again takes a tenth of a short command's time.
     gc.set_threshold(_COLLECT_AFTER)
+    atexit.register(gc.freeze)  # nor is there anything to look for when the process ends
+    # Nothing here plugs into pydantic, which would look through the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     # None makes an import fail: httpx's own command line would bring click, rich and pygments, another tenth.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as `sys.modules` has it (import's reference)
     for stream in (sys.stdout, sys.stderr):

@@ -268,8 +268,10 @@ def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
         found: _Found = reader(path, id_column)
     except Misuse:
         raise
-    except Exception as error:  # each parser fails in its own ways on a damaged file
-        raise Misuse(f"can't read {path} as {path.suffix}: {str(error) or type(error).__name__}") from error
+    except Exception as error:  # each parser fails in its own ways, and its words may quote the file
+        raise Misuse(
+            f"can't read {path} as {path.suffix}: it is damaged, of another format, or holds Python objects ({type(error).__name__})"
+        ) from error
     return found
 
 
@@ -376,8 +378,11 @@ def _csv(path: Path, id_column: str | None) -> _Found:
         file.seek(0)
         delimiter = max(_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
         header, *rows = list(csv.reader(file, delimiter=delimiter)) or [[]]
-    if not header:
-        raise Misuse(f"{path} is empty: its first line names the columns, `label` and one for each feature")
+    if "label" not in header:
+        # Without what it holds instead: the first line of a file without a header is a record.
+        raise Misuse(
+            f"{path}: its first line names no column label; expected a header with label, a name for each feature and, optionally, id"
+        )
     _check_names(path, header)
     if not rows:
         raise Misuse(f"{path} holds no records, only the names of {len(header)} columns")

@@ -226,9 +226,6 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
         assert not twice
 
 
-# 9. Erasure
-
-
 # 10. Noise
 
 

@@ -459,7 +459,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Coordinator, tmp_path: Pat
         made.given[victim] = Records(rows, np.arange(60) % 2, [f"row-{row}" for row in range(60)])
         if copied == "before the yes":
             with made.sdk(victim) as process:
-                _ = process._conversations.session.store.ledger.secret
+                _ = process._flows.session.store.ledger.secret
             shutil.copytree(folder, copy)
             made.play()
             shutil.rmtree(folder)
@@ -518,9 +518,7 @@ def test_9_an_erasure_and_enough_reveals_never_exist_together(
         key, context = Identity.load(made.folder / liar).key, bytes.fromhex(view.context)
         lie = Erased.make(key, context=context, member=liar, revealed=NOTHING_REVEALED)
         with made.sdk(liar) as process:
-            process._driver.run(
-                process._conversations.session.coordinator.answer(view.round, lie, view.version)
-            )
+            process._driver.run(process._flows.session.coordinator.answer(view.round, lie, view.version))
         ended = made.come_back(others)
         assert not [name for name in stage.stored() if name.startswith(f"results/{view.round}")]
         if len(revealed) >= view.threshold:

@@ -16,8 +16,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.keystream import Keystream
-from tests.support.simulator import simulated_content, simulated_question
+from tests.support.simulator import SeededRandom, simulated_content, simulated_question
 from veilsum.calibration.privacy.mechanism import Mechanism, Share
 from veilsum.calibration.privacy.release import Release, WeightedBlock
 from veilsum.protocol.keystream import Masks
@@ -168,7 +167,9 @@ def masked_sums(
     pairs = {pair: _seed(*words, 1, *pair) for pair in combinations(range(MEMBERS), 2)}
     for index, (own, values) in enumerate(zip(shares, vectors, strict=True)):
         noisy = np.tile(values, releases)
-        add_noise(mechanism, own, noisy, releases, Keystream(_seed(*words, 2, index)))
+        add_noise(
+            mechanism, own, noisy, releases, SeededRandom(int.from_bytes(_seed(*words, 2, index), "little"))
+        )
         masked = ring.to_ring(noisy)
         added = [mask for (first, _), mask in pairs.items() if first == index]
         subtracted = [mask for (_, second), mask in pairs.items() if second == index]
@@ -178,7 +179,7 @@ def masked_sums(
 
 
 def add_noise(
-    mechanism: Mechanism, shares: tuple[Share, ...], values: Integers, releases: int, source: Keystream
+    mechanism: Mechanism, shares: tuple[Share, ...], values: Integers, releases: int, source: SeededRandom
 ) -> None:
     """Add a member's noise to its vector of so many releases, one after the other, with these shares instead of its own."""
     if not any(share.variance or share.diagonal for share in shares):

@@ -10,7 +10,7 @@ import pytest
 
 from assurance.audit.estimate import estimate_mu
 from assurance.audit.pipeline import add_noise, exact, spec_of
-from tests.support.keystream import Keystream
+from tests.support.simulator import SeededRandom
 from veilsum.calibration.layout import SymmetricBlock
 from veilsum.calibration.privacy.mechanism import Mechanism, Share
 from veilsum.study.promise import mechanism_of
@@ -55,7 +55,13 @@ def estimated(name: str, members: list[tuple[Share, ...]]) -> Any:
         seen = np.full(releases, float(having * record @ weights))
         for index, shares in enumerate(members):
             noise = np.zeros(releases * len(record), np.int64)
-            add_noise(mechanism, shares, noise, releases, Keystream(bytes([having, index]) * 16))
+            add_noise(
+                mechanism,
+                shares,
+                noise,
+                releases,
+                SeededRandom(int.from_bytes(bytes([having, index]) * 16, "little")),
+            )
             seen += noise.reshape(releases, -1) @ weights
         scores.append(seen)
     return estimate_mu(*scores)

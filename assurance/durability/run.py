@@ -52,8 +52,8 @@ async def record(folder: Path, members: int) -> Path:
     (folder / "data").mkdir(mode=0o700)
     party = Party(tuple(f"m-{index}" for index in range(members)))
     # uvloop reads and writes sockets as it does files; asyncio's calls say which is which.
-    surroundings = {"VEILSUM_RESUME_GRACE_S": "0", "UVICORN_LOOP": "asyncio"}
-    process = Process(folder / "data", surroundings, command(trace))
+    environment = {"VEILSUM_RESUME_GRACE_S": "0", "UVICORN_LOOP": "asyncio"}
+    process = Process(folder / "data", environment, command(trace))
     server: Any = process
     try:
         await process.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from assurance.outages.cable import Cable
-from veilsum.demo.coordinator import surroundings
+from veilsum.demo.coordinator import child_environment
 
 LONGEST_S = {"kill": 12.0, "stop": 30.0, "cut": 25.0, "silence": 25.0}
 """How long a fault lasts at most: until a process is started again, goes on, or reaches the coordinator again."""
@@ -45,7 +45,7 @@ class Party:
         with (self.folder / "log").open("ab") as log:
             self._popen = subprocess.Popen(
                 [sys.executable, *self.words],
-                env=surroundings(**self.environment),
+                env=child_environment(**self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

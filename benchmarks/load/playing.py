@@ -21,11 +21,13 @@ from benchmarks.crews import crew, hear, tell
 from benchmarks.founding import Founded, found, question_of, random_records
 from client_sdk import AsyncMember, Identity
 from client_sdk.api import CoordinatorApi
-from client_sdk.effects import THIS_MACHINE, Request, Response, Signer, Unreached
+from client_sdk.effects import Request, Response, Unreached
+from client_sdk.environment import THIS_MACHINE
 from client_sdk.errors import ClientError, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
+from client_sdk.signing import Signer
 from client_sdk.transport import AsyncDriver
 
 CLASSES = 10

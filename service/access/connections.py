@@ -152,9 +152,8 @@ class Connection(HttpToolsProtocol):
 
     def _wait(self) -> None:
         """Start the clock of the next request, or stop it while one is answered."""
-        answered = getattr(
-            self.cycle, "response_complete", True
-        )  # there is no cycle before the first request
+        # There is no cycle before the first request.
+        answered = getattr(self.cycle, "response_complete", True)
         if not answered and not self.transport.is_closing():
             self._late = _ended(self._late)
         elif self._late is None:

@@ -10,9 +10,9 @@ from fastapi import Request
 from service.access.bodies import whole_body
 from service.access.callers import Caller, Role
 from service.access.issuer import Issuer
-from service.access.metering import in_thread
 from service.access.nonces import Nonce, Nonces, signer_of
 from service.access.tokens import Tokens, unauthorised
+from service.metering import in_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster

@@ -15,10 +15,10 @@ from starlette.exceptions import HTTPException
 from service.access.bodies import ENDING, whole_body
 from service.access.callers import STRANGER, Caller, Limits, Role, TooMany
 from service.access.gate import Gate, check_digest
-from service.access.metering import bill, in_thread
 from service.audit import DONE, Audit, Deed
 from service.combining import stored_record
 from service.coordinator import Coordinator
+from service.metering import bill, in_thread
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Roster

@@ -134,11 +134,8 @@ class _Keys(PyJWKClient):
             if self._trust.jwks is not None:
                 return json.loads(self._trust.jwks.read_text("utf-8"))
             return self._discovered()
-        except (
-            PyJWKClientError,
-            OSError,
-            ValueError,
-        ) as error:  # it is about the keys, and not about the token
+        except (PyJWKClientError, OSError, ValueError) as error:
+            # It is about the keys, and not about the token.
             self._failed_s = self._clock()
             raise PyJWKClientConnectionError(type(error).__name__) from error
 

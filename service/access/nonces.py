@@ -86,16 +86,13 @@ class Nonces:
             return fresh, {row.signer: row.expires_s for row in found}
 
         fresh, until_s = await self._database.write(take)
-        # Of a nonce twice in the batch, the first is taken.
-        keys = [(each.signer, each.nonce) for each in batch]
-        return [
-            _late(each)
-            if each.expires_s <= until_s.get(each.signer, -math.inf)
-            else None
-            if key in fresh and first[key] is each
-            else _replayed(each)
-            for key, each in zip(keys, batch, strict=True)
-        ]
+        faults = list[PeerFault | None]()
+        for each in batch:
+            late = each.expires_s <= until_s.get(each.signer, -math.inf)
+            new = (each.signer, each.nonce) in fresh
+            faults.append(_late(each) if late else None if new else _replayed(each))
+            fresh.discard((each.signer, each.nonce))  # of a nonce twice in the batch, the first is taken
+        return faults
 
     def _forget(self, connection: Connection) -> None:
         self._database.alone(connection, "nonces")

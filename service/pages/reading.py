@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, func, select
 
-from service.access.metering import in_thread
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.federations import names_of
 from service.journal import read_view
+from service.metering import in_thread
 from service.pages.wording import PHASES
 from service.rounds import Round
 from service.storage.tables import cohorts, rounds

@@ -12,11 +12,11 @@ from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from service.access.guards import EVERYONE, GuardedRoute
-from service.access.metering import in_thread
 from service.combining import stored_record
 from service.coordinator import Coordinator
 from service.federations import names_of
 from service.liveness import LOOK_BACK_S
+from service.metering import in_thread
 from service.pages import reading
 from service.pages.rendering import KeptRoute, advice, page
 from service.pages.session import SIGNED_IN_OR_NOT, session_of

@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 from service.access.bodies import ENDING
 from service.access.callers import Caller, Limits
 from service.access.guards import EVERYONE, Guard, GuardedRoute, coordinator_of
-from service.access.metering import in_thread
 from service.coordinator import Coordinator
+from service.metering import in_thread
 from service.problems import declared
 from service.rounds import Round
 from service.storage.blobs import PIECE_BYTES

@@ -7,9 +7,9 @@ from fastapi import Request, Response
 from service import combining
 from service.access.callers import STRANGER
 from service.access.guards import EVERYONE, HEADS, MEMBER, PUBLISHING, ROUNDS, WAITING
-from service.access.metering import in_thread
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
+from service.metering import in_thread
 from service.problems import DECODING
 from service.routes.common import (
     After,

@@ -10,10 +10,10 @@ from fastapi.sse import KEEPALIVE_COMMENT
 
 from service.access.gate import headers_signed
 from service.access.guards import CLOSING, EVERYONE, HEADS, MEMBER, READERS, ROUNDS, gate_of, record
-from service.access.metering import in_thread
 from service.coordinator import Coordinator
 from service.documents import DISCLOSURE, EVICTIONS, HEAD, SUMS, document_name
 from service.journal import ANSWERS, read_message
+from service.metering import in_thread
 from service.problems import DECODING, not_found
 from service.rounds import Round
 from service.routes.common import (
@@ -181,7 +181,7 @@ async def request_for(
 )
 async def material(found: TheRound, here: Here) -> Response:
     """What members need beside the opening, such as the head that they sum gradients of; its SHA-256 stands in the signed terms."""
-    content = await here.catalogue.material(found.attempt)
+    content = await here.catalogue.material_of(found.attempt)
     if content is None:
         raise not_found("material: the step takes none")
     return Response(content, media_type=rest.SAFETENSORS)

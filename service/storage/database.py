@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import structlog
 from sqlalchemy import ColumnElement, Connection, Executable, Table
 
+from service.metering import charged
 from service.storage import migrating
 from service.storage.faults import Quarantine
 from service.telemetry.logs import LOGGER
@@ -197,39 +198,29 @@ class Database(ABC):
 class Batches(Generic[Item]):
     """Items of one kind that are asked for while one transaction runs go into the next one, as one work.
 
+    The work goes on to its end even if callers are cancelled: others wait for it too.
+
     Args:
         work: does what the items ask for, and says of each, in order, why it is refused, or None; what it raises is raised to all of them.
     """
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Exception | None]]]) -> None:
-        self._work = work
-        self._lock = asyncio.Lock()
-        self._waiting: list[tuple[Item, asyncio.Future[None]]] = []
+        self._work, self._turn = work, asyncio.Lock()
+        self._next: tuple[list[Item], asyncio.Task[Sequence[Exception | None]]] | None = None
 
     async def put(self, item: Item) -> None:
         """Wait until the batch that this item is in is done; raises why the item is refused."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        async with self._lock:
-            if not future.done():
-                await self._lead()
-        future.result()
+        if self._next is None:
+            items = list[Item]()
+            self._next = items, asyncio.create_task(charged(self._done(items)))
+        items, done = self._next
+        place = len(items)
+        items.append(item)
+        fault = (await asyncio.shield(done))[place]
+        if fault is not None:
+            raise fault
 
-    async def _lead(self) -> None:
-        batch, self._waiting = self._waiting, []
-        faults: Sequence[Exception | None]
-        try:
-            faults = await self._work([item for item, _ in batch])
-        except BaseException as error:
-            # The leader may be cancelled; then the others have not been served yet.
-            faults = [
-                error if isinstance(error, Exception) else OSError("the write was interrupted: try again")
-            ] * len(batch)
-            raise
-        finally:
-            for (_, future), fault in zip(batch, faults, strict=True):
-                if fault is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(fault)
-                    future.exception()  # mark it as retrieved
+    async def _done(self, items: list[Item]) -> Sequence[Exception | None]:
+        async with self._turn:
+            self._next = None  # what comes now waits for the next batch
+            return await self._work(items)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from tests.support.keystream import Keystream
 from veilsum.calibration import CCVRStatistics, FFCStatistics
 from veilsum.calibration.lattice import SumsLattice
 
@@ -60,11 +59,6 @@ def total_of(members: Any, lattice: SumsLattice) -> Any:
 
 def pooled(members: list[FFCStatistics], lattice: SumsLattice) -> FFCStatistics:
     return members[0].from_sums(lattice, total_of(members, lattice), members=len(members))
-
-
-def keystream(seed: int) -> Keystream:
-    """Random bytes, the same for the same seed."""
-    return Keystream(seed.to_bytes(32, "big"))
 
 
 def hits(head: Any, records: Records) -> float:

@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from client_sdk.api import Asked, CoordinatorApi
-from client_sdk.effects import Flow, Request, Response, Surroundings
+from client_sdk.effects import Flow, Request, Response
+from client_sdk.environment import Environment
 from client_sdk.errors import PeerFault, Unreachable
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
@@ -17,7 +18,7 @@ from tests.support.federation import Clock
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER, Scope, TokenRequest
 
-API = CoordinatorApi(RetryingClient(0.0, Surroundings(), Reporter(None)))
+API = CoordinatorApi(RetryingClient(0.0, Environment(), Reporter(None)))
 
 
 def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:
@@ -76,9 +77,9 @@ def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
         return httpx.Response(504)
 
     driver = BlockingDriver(URL, transport=httpx.MockTransport(handler), sleep=clock.sleep)
-    surroundings = Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: 1.0)
+    environment = Environment(now_s=clock, monotonic_s=clock, jitter=lambda: 1.0)
     with (
-        Operator(URL, "token", surroundings=surroundings, driver=driver) as operator,
+        Operator(URL, "token", environment=environment, driver=driver) as operator,
         pytest.raises(Unreachable) as caught,
     ):
         ask(operator)

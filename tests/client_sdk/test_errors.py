@@ -44,7 +44,7 @@ def _joining(identity: Identity) -> None:
         (lambda _: Result.load("nowhere"), r"^no folder nowhere: expected a saved result's folder, such as"),
         (
             lambda identity: Member("sum.example.org", identity, Policy(KEY)),
-            r"^url: got .* scheme, such as https://",
+            r"^url: expected .* scheme, such as https://",
         ),
         (lambda _: Member(URL, WRONG, Policy(KEY)), r"^identity: got str, expected Identity.load"),
         (lambda identity: Member(URL, identity, WRONG), r"^policy: got str, expected Policy\("),

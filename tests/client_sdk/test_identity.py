@@ -119,6 +119,13 @@ def test_one_user_at_a_time(tmp_path: Path) -> None:
     script = f"from client_sdk import Identity; Identity.load({str(tmp_path)!r}).lock()"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "another process" in other.stderr
+    for path in [each for each in tmp_path.iterdir() if each.is_file()]:
+        content = path.read_bytes()
+        path.unlink()
+        with pytest.raises(IdentityError):
+            Identity.load(tmp_path).lock()
+        path.write_bytes(content)
+        path.chmod(0o600)
     lock.release()
     lock.release()
     identity.lock().release()
@@ -159,3 +166,34 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
             Store.create(new, ledger)
     with pytest.raises(Misuse, match="does not exist"):
         Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("step", ["first rename", "copy", "last rename"])
+def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    Identity.create(old, "m")
+    secret, renames, rename = Store(old).ledger.secret, [], Path.rename
+
+    def interrupted(*_: object) -> bytes:
+        raise OSError("No space left on device")
+
+    def counted(path: Path, target: Path) -> Path:
+        renames.append(target)
+        return interrupted() if len(renames) == (1 if step == "first rename" else 2) else rename(path, target)  # type: ignore[return-value]
+
+    with monkeypatch.context() as patched:
+        if step == "copy":
+            patched.setattr("client_sdk.database._seal", interrupted)
+        else:
+            patched.setattr(Path, "rename", counted)
+        with pytest.raises(OSError, match="No space"):
+            Identity.create(new, "m", ledger=old)
+    if step == "last rename":
+        Identity.create(new, "m")
+    else:
+        Identity.create(new, "m", ledger=old)
+    assert Store(new).ledger.secret == secret
+    with pytest.raises(StateError, match=r"state.sqlite is missing"):
+        Store(old).database.open()

@@ -193,14 +193,19 @@ def test_ids_are_text_bytes_or_integers() -> None:
             np.array([1, 2, 3]),
             np.array(["1", "2", "3"]),
             ["01", " 2", "0003 "],
+            [b"01", b" 2", b"0003 "],
+            np.array([b"01", b" 2", b"0003"]),
         )
     ]
     assert len(set(keyed)) == 1
-    composed, decomposed, zero, words = (
-        chosen(records(1, [each])).records for each in ("M\u00fcller 7", " Mu\u0308ller 7\t", "000", "0x0")
+    composed, decomposed, as_bytes, zero, words = (
+        chosen(records(1, [each])).records
+        for each in ("M\u00fcller 7", " Mu\u0308ller 7\t", " Mu\u0308ller 7".encode(), "000", "0x0")
     )
-    assert composed == decomposed
+    assert composed == decomposed == as_bytes
     assert zero == chosen(records(1, [0])).records != words
+    digest = bytes(range(224, 256))  # no UTF-8
+    assert records(1, [digest]).keys == (digest,)
 
 
 @pytest.mark.parametrize(

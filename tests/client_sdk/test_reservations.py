@@ -402,6 +402,14 @@ def damage_ledger(folder: Path) -> None:
     (folder / DATABASE).write_bytes(b"not a database" * 100)
 
 
+def flip_a_bit_of_a_record(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / DATABASE)) as opened:
+        [record] = opened.execute("SELECT record FROM held LIMIT 1").fetchone()
+    content = bytearray((folder / DATABASE).read_bytes())
+    content[content.index(record) + 31] ^= 1
+    (folder / DATABASE).write_bytes(content)
+
+
 def age_ledger(folder: Path) -> None:
     with closing(sqlite3.connect(folder / DATABASE)) as opened:
         opened.execute("PRAGMA user_version = 99")
@@ -413,6 +421,7 @@ def age_ledger(folder: Path) -> None:
         (damage_rows, "arrays/[0-9a-f]{64} is damaged"),
         (remove_rows, "is missing"),
         (damage_ledger, "state.sqlite is damaged"),
+        (flip_a_bit_of_a_record, "state.sqlite is damaged"),
         (age_ledger, "not of this release"),
     ],
 )

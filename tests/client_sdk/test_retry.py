@@ -6,7 +6,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from client_sdk.effects import Pause, Request, Response, Surroundings, Unreached
+from client_sdk.effects import Pause, Request, Response, Unreached
+from client_sdk.environment import Environment
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
@@ -31,7 +32,7 @@ def exchange(
     clock, events = Clock(), list[Progress]()
     caller = RetryingClient(
         patience_s,
-        Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: jitter),
+        Environment(now_s=clock, monotonic_s=clock, jitter=lambda: jitter),
         Reporter(events.append),
     )
     supply: Iterator[Response | Unreached] = iter(answers)

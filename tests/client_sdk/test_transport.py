@@ -13,18 +13,10 @@ import httpx
 import pytest
 
 from client_sdk import transport
-from client_sdk.effects import (
-    Compute,
-    Flow,
-    Pause,
-    Request,
-    Response,
-    Signer,
-    Surroundings,
-    Unreached,
-    together,
-)
+from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
+from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, Unreachable
+from client_sdk.signing import Signer
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
@@ -93,7 +85,7 @@ def test_a_request_is_signed_as_it_goes_out_and_anew_each_time(run: Runner) -> N
         seen.append(request)
         return httpx.Response(200)
 
-    signer = Signer("ann", key, Surroundings(now_s=lambda: 1000.0))
+    signer = Signer("ann", key, Environment(now_s=lambda: 1000.0))
     assert repr(signer) == "<Signer ann>"
     for request in [Request("PUT", "/v1/é", b"body", {}, {"a": "b c"}, signer=signer)] * 2:
         assert run(one(request), handler).status == 200
@@ -257,11 +249,12 @@ def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
     assert 0 < len(steps) < 1000
 
 
-@pytest.mark.parametrize("url", ["sum.example.org", "ftp://x", ""])
+@pytest.mark.parametrize("url", ["sum.example.org", "user:password@sum.example.org", "ftp://x", ""])
 def test_an_address_begins_with_its_scheme(url: str) -> None:
     for driver in (BlockingDriver, AsyncDriver):
-        with pytest.raises(Misuse, match="https://"):
+        with pytest.raises(Misuse, match="https://") as refused:
             driver(url)
+        assert "password" not in str(refused.value)
 
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:

@@ -296,6 +296,8 @@ def test_files_and_functions_that_pages_name_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     for path in re.findall(rf"`((?:{TOP})/[\w/.-]*\.py)", text):
         assert (ROOT / path).exists(), path
+    for path, name in re.findall(rf"`((?:{TOP})/[\w/]+\.py)::(\w+)`", text):
+        assert re.search(rf"\bdef {name}\(", (ROOT / path).read_text("utf-8")), (path, name)
     for path, names in re.findall(rf"`((?:{TOP})/[\w/]+\.py)`((?:, `[\w.]+`)+)", text):
         code = (ROOT / path).read_text("utf-8")
         for name in re.findall(r"`([\w.]+)`", names):

@@ -473,6 +473,3 @@ def test_8_a_repeated_run_leaves_out_what_the_repeated_one_did(change: dict[str,
     changed = replace(finished, terms=replace(finished.terms, **change))
     with pytest.raises(PeerFault, match=r"^indicator-mismatch: .*\[coordinator\]$"):
         check_repeats(attempt, changed)
-
-
-# What anybody checks

@@ -87,9 +87,6 @@ def test_one_more_decryptor_lost_after_the_uploads_and_there_is_no_sum(members: 
     assert set(outcome.fault.parties) == set(federation.ids[:missing])
 
 
-# Rounds after rounds
-
-
 # Shapes
 
 
@@ -130,9 +127,6 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
     # the lost member's four neighbours, and nobody else
     assert set(outcome.phase.edge_seeds) == {(m, ring[0]) for m in (ring[1], ring[2], ring[-1], ring[-2])}
     assert outcome.phase.attempt.decryptors == tuple(federation.ids[index] for index in (0, 3, 6, 9))
-
-
-# Any pattern at all
 
 
 # Runs that sum the records of an earlier sum again: after a failure, and with another extractor (protocol §4.2, §4.3)

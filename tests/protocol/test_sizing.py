@@ -45,9 +45,6 @@ def test_nominees_too_few_for_their_threshold_are_refused(came: int, threshold: 
         sized(100, 31, present=came)
 
 
-# --- Who shares masks --------------------------------------------------------------------------------------
-
-
 # --- What it is sized against ------------------------------------------------------------------------------
 
 

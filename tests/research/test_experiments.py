@@ -113,15 +113,6 @@ def test_methods_are_composed_as_their_files_say() -> None:
     assert with_uv.algorithm.terms[:2] == (Proximal(0.001), ClassVariance())
 
 
-def test_false_takes_a_method_away_that_is_extended() -> None:
-    kept = paper_experiment("spherefed-personal", "lg-fedavg")
-    assert kept.personal is not None
-    assert kept.personal.methods == {"as-trained": {}}
-    without = paper_experiment("ccvr-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
-    assert "ccvr" not in without.calibrate
-    assert without.calibrate["ffc"] == {"ridge": 1}
-
-
 def test_the_rows_are_at_the_papers_own_rounds() -> None:
     for row, model in (("ccvr", "moon_cnn"), ("hundred-classes", "mobilenetv2")):
         fedavg, spherefed = reproduce_row.experiments(row, shortened=False)

@@ -1,42 +1,12 @@
 import re
 import sys
-from html.parser import HTMLParser
 
 import pytest
 
 from research.report import cells, markdown, page
+from tests.support.pages import Page
 
 from .conftest import Make
-
-VOID = {"meta", "img", "br"}
-
-
-class Checker(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.images = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in VOID:
-            self.open.append(tag)
-        for name, value in attrs:
-            if name in {"src", "href"}:
-                self.links.append(value or "")
-        if tag == "img":
-            self.images += 1
-            assert dict(attrs)["alt"]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def checked(text: str) -> Checker:
-    checker = Checker()
-    checker.feed(text)
-    assert checker.open == []
-    return checker
 
 
 @pytest.fixture
@@ -48,9 +18,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
     runs = [make(seed=0), make(seed=1), make(experiment="ccvr-moon", method="MOON <1>", ccvr=0.7)]
     text = page(cells(runs), title="A & B")
-    checker = checked(text)
-    assert all(link.startswith("data:image/") for link in checker.links)
-    assert checker.images == 10
+    attributes = Page(text).attributes
+    links = [own[name] or "" for _, own in attributes for name in ("src", "href") if name in own]
+    assert all(link.startswith("data:image/") for link in links)
+    images = [own for tag, own in attributes if tag == "img"]
+    assert len(images) == 10
+    assert all(own["alt"] for own in images)
     assert "<h1>A &amp; B</h1>" in text
     assert "MOON &lt;1&gt;" in text
     assert "a &lt;fast&gt; one" in text

@@ -1,7 +1,5 @@
 import asyncio
 
-import pytest
-
 from service.storage.database import Batches
 
 
@@ -21,12 +19,13 @@ async def test_a_failure_is_everybody_s_and_the_next_batch_starts_afresh() -> No
     await batches.put(1)
 
 
-async def test_a_leader_that_goes_away_leaves_the_others_an_answer() -> None:
-    began = asyncio.Event()
+async def test_a_caller_that_goes_away_takes_nothing_from_the_others() -> None:
+    began, done = asyncio.Event(), list[int]()
 
     async def work(items: list[int]) -> list[None]:
         began.set()
         await asyncio.sleep(0.05)
+        done.extend(items)
         return [None] * len(items)
 
     batches = Batches(work)
@@ -35,6 +34,24 @@ async def test_a_leader_that_goes_away_leaves_the_others_an_answer() -> None:
     waiting[0].cancel()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(outcomes[0], asyncio.CancelledError)
-    assert all(outcome is None or isinstance(outcome, OSError) for outcome in outcomes[1:])
-    with pytest.raises(TypeError):
-        await Batches(work).put()  # type: ignore[call-arg]  # nothing is waiting for ever
+    assert outcomes[1:] == [None, None]
+    assert done == [0, 1, 2]
+
+
+async def test_items_that_come_during_a_batch_make_the_next_one() -> None:
+    batches_seen, going_on = list[list[int]](), asyncio.Event()
+
+    async def work(items: list[int]) -> list[Exception | None]:
+        batches_seen.append(items.copy())
+        await going_on.wait()
+        return [OSError(str(item)) if item % 2 else None for item in items]
+
+    batches = Batches(work)
+    first = asyncio.create_task(batches.put(0))
+    await asyncio.sleep(0.01)
+    later = [asyncio.create_task(batches.put(item)) for item in (1, 2, 3)]
+    await asyncio.sleep(0.01)
+    going_on.set()
+    outcomes = await asyncio.gather(first, *later, return_exceptions=True)
+    assert batches_seen == [[0], [1, 2, 3]]
+    assert [str(outcome) for outcome in outcomes] == ["None", "1", "None", "3"]

@@ -108,6 +108,15 @@ async def test_what_does_not_add_up_is_refused(
     other = await done(server, formed)
     unlike = await combine(server, formed, first, other)
     assert "different questions" in unlike.json()["detail"]
+    formed.after = {"readers": "anyone"}
+    await formed.publish_study(server, name="other", version=2)
+    public = await done(server, formed)
+    # Anyone would read a head that members approved for themselves alone.
+    unlike = await combine(server, formed, other, public)
+    assert "different readers" in unlike.json()["detail"]
+    formed.after = {}
+    await formed.publish_study(server, name="other", version=3)
+    await formed.next_period(server)
     running = await formed.open_round(server)
     assert refusal(await combine(server, formed, other, running)) == (409, "wrong-phase")
     stranger = Party(formed.ids, admin_seed=b"o" * 32)

@@ -27,7 +27,7 @@ from veilsum.protocol.coordinator import Collecting
 @pytest.fixture
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is added in memory."""
-    monkeypatch.setattr(summing, "HELD", Memory(0))
+    monkeypatch.setattr(Memory, "take", lambda *_: False)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from service.journal import AT_ONCE, Event, replayed
 from service.rounds import Round
+from service.summing import Memory
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Server
 from tests.support.simulator import After
@@ -61,7 +62,7 @@ async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.Monke
     wanted = [chunk("m-0", 0), chunk("m-1", 0), chunk("m-1", 99), defect, chunk("nobody", 0), chunk("m-2", 0)]
     outcomes = await asyncio.gather(*map(submit, wanted))
     assert outcomes == ["kept", "kept", "chunk-unknown", "defect", "chunk-unknown", "kept"]
-    assert sizes == [1, 2]
+    assert sizes == [3]
     assert round_.upload_view("m-1").missing[0] == 1
 
 
@@ -106,7 +107,7 @@ async def test_stored_events_are_taken_up_many_at_a_time(
     setting, opened_s = round_.live.setting, round_.opened_s
     begun = Collecting.begin(round_.attempt, opened_s, setting.earlier)
     noted = Transcript.begin(round_.attempt, (await server.coordinator.catalogue.cohort(formed.cohort)).cards)
-    stores = round_._database, round_._blobs
+    stores = round_._database, round_._blobs, Memory(0)
     again = Round(*stores, lambda: None, lambda _: None, round_._key, round_.attempt, opened_s, begun, noted)
 
     async def hop(work: Any, *arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from tests.support.servers import Servers
 from tests.support.serving import Server, two
 from veilsum.protocol.audit import follow
 
-WRITERS, DEEDS = 2, 50
+DEEDS = 50
 
 
 async def ended(party: Party, both: Server) -> str:

@@ -61,10 +61,6 @@ async def test_a_failing_job_is_tried_again_later_and_keeps_no_other_waiting() -
     assert "secret" not in str(logs)
 
 
-async def failing() -> None:
-    raise ZeroDivisionError
-
-
 async def test_a_look_that_fails_is_not_the_last() -> None:
     looks: list[str] = []
     done: list[str] = []

@@ -19,10 +19,8 @@ from veilsum.study import answers
 def test_a_sum_is_its_pieces_wherever_it_waits(spooled: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solving, "SPOOLED_BYTES", spooled)
     whole = np.random.default_rng(0).integers(-(2**60), 2**60, 5_000)
-    file = SumsFile(len(whole))
-    for start in reversed(range(0, len(whole), 700)):
-        file.take(start, whole[start : start + 700])
-    file.rest()
+    starts = reversed(range(0, len(whole), 700))
+    file = SumsFile(len(whole), ((start, whole[start : start + 700]) for start in starts))
     np.testing.assert_array_equal(load(bytes(file.content))["sum"], whole)
     np.testing.assert_array_equal(file.total, whole)
     assert file.sha256() == sha256(file.content).hexdigest()
@@ -35,7 +33,7 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        SumsFile(solving.SPOOLED_BYTES)
+        SumsFile(solving.SPOOLED_BYTES, ())
 
 
 @pytest.mark.parametrize(

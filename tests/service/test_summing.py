@@ -42,7 +42,14 @@ async def kept(server: Server) -> dict[int, tuple[str, bool]]:
 
 
 def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summing, "HELD", Memory(0))
+    monkeypatch.setattr(Memory, "take", lambda *_: False)
+
+
+def room_for(server: Server, size: int, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """The memory of running sums, with so many bytes free."""
+    memory = server.coordinator.catalogue.memory
+    monkeypatch.setattr(memory, "_free", size)
+    return memory
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -84,7 +91,7 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(
 async def test_what_is_added_as_it_arrives_is_not_read_again(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    held = room_for(server, 1 << 20, monkeypatch)
     read = reads(monkeypatch)
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
@@ -99,7 +106,7 @@ async def test_what_is_added_as_it_arrives_is_not_read_again(
 async def test_memory_is_given_back_when_a_round_is_given_up(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    held = room_for(server, 1 << 20, monkeypatch)
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     found = server.coordinator.rounds[round_id].summing
@@ -114,7 +121,7 @@ async def test_a_chunk_that_was_added_by_half_is_never_in_a_sum(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its running sum is dropped, with the chunks of others, which are read from storage."""
-    monkeypatch.setattr(summing, "HELD", held := Memory(1 << 20))
+    held = room_for(server, 1 << 20, monkeypatch)
     round_id = await formed.open_round(server)
     await formed.serve(server, round_id, "m-0")
     formed.seal("m-1", await server.opening(round_id, "m-1"), now_s=formed.now(server))
@@ -140,7 +147,7 @@ async def test_who_is_not_certified_is_taken_off_again(
     server: Server, formed: Party, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums hold all six when two complain of one, and no chunk of the others is read again."""
-    monkeypatch.setattr(summing, "HELD", Memory(room))
+    room_for(server, room, monkeypatch)
     formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
     round_id = await formed.open_round(server)
     for member in formed.ids:

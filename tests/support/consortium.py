@@ -18,7 +18,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from safetensors.numpy import load
 
 from client_sdk import upload
-from client_sdk.effects import Surroundings
+from client_sdk.environment import Environment
 from client_sdk.errors import NoResult
 from client_sdk.identity import Identity
 from client_sdk.member import Member
@@ -171,8 +171,8 @@ class Consortium(Federation):
     def sdk(self, member: str) -> Member:
         """A fresh process of this member."""
         driver = BlockingDriver(self.stage.url, transport=Tap(self, member))
-        identity, here = Identity.load(self.folder / member), Surroundings(now_s=self.stage.server.clock)
-        return Member(self.stage.url, identity, self.policy, surroundings=here, driver=driver)
+        identity, here = Identity.load(self.folder / member), Environment(now_s=self.stage.server.clock)
+        return Member(self.stage.url, identity, self.policy, environment=here, driver=driver)
 
     def play(self, period: str = "p1", repeats: str | None = None, *, resumed: bool = False) -> None:
         """A run from its first card to its end, or until no member takes part any more.

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.agent import Agent
-from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Surroundings, Together
+from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
+from client_sdk.environment import Environment
 from client_sdk.identity import Identity
 from client_sdk.member import Conversations
 from client_sdk.policy import Policy
@@ -131,7 +132,7 @@ class Federation:
             "patience_s": 60.0,
             "lanes": 2,
             "transcripts": self.transcripts,
-            "surroundings": Surroundings(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
+            "environment": Environment(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
         }
         values.update(changes)
         self.open[member] = Conversations(Identity.load(self.folder / member), **values)

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from safetensors.numpy import save
 
-from client_sdk.effects import Request, Response, Signer
+from client_sdk.effects import Request, Response
+from client_sdk.signing import Signer
 from tests.support.simulator import Chain, total_of
 from veilsum.protocol import rest
 from veilsum.protocol.attempt import Attempt

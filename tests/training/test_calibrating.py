@@ -11,7 +11,7 @@ from training.heads import NormalisedHead
 from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import fedavg
-from veilsum.calibration import CCVRStatistics, solve_ffc
+from veilsum.calibration import solve_ffc
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.1, np.random.default_rng(0), min_size=10)
@@ -41,21 +41,6 @@ def test_members_sums_give_the_pooled_records_head() -> None:
     by_hand = np.linalg.solve(rows.T @ rows + 0.1 * np.eye(32), rows.T @ wanted)
     np.testing.assert_allclose(pooled.weights, by_hand, rtol=1e-8)
     assert calibrate("ffc", HELD).options["ridge"] == solve_ffc(HELD.ffc()).ridge
-
-
-def test_ccvrs_pooled_covariance_is_the_centralised_one() -> None:
-    # Luo et al. 2021, eq. 3 and 4: from members' sums, unbiased, whoever holds which record.
-    bound = max(float(np.linalg.norm(z, axis=1).max()) for z in HELD.features) * 1.01
-    pooled = CCVRStatistics(32, 10, norm_bound=bound)
-    for z, y in HELD.members():
-        own = CCVRStatistics(32, 10, norm_bound=bound)
-        own.update(z, y)
-        pooled.merge(own)
-    rows, labels = np.concatenate(HELD.features).astype(np.float64), np.concatenate(HELD.labels)
-    for label in range(10):
-        of_class = rows[labels == label]
-        np.testing.assert_allclose(pooled.mean(label), of_class.mean(axis=0), atol=1e-9)
-        np.testing.assert_allclose(pooled.covariance(label), np.cov(of_class.T), atol=1e-8)
 
 
 @pytest.mark.parametrize("normalised", [True, False])

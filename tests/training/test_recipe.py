@@ -26,14 +26,6 @@ from training.recipe import (
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 16})
 
 
-def test_the_cosine_falls_once_a_round_and_never_to_zero() -> None:
-    recipe = Recipe(model=MLP, rounds=4, lr=0.8)
-    half = 2**0.5 / 2
-    assert [recipe.lr_at(t) for t in range(4)] == pytest.approx(
-        [0.8, 0.4 * (1 + half), 0.4, 0.4 * (1 - half)]
-    )
-
-
 def test_the_presets_are_the_papers_choices() -> None:
     plain, sphere = fedavg(MLP), spherefed(MLP)
     assert (plain.normalise, plain.loss) == (False, cross_entropy)
@@ -41,12 +33,6 @@ def test_the_presets_are_the_papers_choices() -> None:
     assert (sphere.normalise, sphere.loss) == (True, mean_squared_error)
     assert isinstance(sphere.build(10).head, FixedHead)
     assert sphere.algorithm == plain.algorithm == Algorithm(FedAvg())
-
-
-def test_spherefed_goes_with_another_algorithm() -> None:
-    algorithm = Algorithm(FedAvg(uniform=True), (Proximal(0.1),))
-    recipe = spherefed(MLP, algorithm=algorithm, lr=0.2)
-    assert (recipe.algorithm, recipe.lr, recipe.normalise) == (algorithm, 0.2, True)
 
 
 def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone() -> None:

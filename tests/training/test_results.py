@@ -56,19 +56,6 @@ def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> 
     assert one.worst_decile("ffc") is one.worst_decile("none of them") is None
 
 
-def test_a_result_names_what_its_numbers_depend_on() -> None:
-    one = result()
-    assert one.data.name == "digits"
-    assert one.data.shape == (1, 8, 8)
-    assert one.data.train_records + one.data.test_records == np.sum(one.deal.label_counts) + 450
-    assert one.recipe["seed"] == one.seed == 0
-    assert len(one.deal.digest) == 64
-    assert [line.round for line in one.history] == [1, 2]
-    assert one.per_class == (0.5, None)
-    assert one.environment.torch
-    assert one.environment.processor
-
-
 def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_on_is_not() -> None:
     data = load_digits_dataset(0)
     overlapping = Partition.of([np.array([0, 1, 2]), np.array([2, 3])], data.train.y.numpy())

@@ -194,6 +194,16 @@ def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     DataFolderLock(data).release()  # nobody holds it
 
 
+def test_a_folder_that_is_a_link_is_not_left_out(tmp_path: Path) -> None:
+    data, disk = small(tmp_path / "data"), tmp_path / "disk"
+    disk.mkdir()
+    (disk / "head").write_bytes(b"weights")
+    (data / "blobs").symlink_to(disk)
+    with pytest.raises(Misuse, match="blobs is a link"):
+        create(data, tmp_path / "a.zip")
+    assert not (tmp_path / "a.zip").exists()
+
+
 def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     data, signed = small(tmp_path / "data"), ("--coordinator-key", KEY.public.hex())
     made = cli.json("operator", "backup", "create", tmp_path / "a.zip", "--data-dir", data)

@@ -275,6 +275,16 @@ def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
     assert "Jane" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.npy", "a.csv.gz", "a.safetensors", "a.parquet", "a.pt"])
+@pytest.mark.parametrize("line", ["Jane,0.25,-1", "0.25,0.25,1", "Jane,0.25,-1\nJohn,0.5,1"])
+def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name: str, line: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"{line}\n")
+    with pytest.raises(Misuse) as refused:
+        read_table(path)
+    assert not [value for value in ("Ja", "0.2") if value in str(refused.value).replace(str(path), "")]
+
+
 def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:
     torch.save({"features": Path("x"), "labels": torch.tensor(Y)}, tmp_path / "x.pt")
     with pytest.raises(Misuse, match=r"can't read .*x.pt as .pt"):

@@ -4,10 +4,25 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_wine
 
 from client_sdk import Result
 from tests.support.cli import Cli
+from veilsum.commands import pilot
+
+
+@pytest.mark.parametrize(
+    "keys", [np.arange(3), np.array(["no", "perhaps", "yes"]), np.array([0.0, 1.0, np.nan])]
+)
+def test_each_member_is_dealt_its_share_of_every_class(keys: np.ndarray, tmp_path: Path) -> None:
+    labels = np.repeat(keys, (10, 7, 30))
+    np.savez(tmp_path / "a.npz", features=np.arange(94.0).reshape(47, 2), labels=labels)
+    dealt = pilot._tables([tmp_path / "a.npz"], 3)
+    assert sorted(row for table in dealt for row in table.features[:, 0]) == list(range(0, 94, 2))
+    for key in keys.astype(str):
+        held = [np.count_nonzero(table.labels.astype(str) == key) for table in dealt]
+        assert max(held) - min(held) <= 1
 
 
 def test_a_pilot_compares_heads_on_hold_out_records(cli: Cli, tmp_path: Path) -> None:

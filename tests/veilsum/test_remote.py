@@ -77,26 +77,6 @@ def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None
     assert "unauthorised" in cli(*words, " ").error
 
 
-@pytest.mark.parametrize(
-    ("url", "told"),
-    [
-        ("http://sum.example.org:8000", True),
-        ("http://192.0.2.1", True),
-        ("https://sum.example.org", False),
-        ("http://localhost:8000", False),
-        ("http://127.0.0.2", False),
-        ("http://[::1]:8000", False),
-    ],
-)
-def test_requests_that_others_can_read_are_told(
-    url: str, *, told: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with remote.operator(url, TOKEN):
-        said = capsys.readouterr().err
-    assert bool(said) is told
-    assert TOKEN not in said
-
-
 def view(version: int) -> CohortView:
     return CohortView(
         cohort=COHORT,

@@ -111,9 +111,10 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
     # Without ids a member's data would be one record; the rows of a dealt file are records of their own.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
     order = np.random.default_rng(0).permutation(len(whole.labels))
-    return [
-        Table(whole.features[part], whole.labels[part], ids[part]) for part in np.array_split(order, members)
-    ]
+    # Class by class: otherwise chance could leave a member so few rows of a class that the run withholds it.
+    order = order[np.argsort(whole.labels[order].astype(str), kind="stable")]
+    parts = [order[number::members] for number in range(members)]
+    return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
 
 
 def _table(path: Path) -> "Table":

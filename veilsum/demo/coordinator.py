@@ -21,7 +21,7 @@ def running_coordinator(children: Children, folder: Path, screen: Screen) -> Ite
     """Start a coordinator on a free port; yield its operator's client and its address once it answers."""
     folder.mkdir(mode=0o700)
     # This process talks to it too, without a proxy.
-    os.environ.update({name: surroundings()[name] for name in ("NO_PROXY", "no_proxy")})
+    os.environ.update({name: child_environment()[name] for name in ("NO_PROXY", "no_proxy")})
     port, token = free_port(), secrets.token_urlsafe(32)
     url = f"http://{HOST}:{port}"
     options = ["--host", HOST, "--port", str(port), "--timeout-graceful-shutdown", "2"]
@@ -31,7 +31,9 @@ def running_coordinator(children: Children, folder: Path, screen: Screen) -> Ite
                 "the coordinator",
                 [sys.executable, "-m", "uvicorn", "service.app:app", *options],
                 log=folder / "log",
-                environment=surroundings(VEILSUM_DATA_DIR=str(folder / "data"), VEILSUM_OPERATOR_TOKEN=token),
+                environment=child_environment(
+                    VEILSUM_DATA_DIR=str(folder / "data"), VEILSUM_OPERATOR_TOKEN=token
+                ),
                 folder=folder,
                 lasting=True,
             )
@@ -40,7 +42,7 @@ def running_coordinator(children: Children, folder: Path, screen: Screen) -> Ite
         yield operator, url
 
 
-def surroundings(**additional: str) -> dict[str, str]:
+def child_environment(**additional: str) -> dict[str, str]:
     """A child's environment: ours without veilsum's own settings, on one thread, to this machine without a proxy."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -15,7 +15,7 @@ from client_sdk import Identity, Result
 from client_sdk.operator import Operator
 from veilsum import study
 from veilsum.admin import create_admin, revised
-from veilsum.demo.coordinator import surroundings
+from veilsum.demo.coordinator import child_environment
 from veilsum.demo.processes import Children, DemoError
 from veilsum.demo.screen import Screen, Stage
 from veilsum.protocol.rest import CohortView, RoundView, StudyView
@@ -81,7 +81,7 @@ class Federation:
             member,
             [sys.executable, "-m", "veilsum", *words],
             log=home / "log",
-            environment=surroundings(),
+            environment=child_environment(),
             folder=home,
         )
 

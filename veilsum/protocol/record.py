@@ -5,6 +5,8 @@ from typing import Annotated, Literal, TypeVar
 import rfc8785
 from pydantic import Field, RootModel
 
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.rest import Hex32, MemberId, Model, NoiseView, RoundId
 from veilsum.protocol.tags import Tag, hash_fields
@@ -177,3 +179,8 @@ def sign_record(record: Record, key: SigningKey) -> Record:
 def verify_record(record: ResultRecord | CombinedRecord, coordinator: bytes) -> None:
     """Verify the coordinator's signature; raises PeerFault(bad-signature)."""
     verify_signature(coordinator, bytes.fromhex(record.signature), record_digest(record), "coordinator")
+
+
+def mismatch(detail: str) -> PeerFault:
+    """What the coordinator publishes does not follow from the evidence, or from the sums (result-mismatch)."""
+    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

@@ -1,5 +1,6 @@
 """The published files of a result, and a reader's check against the sums."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from veilsum.calibration.head_file import Calibrated, form_of, notes_in
 from veilsum.calibration.rows import SQRT_HALF, Floats, Integers
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.record import mismatch
 from veilsum.protocol.rest import HEAD
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import FFC, MEAN_STEP, SUM_STEP
@@ -52,6 +54,11 @@ def files(spec: RoundSpec, found: Answer) -> Files:
     return Files(head, documents, material_file(found.material) if found.material else None)
 
 
+def digest_of(content: bytes | None) -> str | None:
+    """A file's SHA-256 in hexadecimal, as records name it."""
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
 def head_file(spec: RoundSpec, head: Head) -> bytes:
     """A head's file, which names the classes withheld and what noise promises."""
     calibrated = Calibrated(head, spec.withheld, noise=_noise(spec))
@@ -70,7 +77,7 @@ def document_in(content: bytes) -> Document:
     try:
         return Document(load(content), notes_in(content, HEAD))
     except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
-        raise _mismatch(f"no safetensors file: {error}") from error
+        raise mismatch(f"no safetensors file: {error}") from error
 
 
 def calibrated_in(content: bytes) -> Calibrated:
@@ -79,7 +86,7 @@ def calibrated_in(content: bytes) -> Calibrated:
     try:
         return Calibrated.of(document.arrays, document.notes)
     except CalibrationError as error:
-        raise _mismatch(f"no head: {error}") from error
+        raise mismatch(f"no head: {error}") from error
 
 
 def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | None = None) -> None:
@@ -87,25 +94,25 @@ def check_head(spec: RoundSpec, calibrated: Calibrated, material: Material | Non
     question, head = spec.question, calibrated.head
     first = question.statistics[0]
     if spec.step == MEAN_STEP:
-        raise _mismatch("a mean ends in no head")
+        raise mismatch("a mean ends in no head")
     if (head.dim, head.classes) != (question.dim, len(question.classes)):
-        raise _mismatch(
+        raise mismatch(
             f"the head takes {head.dim} features to {head.classes} classes, the study has {question.dim} and {len(question.classes)}"
         )
     expected = {"ffc": "linear", "ccvr": "tukey"}.get(first.kind, first.kind)
     form = form_of(head)
     if form["kind"] != expected or (isinstance(first, FFC) and (head.bias is not None) != first.bias):
-        raise _mismatch(f"the head is {form['kind']}, the study's is {first}")
+        raise mismatch(f"the head is {form['kind']}, the study's is {first}")
     phi = random_features(question)
     if expected == "random-features" and phi is not None:
         applied = (form["seed"], form["bandwidth"])
         if applied != (phi.seed.hex(), phi.bandwidth):
-            raise _mismatch("the head does not apply the study's random features")
+            raise mismatch("the head does not apply the study's random features")
     centre = (material or {}).get("centre")
     if (head.centre is None) != (centre is None) or not np.array_equal(head.centre, centre):  # type: ignore[arg-type]
-        raise _mismatch("the head does not take off the mean that this step did")
+        raise mismatch("the head does not take off the mean that this step did")
     if calibrated.withheld != spec.withheld or not _alike(calibrated.noise, _noise(spec)):
-        raise _mismatch("the head names other classes withheld, or other noise, than study and terms")
+        raise mismatch("the head names other classes withheld, or other noise, than study and terms")
 
 
 def check_answer(
@@ -127,7 +134,7 @@ def check_answer(
     one. `rng` is the verifier's own randomness; fresh where None.
     """
     if total.shape != (spec.elements,) or total.dtype != np.int64:
-        raise _mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
+        raise mismatch(f"the sums are {total.dtype}{total.shape}, the step has int64({spec.elements},)")
     with _mismatch_where_refused():
         held = pooled(spec, total, members)
     first = next(iter(held.values()))
@@ -152,7 +159,7 @@ def _check_solves(
 ) -> None:
     _check_rows(sums.records, rows)
     if ridge is None or found.head is None:
-        raise _mismatch("the record names no λ, or no head, and the study's head has one")
+        raise mismatch("the record names no λ, or no head, and the study's head has one")
     head = calibrated_in(found.head).head
     weights = head.weights
     if head.bias is not None:  # the head's scales features and constant apart
@@ -163,16 +170,16 @@ def _check_solves(
 
 def _check_rows(seen: int, rows: int) -> None:
     if seen != rows:
-        raise _mismatch(f"the sums hold {seen} rows, the record says {rows}")
+        raise mismatch(f"the sums hold {seen} rows, the record says {rows}")
 
 
 def _check_same(name: str, head: Head | None, content: bytes | None) -> None:
     if (head is None) != (content is None):
-        raise _mismatch(f"{name}: published and solved heads are not both there")
+        raise mismatch(f"{name}: published and solved heads are not both there")
     if head is not None and content is not None:
         published = calibrated_in(content).head
         if form_of(published) != form_of(head):
-            raise _mismatch(f"{name}: the head is of another form than its sums give")
+            raise mismatch(f"{name}: the head is of another form than its sums give")
         _check_arrays(name, head.tensors, published.tensors)
 
 
@@ -180,11 +187,11 @@ def _check_arrays(name: str, expected: Mapping[str, Any], seen: Mapping[str, Any
     if {key: array.shape for key, array in seen.items()} != {
         key: array.shape for key, array in expected.items()
     }:
-        raise _mismatch(f"{name} has other arrays than follow from the sums")
+        raise mismatch(f"{name} has other arrays than follow from the sums")
     for key, array in expected.items():
         most = _TOLERANCE * float(np.abs(array).max(initial=1e-300))
         if not np.abs(seen[key] - array).max(initial=0.0) <= most:
-            raise _mismatch(f"{name}: {key} does not follow from the sums")
+            raise mismatch(f"{name}: {key} does not follow from the sums")
 
 
 def _noise(spec: RoundSpec) -> dict[str, float] | None:
@@ -208,11 +215,7 @@ def _mismatch_where_refused() -> Iterator[None]:
     try:
         yield
     except (CalibrationError, PeerFault) as error:
-        raise _mismatch(f"{type(error).__name__}: {error}") from error
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
+        raise mismatch(f"{type(error).__name__}: {error}") from error
 
 
 LARGEST = 1e6

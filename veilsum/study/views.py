@@ -12,7 +12,7 @@ from veilsum.protocol.messages import NO_CONTEXT
 from veilsum.protocol.record import DisputeView, DocumentView, ResultRecord, SolutionView, SurvivorView
 from veilsum.protocol.rest import SpecView
 from veilsum.study.promise import promise
-from veilsum.study.result_files import Files
+from veilsum.study.result_files import Files, digest_of
 
 
 def spec_view(attempt: Attempt) -> SpecView:
@@ -88,11 +88,6 @@ def record_of(
         solution=solution_view(found),
         transcript=transcript.hex(),
     )
-
-
-def digest_of(content: bytes | None) -> str | None:
-    """A file's SHA-256 in hexadecimal, as records name it."""
-    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def solution_view(found: Answer) -> SolutionView:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.calibration.records import keystream
+from tests.support.simulator import SeededRandom
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.errors import LayoutMismatch, NoiseTooSmall, WrongDtype
 from veilsum.calibration.lattice import FeaturesLattice
@@ -45,7 +45,7 @@ def test_shares_follow_the_rule() -> None:
 
 def test_the_diagonal_has_noise_of_its_own_and_no_other() -> None:
     made = mechanism()
-    source, places = keystream(3), made.release.layout.slices["V"]
+    source, places = SeededRandom(3), made.release.layout.slices["V"]
     drawn = np.zeros((400, RELEASE.layout.elements), np.int64)
     for vector in drawn:
         made.add_noise(vector, source)
@@ -124,21 +124,21 @@ def test_impossible_terms_are_refused(term: str, value: Any) -> None:
 def test_noise_is_added_to_a_vector() -> None:
     made = mechanism()
     vector, plain = np.arange(60, dtype=np.int64), np.zeros(60, np.int64)
-    made.add_noise(plain, keystream(1))
-    made.add_noise(vector, keystream(1))
+    made.add_noise(plain, SeededRandom(1))
+    made.add_noise(vector, SeededRandom(1))
     assert (vector - plain).tolist() == list(range(60))
     assert np.unique(plain).size == 60
     with pytest.raises(LayoutMismatch):
-        made.add_noise(vector[:-1], keystream(1))
+        made.add_noise(vector[:-1], SeededRandom(1))
     with pytest.raises(WrongDtype):
-        made.add_noise(np.zeros(60), keystream(1))  # type: ignore[arg-type]
+        made.add_noise(np.zeros(60), SeededRandom(1))  # type: ignore[arg-type]
 
 
 def test_large_vectors_take_a_piece_of_scratch_memory() -> None:
     made = mechanism(release=ffc_release(2500, 100))
     vector = np.zeros(made.release.layout.elements, np.int64)
     tracemalloc.start()
-    made.add_noise(vector, keystream(3))
+    made.add_noise(vector, SeededRandom(3))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < vector.nbytes / 2

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.calibration.records import ccvr, digits, ffc, hits, keystream, unit
+from tests.calibration.records import ccvr, digits, ffc, hits, unit
+from tests.support.simulator import SeededRandom
 from veilsum.calibration import (
     CalibrationError,
     Head,
@@ -44,7 +45,7 @@ def noisy(
     """The blocks of one member's noisy sum, and its mechanism."""
     mechanism = Mechanism(release, 1, mu, 1, 1, 0)
     sums.update(*records)
-    mechanism.add_noise(sums.flat, keystream(seed))
+    mechanism.add_noise(sums.flat, SeededRandom(seed))
     return release.layout.unflatten(sums.flat), mechanism
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr  # type: ignore[import-untyped]
 from scipy.stats import chi2, kstwobign  # type: ignore[import-untyped]
 
-from tests.calibration.records import keystream
+from tests.support.simulator import SeededRandom
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.errors import WrongDtype
 from veilsum.calibration.privacy import sampler
@@ -39,7 +39,7 @@ def replayed(words: Any, more: Source) -> Source:
 @pytest.mark.parametrize("sigma", [1, 3, 10])
 def test_chi_square_against_the_exact_probabilities(sigma: int) -> None:
     count = 400_000
-    values = drawn(DiscreteGaussian(sigma**2, keystream(sigma)), count)
+    values = drawn(DiscreteGaussian(sigma**2, SeededRandom(sigma)), count)
     points = np.arange(-40 * sigma, 40 * sigma + 1)
     mass = np.exp(-(points**2) / (2 * sigma**2))
     mass /= mass.sum()
@@ -54,7 +54,7 @@ def test_chi_square_against_the_exact_probabilities(sigma: int) -> None:
 @pytest.mark.parametrize("bits", [12, 20, 30])
 def test_kolmogorov_smirnov_where_the_grid_is_fine(bits: int) -> None:
     count = 400_000
-    values = np.sort(drawn(DiscreteGaussian(1 << 2 * bits, keystream(bits)), count)) / 2.0**bits
+    values = np.sort(drawn(DiscreteGaussian(1 << 2 * bits, SeededRandom(bits)), count)) / 2.0**bits
     ranks = np.arange(count + 1) / count
     distance = max(
         np.abs(ndtr(values) - ranks[1:]).max(), np.abs(ndtr(values - 2.0**-bits) - ranks[:-1]).max()
@@ -65,8 +65,8 @@ def test_kolmogorov_smirnov_where_the_grid_is_fine(bits: int) -> None:
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
-    gaussian = DiscreteGaussian(variance, keystream(1))
-    words = candidates(keystream(variance % 997))[:, :150]
+    gaussian = DiscreteGaussian(variance, SeededRandom(1))
+    words = candidates(SeededRandom(variance % 997))[:, :150]
     # Where it is hardest: the first and last U, V at its thresholds, R at 0 and 1, zeros of both signs.
     hard = [0, 1, (1 << 31) - 1, (1 << 32) - 2, (1 << 32) - 1]
     corners = [(first, second, third) for first in hard for second in hard for third in hard]
@@ -81,13 +81,13 @@ def test_every_fast_decision_is_the_exact_one(variance: int) -> None:
             accepted, X = gaussian._decide(*column)
             if accepted:
                 expected.append(-X if column[2] & 1 else X)
-    assert DiscreteGaussian(variance, replayed(isolated, keystream(3)))._draw().tolist() == expected
+    assert DiscreteGaussian(variance, replayed(isolated, SeededRandom(3)))._draw().tolist() == expected
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_probabilities_are_within_the_margin_that_was_proved(variance: int) -> None:
-    gaussian = DiscreteGaussian(variance, keystream(4))
-    words = candidates(keystream(5))
+    gaussian = DiscreteGaussian(variance, SeededRandom(4))
+    words = candidates(SeededRandom(5))
     t = gaussian._laplace
     U = [int(word) * t >> 32 for word in words[0]]
     V, doubtful = sampler._geometric(words[1])
@@ -105,7 +105,7 @@ def test_probabilities_are_within_the_margin_that_was_proved(variance: int) -> N
 def test_undecided_candidates_draw_more_bits_until_they_are_decided() -> None:
     variance = 1 << 20
     asked: list[int] = []
-    more = keystream(6)
+    more = SeededRandom(6)
 
     def source(count: int) -> Any:
         asked.append(count)
@@ -147,7 +147,7 @@ def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic() -> None:
     assert V.tolist() == [22, 21, 0, 0]
     assert doubtful.tolist() == [True, True, False, False]  # 2^32·e^−22 is 1.2
     # All zeros go on for ever, as a geometric variable may; the stream ends it.
-    accepted, X = DiscreteGaussian(100, keystream(7))._decide(0, 0, 0)
+    accepted, X = DiscreteGaussian(100, SeededRandom(7))._decide(0, 0, 0)
     assert X % 11 == 0
     assert X >= 22 * 11
     assert not accepted
@@ -164,12 +164,12 @@ def test_bounds_enclose_the_exponential(gamma: Fraction, bits: int) -> None:
 
 
 def test_equal_bytes_give_equal_samples_however_they_are_read() -> None:
-    whole = drawn(DiscreteGaussian(1 << 30, keystream(8)), 20_000).tolist()
-    pieces = DiscreteGaussian(1 << 30, keystream(8))
+    whole = drawn(DiscreteGaussian(1 << 30, SeededRandom(8)), 20_000).tolist()
+    pieces = DiscreteGaussian(1 << 30, SeededRandom(8))
     sizes = [0, 1, 7, 4_000, 15_992]
     assert np.concatenate([drawn(pieces, size) for size in sizes]).tolist() == whole
     assert repr(pieces) == "<DiscreteGaussian of variance 1073741824>"
-    buffer, stream = bytearray(DRAWN_BYTES), keystream(8)
+    buffer, stream = bytearray(DRAWN_BYTES), SeededRandom(8)
 
     def overwriting(count: int) -> memoryview:
         buffer[:count] = stream(count)
@@ -181,10 +181,10 @@ def test_equal_bytes_give_equal_samples_however_they_are_read() -> None:
 @pytest.mark.parametrize("variance", [0, -1, VARIANCE_MAX, 1.5, True, np.int64(4)])
 def test_other_variances_are_refused(variance: Any) -> None:
     with pytest.raises(CalibrationError):
-        DiscreteGaussian(variance, keystream(0))
+        DiscreteGaussian(variance, SeededRandom(0))
 
 
 @pytest.mark.parametrize("out", [np.empty(3), np.empty((2, 2), np.int64), np.empty(3, np.uint64)])
 def test_other_outputs_are_refused(out: Any) -> None:
     with pytest.raises(WrongDtype):
-        DiscreteGaussian(9, keystream(0)).fill(out)
+        DiscreteGaussian(9, SeededRandom(0)).fill(out)

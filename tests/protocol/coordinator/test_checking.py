@@ -95,12 +95,6 @@ def test_the_same_receipt_again_changes_nothing(federation: Federation) -> None:
     assert phase.receive(receipt(federation, "member-0"), federation.now_s) is phase
 
 
-# Disputes: who leaves the sum
-
-
-# What no honest decryptor would sign is not proposed
-
-
 def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[..., Federation]) -> None:
     federation = sparse()
     ring, drawn = federation.manifest.graph.ring, federation.manifest.decryptors

@@ -87,29 +87,16 @@ def test_a_partial_upload_is_not_counted(federation: Federation) -> None:
     assert tuple(checking.uploads) == federation.ids[:4]
 
 
-# Chunks
-
-
-def check(phase: Collecting, federation: Federation, index: int, data: bytes | None = None) -> None:
-    data = federation.spool["member-0", index] if data is None else data
-    phase.check_chunk("member-0", index, hashlib.sha256(data).digest(), data)
-
-
 def test_the_announced_chunks_pass_in_any_order(federation: Federation) -> None:
     phase = announced(federation, "member-0")
     for index in (1, 0, 1):
-        check(phase, federation, index)
-
-
-# Announcements
+        data = federation.spool["member-0", index]
+        phase.check_chunk("member-0", index, hashlib.sha256(data).digest(), data)
 
 
 def test_the_same_upload_again_changes_nothing(federation: Federation) -> None:
     phase = announced(federation, "member-0").chunk_stored("member-0", 0, federation.now_s)
     assert phase.receive(upload_of(federation, "member-0"), federation.now_s) is phase
-
-
-# The deadline
 
 
 def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Federation) -> None:

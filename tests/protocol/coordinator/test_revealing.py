@@ -79,9 +79,6 @@ def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation
     assert str(lost.fault) == "cancelled: enough [operator]"
 
 
-# Runs only of dealers that the receipt covers
-
-
 # Dealers that lie in what they share
 
 

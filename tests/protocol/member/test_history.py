@@ -73,9 +73,6 @@ def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased() -
     assert opens(federation, "member-4") is None
 
 
-# From one cohort to the next
-
-
 # Lost
 
 

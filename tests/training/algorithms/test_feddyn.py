@@ -17,10 +17,6 @@ def test_feddyn_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
     assert run == [2.0, 2.0, 2.0]
 
 
-def test_fedavg_would_settle_elsewhere(quadratic: Callable[..., list[float]]) -> None:
-    assert quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=1)[-1] > 2.5
-
-
 def test_the_servers_part_counts_the_absent() -> None:
     # One of four took part and moved by 2: h = −α·¼·2, and w = 3 + ½.
     updates = [Update({"w": torch.tensor(3.0)}, records=1, steps=1, loss=0.0)]

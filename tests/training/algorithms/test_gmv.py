@@ -42,17 +42,17 @@ def test_a_member_sends_its_own_means_and_which_classes_it_holds() -> None:
     assert model.training
 
 
+ONE = {"means": torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]), "holders": torch.tensor([1.0, 0, 1])}
+TWO = {"means": torch.tensor([[4.0, 3.0], [0.0, 0.0], [0.0, 0.0]]), "holders": torch.tensor([1.0, 0, 0])}
+
+
 def test_the_server_averages_the_holders_and_keeps_what_nobody_held() -> None:
-    one = {"means": torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]), "holders": torch.tensor([1.0, 0, 1])}
-    two = {"means": torch.tensor([[4.0, 3.0], [0.0, 0.0], [0.0, 0.0]]), "holders": torch.tensor([1.0, 0, 0])}
-    after = GlobalMemory().reduce({"means": MEANS}, [one, two], TrainingRound(0, 0.1, 2))
+    after = GlobalMemory().reduce({"means": MEANS}, [ONE, TWO], TrainingRound(0, 0.1, 2))
     assert after["means"].tolist() == [[3.0, 2.0], [0.0, 2.0], [0.0, 5.0]]
 
 
 def test_as_printed_the_server_divides_by_all_participants() -> None:
-    one = {"means": torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]), "holders": torch.tensor([1.0, 0, 1])}
-    two = {"means": torch.tensor([[4.0, 3.0], [0.0, 0.0], [0.0, 0.0]]), "holders": torch.tensor([1.0, 0, 0])}
-    after = PrintedMemory().reduce({"means": MEANS}, [one, two], TrainingRound(0, 0.1, 2))
+    after = PrintedMemory().reduce({"means": MEANS}, [ONE, TWO], TrainingRound(0, 0.1, 2))
     assert after["means"].tolist() == [[3.0, 2.0], [0.0, 0.0], [0.0, 2.5]]
     early = PrintedMemory(warmup=60).reduce({"means": MEANS}, [{}], TrainingRound(8, 0.1, 2))
     assert early == {"means": MEANS}

@@ -21,18 +21,10 @@ def test_the_split_depends_on_the_seed_alone() -> None:
     assert not torch.equal(load_digits_dataset(3).train.y, load_digits_dataset(4).train.y)
 
 
-def test_a_subset_keeps_the_order_asked_for() -> None:
-    data = Dataset(torch.arange(4.0)[:, None], torch.tensor([0, 1, 2, 0]), 3, "toy")
-    subset = data.subset(torch.tensor([3, 1]))
-    assert subset.x.flatten().tolist() == [3, 1]
-    assert subset.y.tolist() == [0, 1]
-    assert len(data.subset(torch.tensor([], dtype=torch.int64))) == 0
-
-
-def test_a_subset_keeps_groups_names_and_moments() -> None:
+def test_a_subset_keeps_the_order_asked_for_groups_names_and_moments() -> None:
     data = Dataset(
-        torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
-        torch.tensor([0, 1, 0]),
+        torch.arange(12, dtype=torch.uint8).reshape(3, 1, 2, 2),
+        torch.tensor([0, 1, 1]),
         2,
         "toy",
         torch.tensor([5, 6, 7]),
@@ -41,8 +33,11 @@ def test_a_subset_keeps_groups_names_and_moments() -> None:
         std=(0.2,),
     )
     subset = data.subset(torch.tensor([2, 0]))
+    assert subset.x[:, 0, 0, 0].tolist() == [8, 0]
+    assert subset.y.tolist() == [1, 0]
     assert subset.groups is not None
     assert subset.groups.tolist() == [7, 5]
+    assert len(data.subset(torch.tensor([], dtype=torch.int64))) == 0
     assert (subset.class_names, subset.mean, subset.std, subset.shape) == (
         ("a", "b"),
         (0.5,),

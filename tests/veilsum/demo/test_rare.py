@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from client_sdk import Result
+from tests.support.pages import Page
 from tests.veilsum.demo.test_command import demo, demo_verify, two_rounds
-from tests.veilsum.demo.test_report import Page
 from veilsum.demo.plan import DemoPlan
 from veilsum.features import read_table
 

@@ -1,42 +1,11 @@
 import re
 from collections.abc import Callable
-from html.parser import HTMLParser
 
 import pytest
 
+from tests.support.pages import Page
 from veilsum.demo.facts import Facts
 from veilsum.demo.run import render
-
-VOID = {"meta", "img", "br", "link", "input"}
-
-
-class Page(HTMLParser):
-    """What a test asks of a page; every tag that opens must close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 @pytest.fixture(scope="module")

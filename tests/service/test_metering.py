@@ -13,8 +13,9 @@ from fastapi import Request
 
 from service.access import callers
 from service.access.callers import ADDRESS, CALLER, STRANGER, Allowance, Caller, Limits, Role, TooMany
-from service.access.metering import _measured, in_thread
+from service.metering import _measured, in_thread
 from service.routes.published import PublishedCache
+from service.storage.database import Batches
 from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import running
@@ -111,7 +112,15 @@ def spent(found: Limits, who: str) -> float:
     return max(0.0, found._busy_s.get(who, 0.0) - found._clock()) * allowed.share
 
 
-@pytest.mark.parametrize("where", [lambda w: w(), in_thread], ids=["loop", "thread"])
+async def in_batch(work: Callable[[], None]) -> None:
+    async def worked(items: list[int]) -> list[None]:
+        work()
+        return [None] * len(items)
+
+    await Batches(worked).put(0)
+
+
+@pytest.mark.parametrize("where", [lambda w: w(), in_thread, in_batch], ids=["loop", "thread", "batch"])
 async def test_whoever_asks_pays_for_the_time_that_its_requests_take(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch, where: Callable[..., Any]
 ) -> None:

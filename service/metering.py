@@ -20,22 +20,18 @@ class Meter:
     """One request's processor time. Time spent before the caller is known is charged once it is."""
 
     def __init__(self) -> None:
-        self._account: Callable[[float], None] | None = None
+        self.account: Callable[[float], None] | None = None
         self._waiting_s = 0.0
         self._in_threads = deque[float]()
-
-    @property
-    def billed(self) -> bool:
-        return self._account is not None
 
     def add(self, seconds: float) -> None:
         """Add time on the event loop, and the time of threads that have finished."""
         while self._in_threads:
             seconds += self._in_threads.popleft()
-        if self._account is None:
+        if self.account is None:
             self._waiting_s += seconds
         else:
-            self._account(seconds)
+            self.account(seconds)
 
     def add_thread(self, seconds: float) -> None:
         """Add a thread's time; called in that thread."""
@@ -43,8 +39,8 @@ class Meter:
 
     def bill(self, account: Callable[[float], None]) -> None:
         """Set the account to charge, and charge what has been spent."""
-        self._account = account
-        self._account(self._waiting_s)
+        self.account = account
+        self.account(self._waiting_s)
 
 
 _METER = ContextVar[Meter]("meter")
@@ -65,7 +61,7 @@ class Metering:
         try:
             await _measured(self.app(scope, receive, send), meter.add)  # type: ignore[arg-type]  # apps are coroutines
         finally:
-            if not meter.billed:
+            if meter.account is None:
                 meter.bill(scope["app"].state.limits.account(STRANGER, Request(scope)))
 
 
@@ -93,6 +89,12 @@ def _measured(work: Coroutine[Any, Any, T], spend: Callable[[float], None]) -> G
             step = work.send
         except BaseException as error:  # noqa: BLE001 - the coroutine's to handle
             step, value = work.throw, error
+
+
+async def charged(work: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine in a task of its own, charged to the request that began the task."""
+    meter = _METER.get(None)
+    return await (work if meter is None else _measured(work, meter.add))
 
 
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
