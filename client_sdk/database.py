@@ -189,7 +189,7 @@ class StateDatabase:
 
     @contextmanager
     def read(self, *, whole: bool = True) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone; without `whole`, also where sealed values are gone, and the ledger is whole."""
+        """The connection, for this thread alone; without `whole`, sealed values may be gone, but the ledger is checked all the same."""
         with self._turn, self._errors():
             if self._connection is not None:
                 yield self._connection

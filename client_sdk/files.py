@@ -146,7 +146,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -155,6 +155,7 @@ class FolderLock:
                 f"another process (or another Member of this one) uses {folder}: close it first; one identity "
                 "speaks with one voice"
             ) from error
+        sync_folder(folder)
 
     def __enter__(self) -> Self:
         return self

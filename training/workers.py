@@ -206,9 +206,8 @@ class _Resident:
 
     @classmethod
     def start(cls, setup: str) -> None:
-        atexit.register(
-            gc.freeze
-        )  # to look through torch for garbage takes a tenth of the time that its import takes
+        # To look through all of torch for garbage at the end takes time, and finds nothing.
+        atexit.register(gc.freeze)
         torch.set_num_threads(1)
         with Path(setup).open("rb") as file:
             cls.trainer = LocalTrainer(*pickle.load(file))  # noqa: S301  from our own parent process
