@@ -143,6 +143,7 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
         damaged.execute("DELETE FROM sealed WHERE name GLOB 'phase/*'")
     with pytest.raises(StateError, match="is damaged"):
         Store(old).roster()
+    (old / "identity.json").unlink()  # lost too
     Identity.create(new, "member-0", ledger=old)
     before, after = Store(kept).ledger, Store(new).ledger
     keys = [bytes(pair.key) for _, held in Store(kept).cohorts() for pair in ready_of(held.phase).masks]
