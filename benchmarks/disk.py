@@ -95,7 +95,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Struct):
-            return type(value), tuple(getattr(value, name) for name, _ in value.codecs)
+            return type(value), tuple(getattr(value, name) for name, _ in value.codecs.items())
         return NotImplemented
 
 

@@ -14,15 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.noisy_recipes import (
-    TEST,
-    Floats,
-    Problem,
-    accuracy,
-    gradients,
-    mean_and_sum,
-    one_sum,
-)
+from benchmarks.noisy_recipes import TEST, Floats, Problem, accuracy, gradients, mean_and_sum, one_sum
 from benchmarks.private_heads import DELTA, extracted, unit
 from benchmarks.secure_sum import ROOT
 from benchmarks.trained_features import images

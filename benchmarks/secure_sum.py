@@ -45,10 +45,7 @@ FLOWER = ROOT / "benchmarks/peers/flower_secagg.py"
 SPARSE_SHARES = 21  # Flower's graph at 100 members, where its complete one takes minutes
 
 QUICK = (Case(10, 0), Case(10, 1))
-CASES = (
-    *(Case(10, lost, 3, 3) for lost in (0, 1, 3)),
-    *(Case(100, lost, 3) for lost in (0, 10, 30)),
-)
+CASES = (*(Case(10, lost, 3, 3) for lost in (0, 1, 3)), *(Case(100, lost, 3) for lost in (0, 10, 30)))
 BESIDE_FLOWER = (Case(10, 1, 3, 3), Case(100, 0, 3), Case(100, 10, 3))
 LARGE = (Case(1_000, 0), Case(1_000, 100))
 COMPLETE = tuple(Case(1_000, lost, loss=300, nominated=50) for lost in (0, 100, 300))

@@ -21,16 +21,7 @@ if TYPE_CHECKING:
     from client_sdk.records import Records
     from client_sdk.result import Result
 
-__all__ = [
-    "AsyncMember",
-    "Declined",
-    "Identity",
-    "Member",
-    "Policy",
-    "Progress",
-    "Records",
-    "Result",
-]
+__all__ = ["AsyncMember", "Declined", "Identity", "Member", "Policy", "Progress", "Records", "Result"]
 
 _HOMES = {
     "AsyncMember": "member",

@@ -4,7 +4,7 @@
                        ▲                                         │                                        │
                        └── also whenever a round lets it wait ───┘◀───────────────────────────────────────┘
 
-A coordinator that is out of reach ends an agent only with `once`: it is tried again for as long as it takes. Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
+A coordinator that is out of reach, or shows no runs, ends an agent only with `once`: it is tried again for as long as it takes. Everything it needs to go on after a crash is in the store: a fresh agent on the same folder does the same.
 """
 
 from collections.abc import Iterator
@@ -77,11 +77,13 @@ class Agent:
         while not self._ended:
             try:
                 result = yield from self._look()
-            except (Unreachable, UnexpectedAnswer):
+            except (Unreachable, UnexpectedAnswer, PeerFault) as error:
                 if self._once:
                     raise
-                detail = "the coordinator is out of reach; check the address and the network. Still trying"
-                self._session.report(Progress(Step.WAITING, detail=detail))
+                why = "is out of reach; check the address and the network"
+                if isinstance(error, PeerFault):
+                    why = f"shows no runs ({error})"
+                self._session.report(Progress(Step.WAITING, detail=f"the coordinator {why}. Still trying"))
                 yield Pause(LOOK_S)
                 continue
             if result is not None:

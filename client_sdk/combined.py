@@ -43,8 +43,8 @@ class Combined:
 
         1. each result holds (`Result.verify`), and they are those of the record's parts, one each (result-mismatch);
         2. the coordinator's signature on the record (bad-signature);
-        3. each part is what its round's own record says; the rounds are exact sums of one question over different periods; the
-           record's federation, study, vectors and rows follow from them (result-mismatch);
+        3. each part is what its round's own record says; the rounds are exact sums of one question over different periods, for the
+           same readers; the record's federation, study, vectors and rows follow from them (result-mismatch);
         4. the head's digest, then that it is one of the study's (result-mismatch).
 
         Records are reserved for one run each (docs/protocol.md §7), so different periods hold different ones.
@@ -83,9 +83,11 @@ class Combined:
                     raise mismatch(f"part {part.round} has another {field} than the round itself")
         specs = [result.spec for result in by_round.values()]
         periods = {spec.period for spec in specs}
-        alike = {(spec.question.digest, spec.withheld) for spec in specs}
+        alike = {(spec.question.digest, spec.withheld, spec.content.after.readers) for spec in specs}
         if not all(spec.sums for spec in specs) or len(alike) > 1 or len(periods) < len(specs):
-            raise mismatch("the rounds are not exact sums of one question over different periods")
+            raise mismatch(
+                "the rounds are not exact sums of one question over different periods, for the same readers"
+            )
         records = [result.record for result in by_round.values()]
         expected = {
             "federation": latest.record.federation,

@@ -21,11 +21,11 @@ from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
-from client_sdk.files import write_durably
 from client_sdk.progress import Progress, Step
 from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.upload import mask, send
+from veilsum.files import write_durably
 from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
@@ -415,6 +415,10 @@ class Attendance:
         entries = ready_of(self.phase).history.unsettled
         if not self.taking_part and all(entry.context != request.context for entry in entries):
             opening = yield from self.session.coordinator.opening(self.round_id)
+            if self.session.environment.now_s() < opening.terms.latest_end_s:
+                raise PeerFault(
+                    Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+                )
             self._receive(opening)
 
     def _opening(self, opening: Opening, asked: Asked) -> Flow[Asked]:

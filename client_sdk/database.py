@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import LOSS, FolderLock, make_private, sync_folder, write_durably
+from client_sdk.files import LOSS, FolderLock
+from veilsum.files import make_private, sync_folder, write_durably
 from veilsum.protocol.member import History
 
 T = TypeVar("T")
@@ -78,7 +79,8 @@ SELECT rows_sha256 FROM run WHERE yes UNION SELECT sha256 FROM vector
 UNION SELECT substr(value, -32) FROM sealed WHERE name GLOB 'unsent/*'
 """
 """The arrays that are needed."""
-_ARRAY = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.new")
+_ARRAY = re.compile(r"\.?[0-9a-f]{64}(\.|$)")
+"""An array's name, or a half-written one's."""
 _PASSING = (
     "SQLITE_BUSY",
     "SQLITE_CANTOPEN",
@@ -130,33 +132,48 @@ class StateDatabase:
         """Make the database with the ledger of another identity, which loses its state; called again, it goes on with what failed.
 
         Raises:
-            Misuse: the other one has no state, or this one has.
+            Misuse: the other one has no state, or this one has another ledger.
             IdentityError: a member uses the other one now.
         """
-        given, leaving = old.path, old.path.with_name("leaving.sqlite")
-        if self.made or not (given.exists() or leaving.exists()):
-            raise Misuse(f"{self.path} exists already" if self.made else f"{given} does not exist")
+        given = old.path
+        leaving, carried = given.with_name("leaving.sqlite"), given.with_name("carried-over.sqlite")
+        old.path = next((path for path in (given, leaving, carried) if path.exists()), given)
+        if self.made:
+            if old.path == given or old._secret() != self._secret():  # noqa: SLF001 - of this class
+                raise Misuse(f"{self.path} exists already")
+        elif old.path == carried or not old.path.exists():
+            raise Misuse(f"{given} does not exist")
         with FolderLock(given.parent.parent):
             # Before the copy: two identities with one ledger could sum the same records twice.
-            if given.exists():
+            if old.path == given:
                 with old.read(whole=False):
                     pass  # a journal that a crash left belongs to this name
                 given.rename(leaving)
                 sync_folder(leaving.parent)
-            old.path = leaving
-            with self._created() as db, old.read(whole=False) as ledger:
-                for name in ("secret", "history"):
-                    query = "SELECT sha256, value FROM sealed WHERE name = ?"
-                    digest, content = ledger.execute(query, (name,)).fetchone() or (b"", b"")
-                    if _keep(db, name, content) != digest:
-                        raise StateError(f"{old.path} is damaged ({name}). {LOSS}")
-                for table in _LEDGER:
-                    for row in ledger.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
-                        db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
-                for (digest,) in db.execute(_NAMED).fetchall():
-                    self.put_array(old.array(digest))
-            leaving.rename(given.with_name("carried-over.sqlite"))
-            sync_folder(leaving.parent)
+                old.path = leaving
+            if not self.made:
+                self._copy(old)
+            if old.path == leaving:
+                leaving.rename(carried)
+                sync_folder(carried.parent)
+
+    def _secret(self) -> bytes:
+        with self.read(whole=False) as db:
+            found = db.execute("SELECT value FROM sealed WHERE name = 'secret'").fetchone()
+        return bytes(found[0]) if found else b""
+
+    def _copy(self, old: "StateDatabase") -> None:
+        with self._created() as db, old.read(whole=False) as ledger:
+            for name in ("secret", "history"):
+                query = "SELECT sha256, value FROM sealed WHERE name = ?"
+                digest, content = ledger.execute(query, (name,)).fetchone() or (b"", b"")
+                if _keep(db, name, content) != digest:
+                    raise StateError(f"{old.path} is damaged ({name}). {LOSS}")
+            for table in _LEDGER:
+                for row in ledger.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
+                    db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+            for (digest,) in db.execute(_NAMED).fetchall():
+                self.put_array(old.array(digest))
 
     @contextmanager
     def _created(self) -> Iterator[sqlite3.Connection]:
@@ -177,7 +194,7 @@ class StateDatabase:
         with self._turn, self._errors():
             self._connection = self._connected()
             make_private(self.path.parent)  # a copy may be open to others
-            self._there = {path.name for path in self._arrays.iterdir() if _ARRAY.fullmatch(path.name)}
+            self._there = {path.name for path in self._arrays.iterdir() if _ARRAY.match(path.name)}
             self._sweep(self._connection)
 
     def close(self) -> None:

@@ -61,9 +61,9 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
     if run.state is State.DECLINED:
         return
     ledger = session.store.ledger
-    features, _, ranks = ledger.rows(run)
+    features, labels, ranks = ledger.rows(run)
     marks = Marks(ledger.secret, session.policy.federation)
-    other = (select_again(records, question.dim, marks, ranks) != features).any(axis=1)
+    other = (select_again(records, question, marks, ranks, labels) != features).any(axis=1)
     if other.any():
         raise Misuse(
             f"{run.name} was answered with other data: {int(other.sum())} of its {len(other)} rows are not among these records. Its sum holds "
@@ -227,7 +227,7 @@ def _select(session: Session, content: Content, records: Records, base: Run | No
     marks = Marks(ledger.secret, session.policy.federation)
     if base is not None:
         _, labels, ranks = ledger.rows(base)
-        features = select_again(records, question.dim, marks, ranks)
+        features = select_again(records, question, marks, ranks, labels)
         there = usable_rows(features, labels, len(question.classes))
         missing = int(np.count_nonzero(~there))
         return Selection(features[there], labels[there], ranks[there], (), missing, 0, 0)

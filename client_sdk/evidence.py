@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from client_sdk.errors import PeerFault
-from client_sdk.files import make_folder, read_part, write_durably
+from client_sdk.files import read_part
 from client_sdk.policy import check_admin
+from veilsum.files import make_folder, write_durably
 from veilsum.protocol.attempt import Attempt, check_manifest, check_study
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import Id, Many, Struct
@@ -66,11 +67,6 @@ class Evidence(Struct):
         """The upload's header; None if it sent none."""
         return self.headers[0] if self.headers else None
 
-    @property
-    def counted(self) -> bool:
-        """Whether this member's own upload is in the certified sum."""
-        return bool(set(self.own) & set(self.certificate.survivors))
-
     def verify(self, admin_key: bytes | str | None = None) -> None:
         """Check the history again, in this order.
 
@@ -95,8 +91,8 @@ class Evidence(Struct):
             raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])
         check_opening(self.attempt)
         self.attempt.check_certificate(self.certificate)
-        named = {survivor.member: survivor for survivor in self.certificate.survivors}
-        if self.own and named.get(self.member, self.own[0]) != self.own[0]:
+        named = tuple(each for each in self.certificate.survivors if each.member == self.member)
+        if named not in {(), self.own}:
             raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload of this member")
         if self.header is not None:
             self.attempt.check_header(self.header)
@@ -128,11 +124,10 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
 
     1. it can be read, and its head is the one that the record names (result-mismatch);
     2. roster, cards and opening hold, and are those of the evidence (result-mismatch);
-    3. the coordinator signed it as it is (bad-signature);
-    4. the certificate is for the outcome that this member was shown; those evicted, and the disputes that had members dropped,
+    3. the certificate is for the outcome that this member was shown; those evicted, and the disputes that had members dropped,
        are the record's (result-mismatch);
-    5. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
-    6. the coordinator broke no rule (the first that it broke).
+    4. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
+    5. the coordinator broke no rule (the first that it broke), and signed it as it is (bad-signature).
 
     The verdict names other parties at fault and disputes; the result already accounts for them under the rules.
 
@@ -153,8 +148,6 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> "Verdict":
     verdict = replay(transcript, evidence.roster.federation)
     if verdict.attempt.context != evidence.attempt.context:
         raise mismatch("the transcript is of another attempt")
-    if not verdict.signed:
-        raise PeerFault(Cause.BAD_SIGNATURE, "the coordinator did not sign the transcript", [COORDINATOR])
     if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
         raise mismatch("the transcript tells of another outcome than this member was shown")
     if verdict.evicted != record.evicted:

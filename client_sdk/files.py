@@ -1,15 +1,15 @@
-"""Private files that survive a crash, in folders that one process uses."""
+"""Folders that one process uses, and what is said where their files are missing or damaged."""
 
 import fcntl
 import os
-import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
 from client_sdk.errors import IdentityError, Misuse, PeerFault, StateError, first_fault
+from veilsum.files import sync_folder
 
 T = TypeVar("T")
 
@@ -24,94 +24,8 @@ ANEW = (
     "away and run the same command again"
 )
 
-FILE_MODE = 0o600
-FOLDER_MODE = 0o700
 _LOCK = "identity.json"
 """What is locked: not a file of its own, which could be removed in the belief that it is stale."""
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder of mode 0700, and its parents, durably; one that exists stays as it is."""
-    fresh = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    for each in fresh:
-        sync_folder(each.parent)
-
-
-def make_private(folder: Path) -> Path:
-    """`make_folder`, and mode 0700 for one that exists too."""
-    make_folder(folder)
-    folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
-    return folder
-
-
-def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Replace a file of mode 0600 as a whole: after a crash it holds the old bytes or the new ones.
-
-    One writer at a time: the identity's lock sees to that.
-
-    Raises:
-        OSError: the disk is full, or refuses.
-    """
-    _replace(path.parent, {path.name: data})
-
-
-def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
-    """Replace files of mode 0600 in a folder, and remove those of None; the last one is there only once all others are.
-
-    What is there with these bytes already stays as it is: every file got its name after its bytes were on the disk.
-
-    Raises:
-        OSError: the disk is full, or refuses.
-    """
-    changed = {name: data for name, data in files.items() if data is None or not _holds(folder / name, data)}
-    last = list(files)[-1]
-    _replace(folder, {name: data for name, data in changed.items() if name != last})
-    if last in changed:
-        _replace(folder, {last: changed[last]})
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    alike = found.st_mode == stat.S_IFREG | FILE_MODE and found.st_size == len(data)
-    return alike and path.read_bytes() == data
-
-
-def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
-    """One sync of the folder, whatever the number of files."""
-    fresh = {}
-    for name, data in files.items():
-        path = folder / name
-        if data is None:
-            path.unlink(missing_ok=True)
-        else:
-            fresh[path] = path.with_name(f".{name}.new")
-            write_synced(fresh[path], data)
-    for path, written in fresh.items():
-        written.replace(path)
-    sync_folder(folder)
-
-
-def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Write a file of mode 0600 to the disk itself; its name is durable after `sync_folder`."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, FILE_MODE)  # what a crash left behind keeps its old mode
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:

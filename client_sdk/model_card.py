@@ -1,5 +1,6 @@
 """A head's model card: what its users should know, as Markdown."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ def _lines(result: "Result") -> Iterator[str]:
     yield f"# {record.name}, version {record.version}, period {record.period}"
     yield ""
     if notes.purpose:
-        yield f"Purpose: {notes.purpose}"
+        yield f"Purpose: {_literal(notes.purpose)}"
         yield ""
     yield "| | |"
     yield "|---|---|"
@@ -42,9 +43,9 @@ def _lines(result: "Result") -> Iterator[str]:
     yield "## Classes"
     yield ""
     for index, key in enumerate(question.classes):
-        display = notes.display[index] if notes.display else key
+        display = _literal(notes.display[index] if notes.display else key)
         silent = ": never answered, too few members or no rows" if index in result.unanswered else ""
-        yield f"{index}. {display}{f' (`{key}`)' if display != key else ''}{silent}"
+        yield f"{index}. {display}{f' ({_literal(key)})' if notes.display else ''}{silent}"
     yield ""
     yield "## How good it is"
     yield ""
@@ -71,3 +72,8 @@ def _lines(result: "Result") -> Iterator[str]:
         "The sum is of what members contributed: a member that contributed false labels changed the head, and no check can tell. Records "
         "that differ from the members', or another extractor, make the head wrong without a sign. It has not been tested for any use."
     )
+
+
+def _literal(text: str) -> str:
+    """Text that Markdown shows as it is: a class may be called `<50` or `HLA-B*27`."""
+    return re.sub(r"[][\\`*_<>&|]", r"\\\g<0>", text)

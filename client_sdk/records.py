@@ -6,6 +6,7 @@ others.
 
 import hmac
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 _ID_BYTES_MAX = 1024
 _DIGEST_BYTES = 32
+_WHOLE_NUMBER = re.compile(r"(-?)0*(0|[1-9][0-9]*)(\.0*)?")
 WHOLE = bytes(_DIGEST_BYTES)
 """The mark of data without ids: any record may stand in it."""
 
@@ -36,8 +38,8 @@ class Records:
         features: (n, dim) numbers, one row a record or several: numpy, torch, pandas, or lists. Floats keep their type (float16,
             float32 or float64); integers become float64.
         labels: (n,) class indices, or class keys as text. NaN in a float column and None among keys mark a missing label.
-        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", b"7" and 7 are one
-            id. Without ids the whole data set counts as one record.
+        ids: (n,) text, bytes or integers that recognise a record (a patient, an exam, a file) in every run. " 007 ", b"7", "7.0" and 7
+            are one id. Without ids the whole data set counts as one record.
         held_out: the share of the records to keep out of every sum, from 0 below 1, to judge heads with (`Member.judge`). The
             installation's secret decides which, so that each run keeps out the same ones. A run takes some of them all the same if its
             study needs more rows than are left.
@@ -74,6 +76,11 @@ class Records:
             return np.where(inside, self.labels, -1).astype(np.int64)
         places = {key: place for place, key in enumerate(classes)}
         return np.array([places.get(label, -1) for label in self.labels.tolist()], np.int64)
+
+    def usable(self, classes: Sequence[str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """(n,) places of the labels as `indices`, and (n,) which rows can be summed."""
+        labels = self.indices(classes)
+        return labels, usable_rows(self.features, labels, len(classes))
 
     def check_dim(self, dim: int) -> None:
         """Raise ShapeMismatch unless the features have the study's length."""
@@ -146,10 +153,7 @@ class Marks:
 
 
 def select(
-    records: Records,
-    question: Question,
-    marks: Marks,
-    free: Callable[[Sequence[bytes]], Collection[bytes]],
+    records: Records, question: Question, marks: Marks, free: Callable[[Sequence[bytes]], Collection[bytes]]
 ) -> Selection:
     """Select the rows of a run.
 
@@ -166,8 +170,7 @@ def select(
     if question.noise is not None and records.ids is None:
         raise Misuse("a study with noise needs ids: pass one for each row, such as a patient's or an exam's")
     records.check_dim(question.dim)
-    labels = records.indices(question.classes)
-    usable = usable_rows(records.features, labels, len(question.classes))
+    labels, usable = records.usable(question.classes)
     ids = dict.fromkeys(records.keys[row] for row in np.flatnonzero(usable).tolist())
     keyed = {each: marks.record(each) for each in ids}
     allowed = set(free(tuple(keyed.values())))
@@ -210,22 +213,27 @@ def select(
 def unsummed(records: Records, classes: Sequence[str], marks: Marks, ranks: Array) -> tuple[Array, Integers]:
     """Features and class indices of the usable rows of records that have no row among these ranks: of those that a run did not sum."""
     summed = {rank.tobytes() for rank in ranks}
-    labels, found = records.indices(classes), list(marks.rows(records))
+    labels, usable = records.usable(classes)
+    found = list(marks.rows(records))
     inside = np.array([rank in summed for rank in found], bool)
     if records.ids is not None:
         keys = {key for key, summed_ in zip(records.keys, inside, strict=True) if summed_}
         inside = np.array([key in keys for key in records.keys], bool)
-    usable = usable_rows(records.features, labels, len(classes)) & ~inside
+    usable &= ~inside
     return records.features[usable], labels[usable]
 
 
-def select_again(records: Records, dim: int, marks: Marks, ranks: Array) -> Array:
-    """(k, dim) features of the rows with these ranks, under another extractor; zeros for a row that is missing."""
-    records.check_dim(dim)
+def select_again(records: Records, question: Question, marks: Marks, ranks: Array, labels: Integers) -> Array:
+    """(k, dim) features of the rows with these ranks, under another extractor; zeros for a row that is missing or has another label.
+
+    In a file of another order a row without an id is another one.
+    """
+    records.check_dim(question.dim)
+    own = records.indices(question.classes)
     rows = {rank: row for row, rank in enumerate(marks.rows(records))}
-    features = np.zeros((len(ranks), dim), records.features.dtype)
-    for place, rank in enumerate(ranks):
-        if (row := rows.get(rank.tobytes())) is not None:
+    features = np.zeros((len(ranks), question.dim), records.features.dtype)
+    for place, (rank, label) in enumerate(zip(ranks, labels, strict=True)):
+        if (row := rows.get(rank.tobytes())) is not None and own[row] == label:
             features[place] = records.features[row]
     return features
 
@@ -255,14 +263,14 @@ def _labels_of(labels: Any, rows: int) -> Array:
 
 def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
     """Ids as bytes, alike however a file's format or a program writes them (docs/protocol.md §7.1)."""
-    values = as_array(ids).tolist() if not isinstance(ids, list | tuple) else list(ids)
+    values = list(ids) if isinstance(ids, list | tuple) else np.atleast_1d(as_array(ids)).tolist()
     if len(values) != rows:
         raise Misuse(f"{len(values)} ids for {rows} rows: pass one id a row")
     found = []
     for row, value in enumerate(values):
         match value:
             case str():
-                encoded = _one_spelling(value).encode("utf-8", "surrogatepass")
+                encoded = one_spelling(value).encode("utf-8", "surrogatepass")
             case bytes():
                 encoded = _of_bytes(value)
             case int() if not isinstance(value, bool):
@@ -280,17 +288,18 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
 
 
 def _of_bytes(value: bytes) -> bytes:
-    """UTF-8 spelled as any other text; other bytes, such as a digest, as they are."""
+    """UTF-8 spelled as any other text; other bytes, such as a digest, but for zeros at the end, which numpy drops."""
     try:
-        return _one_spelling(value.decode()).encode()
+        return one_spelling(value.decode()).encode()
     except UnicodeDecodeError:
-        return value
+        return value.rstrip(b"\0")
 
 
-def _one_spelling(text: str) -> str:
-    """Text without space around it, composed (NFC); digits alone as the integer they write."""
-    plain = unicodedata.normalize("NFC", text.strip())
-    return plain.lstrip("0") or "0" if plain.isascii() and plain.isdecimal() else plain
+def one_spelling(text: str) -> str:
+    """Text without space around it and NULs at its end, composed (NFC); a whole number as the integer it writes."""
+    plain = unicodedata.normalize("NFC", text.rstrip("\0").strip())
+    whole = _WHOLE_NUMBER.fullmatch(plain)
+    return whole[1] + whole[2] if whole else plain
 
 
 def _set(records: Records, name: str, value: object) -> None:

@@ -1,6 +1,7 @@
 """A finished round: the head, and the proof that it follows from what this member took part in."""
 
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from safetensors.numpy import load
 
 from client_sdk.errors import Misuse
 from client_sdk.evidence import EVIDENCE, Evidence, replayed
-from client_sdk.files import make_folder, read_part, write_together
+from client_sdk.files import read_part
 from client_sdk.model_card import model_card
 from client_sdk.records import Records
 from veilsum.calibration.answer import REFUSED
@@ -25,7 +26,7 @@ from veilsum.calibration.head import Head
 from veilsum.calibration.head_file import NO_TEMPERATURE, Calibrated
 from veilsum.calibration.reliability import Reliability
 from veilsum.calibration.ridge import OWN_WEIGHTS
-from veilsum.calibration.rows import usable_rows
+from veilsum.files import make_folder, write_together
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.evidence import check_proof
@@ -73,6 +74,7 @@ class Judgement(BaseModel):
         records: rows that judged.
         accuracy: share of them that the consortium's head labels right.
         own_accuracy: share that a head of this member's own contribution labels right; None without one.
+        worse: whether the consortium's head is wrong more often, by more than two standard errors (McNemar 1947).
         temperature: τ at which softmax(scores/τ) of the consortium's head fits their labels best.
     """
 
@@ -81,12 +83,8 @@ class Judgement(BaseModel):
     records: int = Field(gt=0)
     accuracy: float
     own_accuracy: float | None
+    worse: bool
     temperature: float = Field(gt=0, allow_inf_nan=False)
-
-    @property
-    def worse(self) -> bool:
-        """Whether the member's own head is right more often."""
-        return self.own_accuracy is not None and self.accuracy < self.own_accuracy
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -211,9 +209,7 @@ class Result:
     def _usable(self, records: Records) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Features and class indices of the usable rows."""
         records.check_dim(self.spec.question.dim)
-        classes = self.spec.question.classes
-        labels = records.indices(classes)
-        usable = usable_rows(records.features, labels, len(classes))
+        labels, usable = records.usable(self.spec.question.classes)
         return records.features[usable], labels[usable]
 
     def _document(self, name: str) -> bytes:
@@ -275,11 +271,19 @@ class Result:
             raise Misuse("no hold-out record has usable features and a label of the study's classes")
         head = self.calibrated.head
         seen = Reliability.of(head, features, labels, normalise=head.scales)
-        beside = None
+        beside, worse = None, False
         if own is not None:
-            beside = float((own.predict(features, normalise=own.scales) == labels).mean())
+            right, own_right = (
+                each.predict(features, normalise=each.scales) == labels for each in (head, own)
+            )
+            behind, ahead = int((own_right & ~right).sum()), int((right & ~own_right).sum())
+            beside, worse = float(own_right.mean()), behind - ahead > 2 * math.sqrt(behind + ahead)
         judged = Judgement(
-            records=len(labels), accuracy=seen.accuracy, own_accuracy=beside, temperature=seen.temperature
+            records=len(labels),
+            accuracy=seen.accuracy,
+            own_accuracy=beside,
+            worse=worse,
+            temperature=seen.temperature,
         )
         return replace(self, judged=judged)
 
@@ -358,7 +362,7 @@ class Result:
     @property
     def counted(self) -> bool:
         """Whether this member's own upload is in the sum; False also if it only helped to decrypt."""
-        return self.evidence.counted and self.evidence.member in self.summed
+        return self.evidence.member in self.summed
 
     @property
     def standing(self) -> str:
@@ -575,7 +579,7 @@ class Result:
         }
 
 
-def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | None = None) -> Pooled:
+def verify_sums(result: Result, sums_file: bytes, rng: "np.random.Generator | None" = None) -> Pooled:
     """Check the sums behind a result, as a reader, in this order (result-mismatch for each).
 
     1. the file is the one that the signed record names, one int64 vector of the step's length;

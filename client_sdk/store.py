@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.database import StateDatabase
-from client_sdk.files import make_private, sync_folder, write_synced
 from client_sdk.reservations import Reservations
+from veilsum.files import make_private, write_durably
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.keystream import SEED_BYTES
 from veilsum.protocol.member import History, MemberPhase, load_phase
@@ -130,8 +130,7 @@ class Store:
 
     def exported(self, round_id: str) -> None:
         """Note durably that a round's result stands where its owner wants it."""
-        write_synced(self.results(round_id) / _EXPORTED, b"")
-        sync_folder(self.results(round_id))
+        write_durably(self.results(round_id) / _EXPORTED, b"")
 
     # Signed documents
 

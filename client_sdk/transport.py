@@ -155,9 +155,7 @@ class _Blocking(Protocol[Flows]):
     _flows: Flows
 
 
-def blocking(
-    flow: Callable[Concatenate[Flows, P], Flow[T]],
-) -> Callable[Concatenate[_Blocking[Flows], P], T]:
+def blocking(flow: Callable[Concatenate[Flows, P], Flow[T]]) -> Callable[Concatenate[_Blocking[Flows], P], T]:
     """A flow as a method that blocks and returns its outcome."""
 
     @wraps(flow)

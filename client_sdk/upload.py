@@ -131,12 +131,7 @@ class _Chunks:
 
 
 def send(
-    session: Session,
-    round_id: str,
-    phase: Attempting,
-    upload: Upload,
-    memory: dict[int, bytes],
-    after: int,
+    session: Session, round_id: str, phase: Attempting, upload: Upload, memory: dict[int, bytes], after: int
 ) -> Flow[Asked | None]:
     """Announce an upload and send its missing chunks, each once, several at a time; after a crash, the same bytes.
 

@@ -16,7 +16,7 @@ from research.analysis import analyse, member_models, sweep
 from research.results import AnalysedResult
 from training.calibrating import VIRTUAL, MemberFeatures
 from training.evaluate import extract_features
-from training.experiments.config import Experiment, load_experiment, merged, parse_change
+from training.experiments.config import Experiment, load_changed
 from training.experiments.running import FinishedRun, run
 from training.hardware import CPU, Hardware
 from training.results import write_result
@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    experiment = load_experiment(args.experiment, args.variant, merged(*map(parse_change, args.changes)))
+    experiment = load_changed(args.experiment, args.variant, args.changes)
     hardware, folder = Hardware.named(args.device), args.output / f"seed-{args.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     finished = run(

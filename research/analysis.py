@@ -243,8 +243,8 @@ def member_models(
 ) -> Iterator[Classifier]:
     """Train every member once more from the global model, and yield its model, in the members' order, in one module.
 
-    The learning rate is the initial one, and terms are as before a server's first message: FedAvg, FedProx, MOON or FedUV as in the
-    next round, SCAFFOLD or FedDyn without their corrections.
+    The learning rate is the initial one, and terms are as before a server's first message: FedAvg, FedProx or FedUV as in the
+    next round, MOON, SCAFFOLD or FedDyn without what members keep.
 
     Args:
         trained: from `train`.

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilsum.plots import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PALE,
-    RULE,
-    drawing,
-    legend_above,
-    uri,
-)
+from veilsum.plots import BLUE, GREEN, GREY, ORANGE, PALE, RULE, drawing, legend_above, uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,9 +29,7 @@ def series(index: int) -> dict[str, Any]:
 
 
 def accuracy_bands(
-    runs: Mapping[str, Sequence[Sequence[float]]],
-    *,
-    title: str = "Accuracy over rounds",
+    runs: Mapping[str, Sequence[Sequence[float]]], *, title: str = "Accuracy over rounds"
 ) -> str:
     """Draw mean accuracy over seeds after each round, with the range of the seeds and a name at each line's end.
 
@@ -139,9 +127,7 @@ def sweep_curve(
 
 
 def accuracy_by_head(
-    accuracies: Mapping[str, Mapping[str, Sequence[float]]],
-    *,
-    trained: str = "trained",
+    accuracies: Mapping[str, Mapping[str, Sequence[float]]], *, trained: str = "trained"
 ) -> str:
     """Draw each head's accuracy by method: one row per method, one mark per head.
 
@@ -255,10 +241,7 @@ def layer_similarity(cka: Mapping[str, Mapping[str, FloatArray]]) -> str:
             if len(cka) == 1 and np.isfinite(means).all():
                 low, high = ([np.nanquantile(p, q) for p in pairs] for q in (0.1, 0.9))
                 axes.fill_between(range(len(means)), low, high, color=style["color"], alpha=0.12, linewidth=0)
-        axes.set(
-            ylabel="CKA between members",
-            title="How alike members' layers are on the same records",
-        )
+        axes.set(ylabel="CKA between members", title="How alike members' layers are on the same records")
         axes.set_ylim(max(0.0, np.floor(10 * axes.get_ylim()[0] - 0.5) / 10), 1.01)
         axes.set_xticks(range(len(names)), names)
         axes.grid(visible=True, axis="y")
@@ -296,11 +279,7 @@ def singular_values(values: Mapping[str, FloatArray]) -> str:
         return uri(figure)
 
 
-def embedding(
-    points: FloatArray,
-    labels: IntArray,
-    predicted: Mapping[str, IntArray] | None = None,
-) -> str:
+def embedding(points: FloatArray, labels: IntArray, predicted: Mapping[str, IntArray] | None = None) -> str:
     """Draw t-SNE of features by class, and one panel per head with its errors.
 
     Args:

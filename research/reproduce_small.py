@@ -25,6 +25,7 @@ from training.experiments.config import Experiment, merged
 from training.experiments.running import diverged, run
 from training.federated import DivergedError
 from training.results import write_result
+from veilsum.processes import end_with_parent
 
 DATA: dict[str, dict[str, str]] = {
     "fashion-mnist": {"note": "10,000 of 60,000"},
@@ -193,7 +194,8 @@ def main() -> int:
     missing = [cell for cell in wanted if not cell.is_there(args.output)]
     print(f"{len(wanted)} cells, {len(wanted) - len(missing)} of them there already", flush=True)
     began = time.monotonic()
-    with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(args.workers, spawning, end_with_parent) as pool:
         futures = [pool.submit(work, cell, args.output, args.data) for cell in missing]
         for number, future in enumerate(futures, 1):
             cell, outcome, cpu_s = future.result()

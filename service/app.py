@@ -41,12 +41,12 @@ from service.routes import federations, operating, rounds
 from service.routes.published import PublishedCache
 from service.settings import Settings
 from service.storage.faults import worded
-from service.storage.folder import make_folder
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.logs import LOGGER, note, tracing, where
 from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness, checks_of
+from veilsum.files import make_folder
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.request_signature import WITH_BODY

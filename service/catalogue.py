@@ -312,10 +312,12 @@ class Catalogue:
     async def disclosed(self) -> list[str]:
         """Indicators with a stored disclosure."""
         query = select(rounds.c.id).where(rounds.c.state == "done", rounds.c.record.is_(None))
-        counted = await self._database.values(query)
+        counted = set(await self._database.values(query))
 
         def lying() -> list[str]:
-            return [name for name in counted if DISCLOSURE in self._blobs.names(f"results/{name}")]
+            # A bucket forgets the folders of the others: there may be years of them.
+            kept = counted.intersection(self._blobs.names("results"))
+            return [name for name in kept if DISCLOSURE in self._blobs.names(f"results/{name}")]
 
         return await asyncio.to_thread(lying)
 

@@ -93,7 +93,8 @@ async def check(settings: Settings) -> dict[str, list[str]]:
     """
     async with stores.connected(settings) as database:
         await _check_format(database)
-        damaged = [f"file: {words}" for words in await database.check()]
+        with worded():
+            damaged = [f"file: {words}" for words in await database.check()]
         for table, read, name in _ROWS:
             damaged += await _rows(database, table, read, name)
         damaged += await _chains(database)

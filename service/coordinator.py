@@ -110,15 +110,7 @@ class Coordinator:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
         self.runs = Runs(database, self.federations)
-        self.catalogue = Catalogue(
-            database,
-            blobs,
-            folder,
-            key,
-            self.federations,
-            self.runs,
-            self._changed,
-        )
+        self.catalogue = Catalogue(database, blobs, folder, key, self.federations, self.runs, self._changed)
         self.jobs = Jobs(self.catalogue, self.federations, blobs, key, now)
         self.scheduler: Scheduler = Scheduler(self.jobs.due, now, pause_s, Leases(database, lease_s))
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds

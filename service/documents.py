@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from service.problems import wrong_phase
 from service.storage.blobs import Blobs
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView
 from veilsum.protocol.transcript import Transcript
@@ -84,11 +86,18 @@ class Documents:
         return b"".join(self.read_transcript()[1])
 
     def read_transcript(self) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece; PeerFault(wrong-phase) before the round has ended."""
+        """Its length and its bytes, piece by piece; PeerFault: wrong-phase before the round has ended, storage-damaged if it is lost."""
         view = self._view()
         if view.transcript is None:
             raise wrong_phase(f"the round is {view.state}: its transcript is signed when it ends")
-        return self._blobs.read(self._transcript(view.transcript))
+        try:
+            return self._blobs.read(self._transcript(view.transcript))
+        except FileNotFoundError:
+            raise PeerFault(
+                Cause.STORAGE_DAMAGED,
+                f"the coordinator's storage has lost the transcript of round {self._round}; no member is at fault",
+                ["coordinator"],
+            ) from None
 
     def put(self, signed: Transcript, outcome: Publication) -> None:
         """Store the transcript, and what beside the record is published."""

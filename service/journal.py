@@ -26,17 +26,7 @@ from veilsum.protocol.attempt import Attempt, Closing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting, CoordinatorPhase, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import Misuse, PeerFault
-from veilsum.protocol.messages import (
-    Erased,
-    Lost,
-    Message,
-    Receipt,
-    Refusal,
-    Reveal,
-    Upload,
-    Vote,
-    parse,
-)
+from veilsum.protocol.messages import Erased, Lost, Message, Receipt, Refusal, Reveal, Upload, Vote, parse
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import RoundView, round_name
 from veilsum.protocol.tags import PROTOCOL_VERSION

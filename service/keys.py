@@ -7,9 +7,10 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select
 
 from service.settings import Settings
-from service.storage.folder import DATABASE, make_durably
+from service.storage.folder import DATABASE
 from service.storage.tables import coordinator
 from veilsum.exposure import loose_mode
+from veilsum.files import make_durably
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 

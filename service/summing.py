@@ -142,12 +142,7 @@ class Summing:
     """
 
     def __init__(
-        self,
-        database: Database,
-        blobs: Blobs,
-        memory: Memory,
-        round_id: str,
-        attempt: Attempt,
+        self, database: Database, blobs: Blobs, memory: Memory, round_id: str, attempt: Attempt
     ) -> None:
         self._database, self._blobs, self._memory = database, blobs, memory
         self._round, self._attempt = round_id, attempt

@@ -37,9 +37,9 @@ from veilsum.calibration.random_features import mean_squared_distance
 VIRTUAL = 2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
 _RING_BITS = 48
 # Option types, which `experiments.choices.check_options` checks before training.
-_Count = Annotated[int, Field(ge=1)]
-_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -126,14 +126,14 @@ class Fitted:
 Solved = tuple[Head, bool, Layout | None, dict[str, float | int | str | bool]]
 
 
-def ffc(held: MemberFeatures, *, ridge: _Ridge | None = None, bias: bool = False) -> Solved:
+def ffc(held: MemberFeatures, *, ridge: Ridge | None = None, bias: bool = False) -> Solved:
     """Fit SphereFed's head (Dong et al. 2022, eq. 10 to 12); without `ridge` λ is chosen by generalised cross-validation."""
     statistics = held.ffc(bias=bias)
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
 
 
-def rff(held: MemberFeatures, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solved:
+def rff(held: MemberFeatures, *, size: Count = 1024, ridge: Ridge | None = None) -> Solved:
     """Fit ridge regression on random features, with their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
     bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
     context = held.seed.to_bytes(8, "little")
@@ -159,11 +159,11 @@ def ncm(held: MemberFeatures) -> Solved:
 def ccvr(
     held: MemberFeatures,
     *,
-    per_class: _Count = VIRTUAL,
+    per_class: Count = VIRTUAL,
     transform: Literal["tukey", "none"] = "tukey",
     solver: Literal["sgd", "exact"] = "sgd",
-    lr: _Rate = 0.001,
-    epochs: _Count = 10,
+    lr: Rate = 0.001,
+    epochs: Count = 10,
 ) -> Solved:
     """Retrain the head on virtual features of each class's Gaussian: CCVR (Luo et al. 2021, Algorithm 1).
 
@@ -195,7 +195,7 @@ def ccvr(
     return head, False, statistics.layout, options
 
 
-def all_data(held: MemberFeatures, *, lr: _Rate = 0.001, epochs: _Count = 50) -> Solved:
+def all_data(held: MemberFeatures, *, lr: Rate = 0.001, epochs: Count = 50) -> Solved:
     """Retrain the head by SGD on all members' features: an oracle that no federation has (Luo et al. 2021, §3.3)."""
     rng = generator(held.seed, Stream.CALIBRATION)
     features = np.concatenate(held.features).astype(np.float64)

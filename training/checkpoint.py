@@ -5,6 +5,7 @@ The file holds no code, so a checkpoint from a stranger is safe to open.
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.imports import is_import_path
 from training.models.config import ExtractorConfig
+from veilsum.files import sync_folder
 
 _BYTE_ORDER = 1 if sys.byteorder == "little" else -1
 _KEY = "veilsum"
@@ -53,8 +55,21 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
         "digest": digest.hex(),
     }
     tensors = {name: tensor.contiguous() for name, tensor in classifier.state_dict().items()}
-    save_file(tensors, path, metadata={_KEY: json.dumps(header, sort_keys=True)})
+    write_tensors(path, tensors, {_KEY: json.dumps(header, sort_keys=True)})
     return digest
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file durably; tensors go from memory to the disk without a copy. Raises OSError if the disk is full."""
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        save_file(dict(tensors), partial, metadata)
+    except SafetensorError as error:
+        raise OSError(f"{path} can't be written: {error}") from error
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
 
 
 def load_checkpoint(path: Path, *, own_code: bool = False) -> Checkpoint:

@@ -9,6 +9,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from training.ranges import positive
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -78,10 +80,9 @@ def dirichlet_partition(
     largest member gives the smallest one record, chosen at random, until all have `min_size`. `Partition.moved` counts them.
 
     Raises:
-        ValueError: if α is not positive, or n < K · min_size.
+        ValueError: if α is not positive and finite, or n < K · min_size.
     """
-    if not alpha > 0:
-        raise ValueError(f"alpha must be positive, not {alpha}")
+    positive(alpha=alpha)
     _require_enough(len(labels), members, min_size)
     parts = _draw(labels, members, alpha, rng)
     for _ in range(max_retries):
@@ -93,10 +94,7 @@ def dirichlet_partition(
 
 
 def shard_partition(
-    labels: IntArray,
-    members: int,
-    classes_per_member: int,
-    rng: np.random.Generator,
+    labels: IntArray, members: int, classes_per_member: int, rng: np.random.Generator
 ) -> Partition:
     """Deal records of a few classes to each member; classes have equally many holders, give or take one.
 
@@ -131,10 +129,9 @@ def quantity_partition(
     Members below `min_size` are repaired as by `dirichlet_partition`.
 
     Raises:
-        ValueError: if β is not positive, or n < K · min_size.
+        ValueError: if β is not positive and finite, or n < K · min_size.
     """
-    if not beta > 0:
-        raise ValueError(f"beta must be positive, not {beta}")
+    positive(beta=beta)
     _require_enough(len(labels), members, min_size)
     shares = rng.dirichlet(np.full(members, beta))
     cuts = (np.cumsum(shares)[:-1] * len(labels)).astype(np.int64)

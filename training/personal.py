@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from training.algorithms.weights import PersonalLayers
+from training.calibrating import Count, Rate, Ridge
 from training.data.dataset import Dataset, batches
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import Trained
@@ -48,11 +49,7 @@ def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, 
 
 
 def personal_accuracies(
-    trained: Trained,
-    data: Dataset,
-    records: OwnRecords,
-    method: str,
-    **options: Any,
+    trained: Trained, data: Dataset, records: OwnRecords, method: str, **options: Any
 ) -> tuple[float, ...]:
     """Return each member's accuracy on the records it kept back, under its own classifier.
 
@@ -73,7 +70,7 @@ def as_trained(trained: Trained, member: int, own: Dataset) -> Classifier:
     return _of_member(trained, member).eval()
 
 
-def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | None = None) -> Classifier:
+def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: Ridge | None = None) -> Classifier:
     """Fit FFC's head to the member's own records ("Ours (FFC)")."""
     found = as_trained(trained, member, own)
     classifier = Classifier(found.extractor, found.head, normalise=True)
@@ -83,7 +80,9 @@ def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | Non
     return with_head(classifier, solution.weights, unanswered=solution.empty_classes)
 
 
-def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.1) -> Classifier:
+def local_sgd(
+    trained: Trained, member: int, own: Dataset, *, epochs: Count = 5, lr: Rate = 0.1
+) -> Classifier:
     """Train the head further by SGD on the member's records ("Ours (SGD)")."""
     classifier = _of_member(trained, member)
     classifier.extractor.requires_grad_(requires_grad=False)
@@ -91,7 +90,7 @@ def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, l
 
 
 def fine_tuned(
-    trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.01
+    trained: Trained, member: int, own: Dataset, *, epochs: Count = 5, lr: Rate = 0.01
 ) -> Classifier:
     """Train the whole model further by SGD on the member's records: FedBABU (Oh et al. 2022)."""
     return _tuned(trained, _of_member(trained, member), member, own, epochs, lr)
@@ -111,9 +110,8 @@ def _of_member(trained: Trained, member: int) -> Classifier:
     classifier = recipe.build(trained.classifier.head.out_features).to(trained.classifier.head.weight.device)
     classifier.load_state_dict(trained.classifier.state_dict())
     for term, kept in zip(recipe.algorithm.terms, trained.memory[member], strict=True):
-        if isinstance(
-            term, PersonalLayers
-        ):  # other terms keep tensors under the same names that are not weights
+        # Other terms keep tensors under the same names that are not weights.
+        if isinstance(term, PersonalLayers):
             classifier.load_state_dict(kept, strict=False)
     if isinstance(classifier.head, FixedHead):
         classifier.head.requires_grad_(requires_grad=True)

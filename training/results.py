@@ -91,13 +91,13 @@ class Deal(Part):
     """The partition: how records were dealt, such as "dirichlet", its options, and what `Partition` holds."""
 
     kind: str
-    options: dict[str, float | int | str] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     digest: str
     label_counts: tuple[tuple[int, ...], ...]
     moved: int = 0
 
     @classmethod
-    def of(cls, partition: Partition, kind: str, **options: float | str) -> Self:
+    def of(cls, partition: Partition, kind: str, **options: Any) -> Self:
         """Describe a partition."""
         return cls(
             kind=kind,

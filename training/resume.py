@@ -5,17 +5,16 @@ number are the whole state. Its files hold no code.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from client_sdk.files import sync_folder
 from training.algorithms.base import State
+from training.checkpoint import write_tensors
 from training.workers import joined, part, parts
 
 _KEY = "veilsum-run"
@@ -91,7 +90,7 @@ class Snapshots:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"member-{member}-{rounds}.safetensors"
-        self._write(name, joined({"memory": memory}))
+        write_tensors(self._folder / name, joined({"memory": memory}))
         self._members[str(member)] = name
 
     def commit(self, run: RunState) -> None:
@@ -107,7 +106,7 @@ class Snapshots:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         server = f"server-{len(run.history)}.safetensors"
-        self._write(server, tensors, {_KEY: json.dumps(header, sort_keys=True)})
+        write_tensors(self._folder / server, tensors, {_KEY: json.dumps(header, sort_keys=True)})
         for pattern in ("server-*", "member-*", ".tmp*"):  # the last are safetensors' own, after a kill
             for each in self._folder.glob(pattern):
                 if each.name not in {server, *self._members.values()}:
@@ -151,15 +150,11 @@ class Snapshots:
         )
 
     def member(self, member: int, terms: int) -> tuple[State, ...]:
-        """Read what a member keeps in the loaded snapshot."""
+        """Read what a member keeps in the loaded snapshot. Raises ResumeError if it is damaged."""
         name = self._members.get(str(member))
-        return parts(load_file(self._folder / name) if name else {}, "memory", terms)
-
-    def _write(self, name: str, tensors: State, metadata: dict[str, str] | None = None) -> None:
-        """Write durably; tensors go from memory to the disk without a copy."""
-        partial = self._folder / f"{name}.part"
-        save_file(tensors, partial, metadata)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(self._folder / name)
-        sync_folder(self._folder)
+        if name is None:
+            return ({},) * terms
+        try:
+            return parts(load_file(self._folder / name), "memory", terms)
+        except SafetensorError as error:
+            raise ResumeError(f"{self._folder / name} holds no run to go on from: {error}") from error

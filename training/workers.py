@@ -7,12 +7,14 @@ the last bits, would depend on the machine.
 import atexit
 import gc
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import NamedTemporaryFile
+from mmap import ACCESS_READ, mmap
+from multiprocessing.connection import Connection
+from tempfile import TemporaryFile
 from typing import ClassVar, TypeVar, cast
 
 import torch
@@ -25,6 +27,7 @@ from training.hardware import CPU, Hardware
 from training.local import LocalTrainer, Task
 from training.partition import Partition
 from training.recipe import Recipe
+from veilsum.processes import end_with_parent
 
 
 def joined(parts: Mapping[str, State | Sequence[State]]) -> State:
@@ -94,14 +97,15 @@ def local_training(
             return
         # Pickled by hand, tensors travel as bytes; multiprocessing would share memory by file descriptors, which run out in
         # containers. The records go by a file: in `initargs` each process would have to read them before the next one starts.
-        with NamedTemporaryFile(prefix="veilsum-training-") as setup:
-            pickle.dump((recipe, data, partition, hardware), setup)
-            setup.flush()
+        # It has no name, so nothing of it stays after a kill; as a `Connection`, its descriptor is inherited.
+        with TemporaryFile() as file:
+            pickle.dump((recipe, data, partition, hardware), file)
+            file.flush()
             with ProcessPoolExecutor(
                 workers,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_Resident.start,
-                initargs=(setup.name,),
+                initargs=(Connection(os.dup(file.fileno()), writable=False),),
             ) as pool:
                 yield lambda tasks: map(pickle.loads, pool.map(_Resident.train, map(pickle.dumps, tasks)))
     finally:
@@ -205,12 +209,13 @@ class _Resident:
     trainer: ClassVar[LocalTrainer]
 
     @classmethod
-    def start(cls, setup: str) -> None:
+    def start(cls, file: Connection) -> None:
+        end_with_parent()
         # To look through all of torch for garbage at the end takes time, and finds nothing.
         atexit.register(gc.freeze)
         torch.set_num_threads(1)
-        with Path(setup).open("rb") as file:
-            cls.trainer = LocalTrainer(*pickle.load(file))  # noqa: S301  from our own parent process
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as pickled:  # processes share the position of reads
+            cls.trainer = LocalTrainer(*pickle.loads(pickled))  # noqa: S301  from our own parent process
 
     @classmethod
     def train(cls, task: bytes) -> bytes:

@@ -12,16 +12,7 @@ if TYPE_CHECKING:
     from client_sdk import AsyncMember, Identity, Member, Policy, Records, Result
     from veilsum.calibration import FFCStatistics, solve_ffc
 
-__all__ = [
-    "AsyncMember",
-    "FFCStatistics",
-    "Identity",
-    "Member",
-    "Policy",
-    "Records",
-    "Result",
-    "solve_ffc",
-]
+__all__ = ["AsyncMember", "FFCStatistics", "Identity", "Member", "Policy", "Records", "Result", "solve_ffc"]
 
 _HOMES = {
     name: "veilsum.calibration" if name in {"FFCStatistics", "solve_ffc"} else "client_sdk"

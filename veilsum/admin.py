@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import first_fault
-from client_sdk.files import make_private, sync_folder
 from veilsum import names
 from veilsum.exposure import loose_mode
+from veilsum.files import make_private, sync_folder
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Entry, Roster

@@ -22,7 +22,9 @@ from pydantic import Field, ValidationError
 
 from service.keys import key_of
 from service.settings import Settings
-from service.storage.folder import DATABASE, DataFolderLock, fsync_folder, is_unfinished, make_folder
+from service.storage.faults import worded
+from service.storage.folder import DATABASE, DataFolderLock, check_there
+from veilsum.files import is_unfinished, make_folder, sync_folder
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.identity import SigningKey, verify_signature
 from veilsum.protocol.rest import Model
@@ -52,18 +54,18 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
         Misuse: no such folder, a running coordinator, a damaged database, a missing key, a link or a foreign file in the folder, or an
             archive of that name.
     """
-    if not (data_dir / DATABASE).is_file():
-        raise Misuse(f"{data_dir} is not a coordinator's data folder: it has no {DATABASE}")
+    check_there(data_dir)
     with DataFolderLock(data_dir):
         key = _key(data_dir)
-        if link := next((path for path in data_dir.rglob("*") if path.is_symlink()), None):
+        paths = list(_under(data_dir))
+        if link := next((path for path in paths if path.is_symlink()), None):
             raise Misuse(
                 f"{link} is a link, and a backup holds what lies in the folder: mount a disk there instead"
             )
         _settle(data_dir / DATABASE)
         files = {
             str(path.relative_to(data_dir)): path
-            for path in sorted(data_dir.rglob("*"))
+            for path in sorted(paths)
             if path.is_file() and path.name != _LOCK and not is_unfinished(path.name)
         }
         try:
@@ -116,13 +118,21 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
         for path in scratch.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
             _fsync(path)
-        fsync_folder(scratch)
+        sync_folder(scratch)
         scratch.rename(data_dir)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    fsync_folder(data_dir.parent)
+    sync_folder(data_dir.parent)
     return {"data_dir": str(data_dir), "files": len(files), "authenticated": coordinator is not None}
+
+
+def _under(folder: Path) -> Iterator[Path]:
+    """Yield what lies in a folder and its folders. Raises OSError for one that can't be read, which `rglob` would leave out."""
+    for path in folder.iterdir():
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _under(path)
 
 
 def _key(data_dir: Path) -> SigningKey:
@@ -205,12 +215,9 @@ def _first(error: ValidationError) -> str:
 
 def _settle(database: Path) -> None:
     """Move the write-ahead log into the database, and check the database."""
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            [(word,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
-    except sqlite3.DatabaseError as error:
-        raise Misuse(f"{database} is damaged: {error}") from error
+    with worded(), closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [(word,)] = connection.execute("PRAGMA quick_check(1)").fetchall()
     if word != "ok":
         raise Misuse(f"{database} is damaged: {word}")
 
@@ -230,7 +237,7 @@ def _new(archive: Path) -> Iterator[BinaryIO]:
         temporary.rename(archive)
     finally:
         temporary.unlink(missing_ok=True)
-    fsync_folder(archive.absolute().parent)
+    sync_folder(archive.absolute().parent)
 
 
 def _digest_of(path: Path) -> str:

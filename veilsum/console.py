@@ -19,6 +19,13 @@ from veilsum.exposure import loose_mode
 if TYPE_CHECKING:
     from client_sdk.operator import Operator
 
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of patient or exam ids (.csv, .parquet); other formats hold an array `ids`.",
+        show_default="id, if there is one",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
@@ -50,9 +57,7 @@ TokenFile = Annotated[
 Ca = Annotated[
     Path | None,
     typer.Option(
-        "--ca",
-        envvar="VEILSUM_CA",
-        help="PEM file of the CA that signed the coordinator's certificate.",
+        "--ca", envvar="VEILSUM_CA", help="PEM file of the CA that signed the coordinator's certificate."
     ),
 ]
 

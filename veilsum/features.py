@@ -3,6 +3,7 @@
 import csv
 import gzip
 import hashlib
+import itertools
 import json
 import re
 import zipfile
@@ -18,10 +19,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from client_sdk.files import write_durably
-from client_sdk.records import Records
+from client_sdk.records import Records, one_spelling
 from veilsum.calibration import CalibrationError
 from veilsum.calibration.rows import as_array, as_features, as_labels, unit_rows, usable_rows
+from veilsum.files import write_durably
 from veilsum.protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
@@ -44,7 +45,7 @@ class Table:
 
     Attributes:
         features: (n, dim).
-        labels: (n,) class indices, or class keys as text.
+        labels: (n,) class indices, or text.
         ids: (n,) record ids, or None.
     """
 
@@ -57,20 +58,22 @@ class Table:
 class FileRecords(Records):
     """Records of a file. Whether a whole number is a class key, such as "7", or a class index depends on the study."""
 
-    texts: tuple[Any, ...] = field(init=False)
-    """The labels as a study's keys would write them."""
+    texts: tuple[str, ...] = field(init=False)
+    """The labels as the file writes them; "" for a missing one."""
 
     def __post_init__(self) -> None:
         given = np.asarray(self.labels)
         super().__post_init__()
-        object.__setattr__(self, "texts", tuple(_class_keys(given).tolist()))
+        texts = ("" if each is None or each != each else str(each).strip() for each in given.tolist())  # noqa: PLR0124 - NaN
+        object.__setattr__(self, "texts", tuple(texts))
 
     def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
         """As of `Records`; of a study with numbers among its keys, whole numbers are keys."""
-        if not any(key.lstrip("-").isdecimal() for key in classes):
-            return super().indices(classes)
-        places = {key: place for place, key in enumerate(classes)}
-        return np.array([places.get(text, -1) for text in self.texts], np.int64)
+        numbers = any(key.lstrip("-").isdecimal() for key in classes)
+        places = {one_spelling(key) if numbers else str(place): place for place, key in enumerate(classes)}
+        places |= {key: place for place, key in enumerate(classes)}
+        found = (places.get(text, places.get(one_spelling(text), -1)) for text in self.texts)
+        return np.fromiter(found, np.int64, len(self.texts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +165,10 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
         raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READERS)}")
     if id_column is not None and reader not in {_csv, _parquet}:
         raise Misuse(f"--id-column is for tables: {kind} files hold an array `ids`")
+    if labels is not None and reader is not _npy:
+        raise Misuse(f"{path}: {kind} files hold their labels themselves: leave out --labels")
     arrays, names = _read(path, reader, id_column)
     if labels is not None:
-        if "labels" in arrays:
-            raise Misuse(f"{path} holds labels itself: leave out --labels")
         arrays["labels"] = _read(labels, _npy, None).arrays["features"]
     missing = [name for name in ("features", "labels") if name not in arrays]
     if missing == ["labels"] and path.suffix == ".npy":
@@ -180,6 +183,8 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
     features = arrays["features"]
     if features.ndim != 2 or not features.shape[1]:
         raise Misuse(f"{path}: features have shape {features.shape}, expected (n, dim), one row a record")
+    if features.dtype.kind not in "fiub":  # an error about one of them would show it
+        raise Misuse(f"{path}: features are {features.dtype}, expected numbers")
     if not len(features):
         raise Misuse(f"{path} holds no records")
     return Table(features, arrays["labels"], arrays.get("ids"))
@@ -202,8 +207,8 @@ def read_records(
 
 def usable_part(
     path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES, moments: Moments | None = None
-) -> tuple[Part, int]:
-    """Read labelled features: the rows without NaN, infinity or nothing but zeros, and how many others were skipped."""
+) -> tuple[Part, tuple[bytes, ...] | None, int]:
+    """Read labelled features: the rows without NaN, infinity or nothing but zeros, their ids, and how many other rows were skipped."""
     table = read_table(path, labels)
     with of_file(path):
         features = table.features if moments is None else moments.apply(table.features)
@@ -212,21 +217,25 @@ def usable_part(
         usable = usable_rows(matrix, indices, classes)
     if not usable.any():
         raise Misuse(f"{path} has no usable record: each row is all zeros, or holds NaN or infinity")
-    return (matrix[usable], indices[usable]), int(np.count_nonzero(~usable))
+    ids = None
+    if table.ids is not None:
+        ids = tuple(itertools.compress(Records(matrix, indices, table.ids).keys, usable))
+    return (matrix[usable], indices[usable]), ids, int(np.count_nonzero(~usable))
 
 
-def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]:
+def split(features: Features, labels: Labels, ids: Sequence[bytes] | None, share: float) -> tuple[Part, Part]:
     """Split (n, dim) features, no row all zeros, and (n,) labels into those to fit and a hold-out set, in their order.
 
-    The digest of a record decides, so that each run holds out the same records, and copies of a record stay together.
+    The digest of a row's id decides, or else of the row, so that each run holds out the same ones, and what is of one record stays
+    together: otherwise a head that knows a person from other rows would be judged on it.
     """
-    rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
+    if ids is None:
+        rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
+        ids = [
+            row.tobytes() + int(label).to_bytes(8, "little") for row, label in zip(rows, labels, strict=True)
+        ]
     limit = int(share * _DRAWS)
-    records = (
-        _RECORD + row.tobytes() + int(label).to_bytes(8, "little")
-        for row, label in zip(rows, labels, strict=True)
-    )
-    drawn = (int.from_bytes(hashlib.sha256(each).digest()[-8:], "little") % _DRAWS for each in records)
+    drawn = (int.from_bytes(hashlib.sha256(_RECORD + each).digest()[-8:], "little") % _DRAWS for each in ids)
     held = np.fromiter((each < limit for each in drawn), bool, len(labels))
     return (features[~held], labels[~held]), (features[held], labels[held])
 
@@ -246,19 +255,11 @@ def held_out_from(given: str | None) -> float | Path | None:
 
 @contextmanager
 def of_file(path: Path) -> Iterator[None]:
-    """Raise errors about statistics as Misuse that names the file."""
+    """Raise errors about a file's records as Misuse that names the file."""
     try:
         yield
-    except CalibrationError as error:
+    except (CalibrationError, Misuse) as error:
         raise Misuse(f"{path}: {error}") from error
-
-
-def _class_keys(labels: Array) -> Array:
-    """Labels as text, to be matched with class keys; whole numbers are written without a point."""
-    if labels.dtype.kind not in "iuf":
-        return labels
-    whole = [int(each) if float(each).is_integer() else each for each in labels.tolist()]
-    return np.array([str(each) for each in whole])
 
 
 def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
@@ -268,6 +269,8 @@ def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
         found: _Found = reader(path, id_column)
     except Misuse:
         raise
+    except CalibrationError as error:
+        raise Misuse(f"{path}: {error}") from error
     except Exception as error:  # each parser fails in its own ways, and its words may quote the file
         raise Misuse(
             f"can't read {path} as {path.suffix}: it is damaged, of another format, or holds Python objects ({type(error).__name__})"
@@ -293,8 +296,15 @@ def _safetensors(path: Path, _id_column: str | None) -> _Found:
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
         kinds = {name: file.get_slice(name).get_dtype() for name in _WANTED if name in names}
-        if strange := [f"{name} of {kind}" for name, kind in kinds.items() if kind not in _SAFE]:
-            raise Misuse(f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE)}")
+        strange = [
+            f"{name} of {kind}"
+            for name, kind in kinds.items()
+            if kind not in _SAFE or (kind == "BF16" and name != "features")
+        ]
+        if strange:
+            raise Misuse(
+                f"{path} holds {', '.join(strange)}; expected {', '.join(_SAFE)}; BF16 for features alone"
+            )
         found = {
             name: _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
             for name, kind in kinds.items()
@@ -332,7 +342,7 @@ def _parquet(path: Path, id_column: str | None) -> _Found:
         ids = _ids(path, columns, id_column)
         if others := sorted({*columns} - {"features", "label"}):
             raise Misuse(
-                f"{path}: column {', '.join(others)} is neither label nor id, and features are lists: remove it, or name it by --id-column"
+                f"{path}: column {', '.join(others)} is neither label nor id, and features are lists: remove it, or rename it id"
             )
         labels = {"labels": _texts(columns["label"])} if "label" in columns else {}
         return _Found({"features": columns["features"], **labels, **ids}, list(columns))
@@ -341,6 +351,10 @@ def _parquet(path: Path, id_column: str | None) -> _Found:
 
 def _column(column: Any) -> Array:
     """A column's values; the rows of a column of lists of one length."""
+    from pyarrow import types  # noqa: PLC0415 - an extra
+
+    if types.is_dictionary(column.type):  # a missing entry would become the dictionary's last one
+        column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     if values.dtype == object and len(values) and all(isinstance(each, np.ndarray) for each in values):
         return np.stack(list(values))
@@ -348,10 +362,11 @@ def _column(column: Any) -> Array:
 
 
 def _texts(values: Array) -> Array:
-    """Text as numpy's own: object arrays become str if each entry is one."""
-    if values.dtype == object and all(isinstance(each, str) for each in values):
-        return values.astype(str)
-    return values
+    """Text or bytes as numpy's own, and "" for a missing one; other object arrays as they are."""
+    if values.dtype != object:
+        return values
+    found = ["" if each is None else each for each in values]
+    return np.array(found) if {type(each) for each in found} in ({str}, {bytes}) else values
 
 
 def _pt(path: Path, _id_column: str | None) -> _Found:
@@ -363,8 +378,12 @@ def _pt(path: Path, _id_column: str | None) -> _Found:
     held = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(held, dict):
         raise Misuse(f"{path} holds a {type(held).__name__}, expected a dictionary with features and labels")
-    found = {name: as_array(held[name]) for name in _WANTED if name in held}
-    return _Found(found, [str(name) for name in held])
+    given = {name: held[name] for name in _WANTED if name in held}
+    if (
+        getattr(given.get("features"), "dtype", None) == torch.bfloat16
+    ):  # it can't count to 257: never for labels
+        given["features"] = given["features"].float()
+    return _Found({name: as_array(each) for name, each in given.items()}, [str(name) for name in held])
 
 
 _DELIMITERS = ",;\t|"
@@ -407,13 +426,14 @@ def _whole(texts: Array) -> Array:
 
 
 def _numbers(path: Path, name: str, texts: Array) -> Array:
-    """A column's texts as float64. Raises Misuse that names the first line without a number, and never its text."""
+    """A column's texts as float64, NaN where it is empty or NA. Raises Misuse that names the first line without a number, and never its text."""
+    texts = np.where((texts == "") | (texts == "NA"), "nan", texts)
     try:
         return texts.astype(np.float64)
     except (ValueError, OverflowError):
         line = next(line for line, text in enumerate(texts.tolist(), 2) if not _number(text))
     raise Misuse(
-        f"{path}: line {line}, column {name} does not hold a number: name the id column by --id-column, remove other columns "
+        f"{path}: line {line}, column {name} does not hold a number: rename a column of ids to id, remove other columns "
         "of text, and write numbers with a decimal point"
     )
 

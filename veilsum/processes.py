@@ -67,12 +67,17 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
 
 
 def _work(work: Work, tell: Connection | None) -> None:
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    end_with_parent()
     work((lambda: None) if tell is None else (lambda: tell.send(None)))
 
 
-def _end_with_the_parent() -> None:
+def end_with_parent() -> None:
+    """End this process by SIGTERM once its parent has ended, even if that was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait([parent.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
+
+    def follow() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()

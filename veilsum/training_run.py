@@ -1,9 +1,10 @@
 """The work behind `veilsum train`: experiments under seeds, and their output folders."""
 
+import fcntl
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import product
@@ -20,7 +21,7 @@ from training.checkpoint import save_checkpoint
 from training.data.dataset import Dataset
 from training.evaluate import extract_features
 from training.experiments.choices import ConfigError
-from training.experiments.config import Experiment, load_experiment, merged, parse_change
+from training.experiments.config import Experiment, load_changed, load_experiment
 from training.experiments.running import diverged, run
 from training.federated import DivergedError
 from training.hardware import Hardware, Precision
@@ -63,12 +64,7 @@ class Choices:
     loaded: Experiment = field(init=False)
 
     def __post_init__(self) -> None:
-        changes = merged(*map(parse_change, self.changes))
-        loaded = load_experiment(self.experiment, self.variants, changes)
-        if self.changes and "scale" not in changes:  # reports must say that this is another task
-            scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
-            loaded = loaded.model_copy(update={"scale": scale})
-        object.__setattr__(self, "loaded", loaded)
+        object.__setattr__(self, "loaded", load_changed(self.experiment, self.variants, self.changes))
 
 
 def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -130,11 +126,14 @@ def _selected(
     experiment has one itself.
     """
     held_out = () if choices.loaded.data.validation else (f"data.validation={VALIDATION}",)
+    plain = replace(choices, features=False, sweep=())
+    tried = {  # all of them first: an invalid value is refused before any training
+        settings: replace(plain, changes=(*choices.changes, *settings, *held_out))
+        for settings in product(*map(_settings, choices.sweep))
+    }
     found: dict[tuple[str, ...], float] = {}
-    for settings in product(*map(_settings, choices.sweep)):
-        changes = (*choices.changes, *settings)
-        tried = replace(choices, changes=(*changes, *held_out), features=False, sweep=())
-        results, left = _seeds(tried, output / "_".join(settings), hardware, tell)
+    for settings, each in tried.items():
+        results, left = _seeds(each, output / "_".join(settings), hardware, tell)
         if not left:
             found[settings] = mean(result.validation or 0.0 for result in results)
     if not found:
@@ -168,7 +167,7 @@ def _one(
     folder.mkdir(parents=True, exist_ok=True)
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
-    with trackers(choices.track if is_first() else (), folder, title) as tracked:
+    with alone(folder), trackers(choices.track if is_first() else (), folder, title) as tracked:
         progress = _Progress(title, tell if is_first() else lambda _: None, tracked)
         try:
             finished = run(
@@ -203,6 +202,26 @@ def _one(
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
     write_result(result, folder / "result.json")
     return result
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other commands out of a seed's folder: two would remove each other's snapshots."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if is_first():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Misuse(
+            f"another process trains in {folder}: wait for its end, or choose another --output"
+        ) from None
+    except OSError:
+        pass  # some network file systems lock nothing
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass
@@ -260,11 +279,7 @@ def _summary(experiment: Experiment, results: Sequence[RunResult], output: Path)
         summary["smaller than the paper's"] = experiment.scale
     if experiment.data.stands_in_for:
         summary["stands in for"] = experiment.data.stands_in_for
-    return {
-        **summary,
-        "partitions": [result.deal.digest for result in results],
-        "saved": str(output),
-    }
+    return {**summary, "partitions": [result.deal.digest for result in results], "saved": str(output)}
 
 
 def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:

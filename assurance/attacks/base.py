@@ -227,14 +227,7 @@ class Chapter:
         self.attacks: list[Attack] = []
 
     def add(
-        self,
-        name: str,
-        clause: str,
-        survives: str,
-        cause: Cause,
-        make: Make,
-        *parties: str,
-        **where: Any,
+        self, name: str, clause: str, survives: str, cause: Cause, make: Make, *parties: str, **where: Any
     ) -> None:
         """One more."""
         self.attacks.append(

@@ -6,18 +6,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import rfc8785
 
 from client_sdk.database import StateDatabase
 from client_sdk.records import Marks, Records, select, select_again
 from client_sdk.reservations import Reservations, Run, State
-from tests.support.simulator import Federation, Vector
+from tests.support.simulator import Federation, Vector, simulated_content, simulated_question
+from veilsum.calibration.privacy.mechanism import Mechanism
+from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Opened
 from veilsum.protocol.messages import NO_CONTEXT
+from veilsum.protocol.study import Content
 from veilsum.study.vectors import vector
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from veilsum.protocol.messages import Message
 
@@ -25,6 +31,36 @@ DIM = 2
 RECORD_RULES = {"least": 20, "most": 24, "least_per_class": 2, "rows_per_id": 1}
 """20 rows of three honest members are more than the 50 that a sum needs."""
 QUESTION = {"dim": DIM, "classes": ["a", "b"], "records": RECORD_RULES}
+NOISE = {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
+Json = dict[str, Any]
+
+
+def whole(**question: Any) -> Json:
+    """A study of twelve members, as JSON."""
+    content = simulated_content({**simulated_question(12), **QUESTION, **question}, 10**7)
+    return content.model_dump(mode="json")
+
+
+def read(values: Json) -> Content:
+    return Content.from_bytes(rfc8785.dumps(values))
+
+
+def refusal(values: Json) -> str | None:
+    """Why the parser refuses a study; None where it takes it."""
+    try:
+        read(values)
+    except PeerFault as fault:
+        return fault.detail if fault.cause is Cause.STUDY_REFUSED else fault.cause.value
+    return None
+
+
+def outcomes(federation: Federation) -> set[Cause]:
+    """For what members refused on the way."""
+    return {fault.cause for member, fault in federation.faults if member != "coordinator"}
+
+
+def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
 
 
 class QuickDatabase(StateDatabase):
@@ -92,7 +128,7 @@ class Ledgered(Federation):
             found = select(self.data[member], question, self.marks(member), free)
             if base is not None:
                 _, labels, ranks = ledger.rows(base)
-                again = select_again(self.data[member], question.dim, self.marks(member), ranks)
+                again = select_again(self.data[member], question, self.marks(member), ranks, labels)
                 found = type(found)(again, labels, ranks, (), 0, 0, 0)
             run = ledger.answer(self.content, period, found, mu_budget=2.0, base=base)
         return None if run.state is State.DECLINED or run.given_up else run

@@ -13,13 +13,7 @@ from tests.support.simulator import After, Federation, SeededRandom, of
 from veilsum.protocol import round_spec
 from veilsum.protocol.attempt import Attempt, check_manifest
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import (
-    Checking,
-    Collecting,
-    Enrolling,
-    Freezing,
-    Recovered,
-)
+from veilsum.protocol.coordinator import Checking, Collecting, Enrolling, Freezing, Recovered
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.graph import Graph
 from veilsum.protocol.identity import SigningKey

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assurance.attacks.ledgered import Ledgered, rows_of
-from assurance.attacks.test_study_attacks import NOISE, noiseless, outcomes, read, whole
+from assurance.attacks.ledgered import NOISE, Ledgered, noiseless, outcomes, read, rows_of, whole
 from client_sdk.reservations import State
 from tests.support.simulator import After, untampered
 from veilsum.calibration.rows import directions

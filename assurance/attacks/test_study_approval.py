@@ -12,8 +12,8 @@ import pytest
 import rfc8785
 import typer
 
-from assurance.attacks.test_study_attacks import NOISE, read, refusal, whole
-from client_sdk import Policy
+from assurance.attacks.ledgered import NOISE, read, refusal, whole
+from client_sdk import Policy, Records
 from veilsum.admin import Draft
 from veilsum.commands.member import _approved
 from veilsum.protocol.errors import Misuse
@@ -75,7 +75,7 @@ class Shown:
 def approved(folder: Path, shown: Shown, *given: str) -> set[bytes | str]:
     """What `veilsum member join --approve …` agrees to, and keeps for later runs."""
     policy = Policy(ADMIN, approved=given)
-    agreed = _approved(shown, policy, folder)  # type: ignore[arg-type]
+    agreed = _approved(shown, policy, Records([[1.0]], [0]), folder)  # type: ignore[arg-type]
     path = folder / "approvals.json"
     return {*agreed, *(json.loads(path.read_text()) if path.exists() else ())}
 
@@ -171,12 +171,7 @@ def test_everything_that_is_approved_is_said() -> None:
 def test_the_rows_that_are_promised_are_those_that_are_enforced() -> None:
     """A sum that leaves classes out rests on what their holders guarantee, which may be far fewer rows than all members have."""
     records = {"least": 20, "most": 24, "least_per_class": 9, "rows_per_id": 1}
-    question = {
-        "withhold": {"margin": 1},
-        "members_min": 8,
-        "classes": ["a", "b", "c"],
-        "records": records,
-    }
+    question = {"withhold": {"margin": 1}, "members_min": 8, "classes": ["a", "b", "c"], "records": records}
     content = read(whole(**question))
     asked = content.question
     floor = asked.class_floor

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import rfc8785
 
-from assurance.attacks.ledgered import DIM, QUESTION, RECORD_RULES, QuickReservations, rows_of
+from assurance.attacks.ledgered import (
+    DIM,
+    NOISE,
+    RECORD_RULES,
+    Json,
+    QuickReservations,
+    noiseless,
+    read,
+    refusal,
+    rows_of,
+    whole,
+)
 from client_sdk.records import Marks, Records, Selection, select
 from client_sdk.reservations import Reservations, State
-from tests.support.simulator import Federation, simulated_content, simulated_question
-from veilsum.calibration.privacy.mechanism import Mechanism
-from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.round_spec import RoundSpec
 from veilsum.protocol.study import Content
@@ -26,34 +33,6 @@ from veilsum.study.vectors import vector
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-Json = dict[str, Any]
-NOISE = {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "sum"}
-
-
-def whole(**question: Any) -> Json:
-    """A study of twelve members, as JSON."""
-    content = simulated_content({**simulated_question(12), **QUESTION, **question}, 10**7)
-    return content.model_dump(mode="json")
-
-
-def read(values: Json) -> Content:
-    return Content.from_bytes(rfc8785.dumps(values))
-
-
-def refusal(values: Json) -> str | None:
-    """Why the parser refuses a study; None where it takes it."""
-    try:
-        read(values)
-    except PeerFault as fault:
-        return fault.detail if fault.cause is Cause.STUDY_REFUSED else fault.cause.value
-    return None
-
-
-def outcomes(federation: Federation) -> set[Cause]:
-    """For what members refused on the way."""
-    return {fault.cause for member, fault in federation.faults if member != "coordinator"}
 
 
 def selected(ledger: Reservations, content: Content, data: Records, **budget: Any) -> Selection:
@@ -227,10 +206,6 @@ def test_5_a_record_answers_one_question_of_an_extractor(tmp_path: Path) -> None
 
 
 # 10. Noise
-
-
-def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mechanism, "add_noise", lambda *_: None)
 
 
 @pytest.mark.parametrize("unit", ["record", "member"])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assurance.audit.estimate import estimate_mu
 from assurance.audit.pipeline import add_noise, exact, spec_of
 from tests.support.simulator import SeededRandom
 from veilsum.calibration.layout import SymmetricBlock
@@ -22,6 +21,8 @@ STEPS = {
     "mean": ("ffc", "mean+sum", "mean"),
     "gradient": ("ffc", "mean+sum+gradients", "gradient-1"),
 }
+RELEASES, APART = 2_000, 0.1
+"""Six standard errors of a deviation, 1/√(2·2,000) of it; the smallest bug, two of three shares, shows as 22 percent."""
 MATERIAL = {"centre": np.zeros(DIM), "whitening": np.eye(DIM), "weights": np.zeros((DIM, CLASSES))}
 
 
@@ -45,26 +46,16 @@ def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
     return found
 
 
-def estimated(name: str, members: list[tuple[Share, ...]]) -> Any:
-    """μ̂ of sums whose members draw these shares, by whoever knows them."""
+def seen(name: str, members: list[tuple[Share, ...]]) -> float:
+    """μ of sums whose members draw these shares, by whoever knows them: the record's shift over the deviation of the noise."""
     mechanism, record = posed(name)
-    releases = 6_000 if name == "gradient" else 1_000  # a small share of the budget takes longer to see
-    known = np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
-    weights, scores = record / known, []
-    for having in (0, 1):
-        seen = np.full(releases, float(having * record @ weights))
-        for index, shares in enumerate(members):
-            noise = np.zeros(releases * len(record), np.int64)
-            add_noise(
-                mechanism,
-                shares,
-                noise,
-                releases,
-                SeededRandom(int.from_bytes(bytes([having, index]) * 16, "little")),
-            )
-            seen += noise.reshape(releases, -1) @ weights
-        scores.append(seen)
-    return estimate_mu(*scores)
+    weights = record / np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
+    scores = np.zeros(RELEASES)
+    for index, shares in enumerate(members):
+        noise = np.zeros(RELEASES * len(record), np.int64)
+        add_noise(mechanism, shares, noise, RELEASES, SeededRandom(index))
+        scores += noise.reshape(RELEASES, -1) @ weights
+    return float(record @ weights / scores.std())
 
 
 def scaled(mechanism: Mechanism, factor: float, *, diagonal: float | None = None) -> tuple[Share, ...]:
@@ -82,13 +73,8 @@ def test_what_is_promised_of_each_step_is_what_is_seen(name: str) -> None:
     mechanism, record = posed(name)
     moved = np.linalg.norm(record * mechanism.release.weights(mechanism.lattice))
     assert moved <= mechanism.sensitivity * (1 + 1e-12)
-    estimate = estimated(name, [mechanism.shares] * 3)
-    assert estimate.fault(mechanism.mu_round * moved / mechanism.sensitivity) is None
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_each_bug_is_flagged(name: str) -> None:
-    mechanism, record = posed(name)
+    promised = mechanism.mu_round * moved / mechanism.sensitivity
+    assert seen(name, [mechanism.shares] * 3) == pytest.approx(promised, rel=APART)
     whole, parts = mechanism.shares, mechanism.release.parts
     bugs = {
         "half of sigma": [scaled(mechanism, 1 / 4)] * 3,
@@ -99,8 +85,5 @@ def test_each_bug_is_flagged(name: str) -> None:
         bugs["off the diagonal halved"] = [scaled(mechanism, 1 / 2, diagonal=1)] * 3
     if len(parts) > 1:
         bugs["no noise on one block"] = [(whole[0], Share(0, 0), *whole[2:])] * 3
-    moved = np.linalg.norm(record * mechanism.release.weights(mechanism.lattice))
     for bug, members in bugs.items():
-        fault = estimated(name, members).fault(mechanism.mu_round * moved / mechanism.sensitivity)
-        assert fault is not None, bug
-        assert fault.startswith("too little noise"), bug
+        assert seen(name, members) > (1 + APART) * promised, bug

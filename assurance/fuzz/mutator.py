@@ -6,16 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from veilsum.protocol.codec import (
-    Bytes,
-    Codec,
-    Fixed,
-    Headed,
-    Many,
-    Name,
-    Struct,
-    UInt,
-)
+from veilsum.protocol.codec import Bytes, Codec, Fixed, Headed, Many, Name, Struct, UInt
 from veilsum.protocol.errors import Misuse, PeerFault
 
 KEPT = 48
@@ -28,7 +19,7 @@ COUNTS = (0, 1, 2, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF)
 def parts(value: Struct) -> Iterator[Struct]:
     """The struct and every struct inside it."""
     yield value
-    for name, codec in value.codecs:
+    for name, codec in value.codecs.items():
         held = getattr(value, name)
         if isinstance(codec, type):
             yield from parts(held)
@@ -43,7 +34,7 @@ def encode(value: Headed) -> bytes:
 
 
 def _fields(value: Struct) -> bytes:
-    return b"".join(_encoded(codec, getattr(value, name)) for name, codec in value.codecs)
+    return b"".join(_encoded(codec, getattr(value, name)) for name, codec in value.codecs.items())
 
 
 def _encoded(codec: Codec, value: Any) -> bytes:
@@ -72,7 +63,7 @@ class Pool:
     def add(self, value: Struct) -> None:
         """Remember every field in it, at every depth."""
         for part in parts(value):
-            for name, codec in part.codecs:
+            for name, codec in part.codecs.items():
                 self._keep(codec, getattr(part, name))
                 if isinstance(codec, Many):
                     for item in getattr(part, name)[:8]:
@@ -115,8 +106,8 @@ class Mutator:
     def struct(self, value: Struct) -> Struct:
         """The struct with one field, at any depth, changed."""
         # inside lists and structs are most of the fields, and most of the checks
-        weights = [3 if isinstance(codec, Many | type) else 1 for _, codec in value.codecs]
-        name, codec = self.random.choices(value.codecs, weights)[0]
+        weights = [3 if isinstance(codec, Many | type) else 1 for _, codec in value.codecs.items()]
+        name, codec = self.random.choices(tuple(value.codecs.items()), weights)[0]
         return replace(value, **{name: self._field(codec, getattr(value, name))})  # type: ignore[type-var]  # every subclass is a dataclass
 
     def _field(self, codec: Codec, value: Any) -> Any:
@@ -204,7 +195,7 @@ class Mutator:
 
 def inflated(value: Struct, top: int) -> Iterator[Struct]:
     """The struct with one list or byte string, at any depth, as long as its codec allows and `top` bytes hold."""
-    for name, codec in value.codecs:
+    for name, codec in value.codecs.items():
         held = getattr(value, name)
         match codec:
             case Bytes(limit=limit):
@@ -227,8 +218,8 @@ def inflated(value: Struct, top: int) -> Iterator[Struct]:
 def _numbered(item: Any, number: int) -> Any:
     """The item under a name or value that ascends with its number; itself where it has none."""
     if isinstance(item, Struct):
-        nested = [name for name, codec in item.codecs if isinstance(codec, type)]
-        for name in [name for name, _ in item.codecs if name == "member"] or nested[:1]:
+        nested = [name for name, codec in item.codecs.items() if isinstance(codec, type)]
+        for name in [name for name, _ in item.codecs.items() if name == "member"] or nested[:1]:
             item = replace(item, **{name: _numbered(getattr(item, name), number)})  # type: ignore[type-var]  # as above
         return item
     if isinstance(item, bytes):
@@ -247,7 +238,7 @@ def sample(form: type[Headed], mutator: Mutator) -> Headed | None:
 
 
 def _drawn(form: type[Struct], mutator: Mutator) -> Struct:
-    return form(**{name: _value(codec, mutator) for name, codec in form.codecs})
+    return form(**{name: _value(codec, mutator) for name, codec in form.codecs.items()})
 
 
 def _value(codec: Codec, mutator: Mutator) -> Any:

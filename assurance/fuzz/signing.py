@@ -14,7 +14,7 @@ from veilsum.protocol.sealing import commitment_tree
 
 def signed(part: Struct) -> bool:
     """Whether the struct carries a signature of its own."""
-    return any(name == "signature" for name, _ in part.codecs)
+    return any(name == "signature" for name, _ in part.codecs.items())
 
 
 def keys_in(owner: object) -> dict[str, SigningKey]:
@@ -61,7 +61,7 @@ class Signers:
         if value in kept:
             return value
         changes: dict[str, Any] = {}
-        for name, codec in value.codecs:
+        for name, codec in value.codecs.items():
             held = getattr(value, name)
             if isinstance(codec, type):
                 changes[name] = self._resigned(held, kept)
@@ -99,7 +99,7 @@ class Signers:
 
     @staticmethod
     def _made(key: SigningKey, part: Struct) -> Struct | None:
-        values = {name: getattr(part, name) for name, _ in part.codecs if name != "signature"}
+        values = {name: getattr(part, name) for name, _ in part.codecs.items() if name != "signature"}
         try:
             remade: Struct = type(part).make(key, **values)  # type: ignore[attr-defined]  # whatever is signed is made
         except Misuse:  # what no encoder writes, no verifier gets to see

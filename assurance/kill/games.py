@@ -19,9 +19,10 @@ from veilsum.protocol.messages import Message, Opening, Refusal, Upload, Vote
 SHORT: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 8, "answer": 2}}
 LIFETIME_S = 14.0
 """Of a round that is lost: its latest end comes soon."""
-NOISY: dict[str, Any] = {
-    "noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
-}
+DAMAGED: dict[str, Any] = {"windows": {"enrol": 3600, "upload": 30, "answer": 10}}
+DAMAGED_S = 60.0
+"""Lifetime of a round that may be damaged once decryptors have signed: VOID then lacks votes, and the attempt ends by erasure."""
+NOISY: dict[str, Any] = {"noise": {"epsilon": 4.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"}}
 
 
 class Late(Party):
@@ -189,18 +190,18 @@ class Rotten(Longer):
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         ids = tuple(f"{ROTTEN}{index}" for index in range(4))
-        party = Late(ids, dim=3, classes=2, seed=self.number, admin_seed=self.admin_seed)
+        party = Late(ids, dim=3, classes=2, question=DAMAGED, seed=self.number, admin_seed=self.admin_seed)
         await party.begin(server)
         while True:
             if (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["step"] is None:
                 await party.next_period(server)
-            round_id = await self.opened(party, server)
+            round_id = await self.opened(party, server, lifetime_s=DAMAGED_S)
             view = await party.play(server, round_id, within_s=WITHIN_S)
             self.ends[view["state"]] += 1
             if view["state"] == "done":
                 await party.check_result(server, round_id)
                 return await self.files(round_id)
-            assert view["state"] in {"failed", "voided"}, view
+            assert view["state"] in {"failed", "voided", "erased"}, view
             assert view["fault"]["cause"] == "storage-damaged", view
 
 

@@ -24,7 +24,7 @@ FILES: dict[str, tuple[str, ...]] = {
 }
 """Who writes and deletes files, and the labels of those."""
 EXCEPTIONS = {
-    "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
+    "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing"
 }
 """Labels that no game reaches, and why that is borne."""
 ON_SERVERS = {f"commit of scheduler.Leases.{name}" for name in ("_renew", "_take", "held")}

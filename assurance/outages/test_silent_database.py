@@ -54,8 +54,7 @@ async def test_nobody_waits_for_ever(
         end = time.monotonic() + 20
         while time.monotonic() < end:
             told = await asyncio.gather(
-                *(ask(one) for ask in (database.read, database.write) * 8),
-                return_exceptions=True,
+                *(ask(one) for ask in (database.read, database.write) * 8), return_exceptions=True
             )
             if told == [1] * 16:
                 break

@@ -465,14 +465,15 @@ class Member(Party):
     def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
         self._check_open()
         _, headers, earlier = said
-        survivors, shown = tuple(map(survivor, headers)), {self.name: self.own, **self.headers}
+        survivors = tuple(map(survivor, headers))
+        known = {survivor(each) for each in (self.own, *self.headers.values()) if each}
         if self.vote:
             return self._vote("none", survivors)
         demand(self.receipt, "wrong-phase")
         try:
             self.check_chain(self.opening)
             self.check_proposal(survivors, earlier)
-            strange = [header.member for header in headers if header != shown.get(header.member)]
+            strange = [each.member for each in survivors if each not in known]
             demand(self.name not in strange, "own-upload-changed")
             demand(not strange, "survivors-invalid")
         except Refused as refused:

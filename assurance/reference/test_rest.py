@@ -47,12 +47,7 @@ class Signature(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # nothing is sent into it
         path, _, query = request.url.raw_path.decode().partition("?")
-        lines = {
-            "@method": request.method,
-            "@authority": request.headers["host"],
-            "@path": path,
-            "@query": f"?{query}",
-        }
+        lines = {"@method": request.method, "@authority": request.headers["host"], "@path": path, "@query": f"?{query}"}
         if request.method in {"PUT", "POST"}:
             digest = base64.b64encode(sha256(request.content).digest()).decode()
             request.headers["content-digest"] = lines["content-digest"] = f"sha-256=:{digest}:"

@@ -58,10 +58,7 @@ def documents() -> dict[str, Json]:
     messages = [each for name in ("evicted", "voided") for each in solved(cases.messages(rounds[name]))]
     files: dict[str, Json] = {
         **{name: solved_again(name) for name in GIVEN},
-        "contexts": {
-            "clauses": "§4.1–4.3",
-            "cases": contexts + solved(cases.context_preimages(contexts)),
-        },
+        "contexts": {"clauses": "§4.1–4.3", "cases": contexts + solved(cases.context_preimages(contexts))},
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
         **{f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()},
     }

@@ -105,12 +105,7 @@ def case(name: str, round_: str, attempt: int, body: Json) -> Json:
 
 def cases() -> Iterator[Json]:
     """The honest ones."""
-    for round_, attempt in (
-        ("complete", 0),
-        ("complete", 1),
-        ("evicted", 0),
-        ("indicator", 1),
-    ):
+    for round_, attempt in (("complete", 0), ("complete", 1), ("evicted", 0), ("indicator", 1)):
         yield case(f"the attempt {attempt} of {round_}", round_, attempt, honest(round_, attempt))
 
 

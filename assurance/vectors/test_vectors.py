@@ -15,12 +15,7 @@ from assurance.vectors.rounds import played
 from assurance.vectors.stage import clock, coordinator_at, sealed, started
 from tests.support.simulator import of, total_of
 from veilsum.protocol.member import Opened
-from veilsum.protocol.messages import (
-    Cards,
-    Opening,
-    Upload,
-    parse,
-)
+from veilsum.protocol.messages import Cards, Opening, Upload, parse
 from veilsum.protocol.replay import replay
 from veilsum.protocol.tags import PROTOCOL_VERSION
 from veilsum.protocol.transcript import Transcript

@@ -145,10 +145,7 @@ def refusing(cause: str) -> Edit:
         at = find(entries, Vote)
         vote: Any = parse(entries[at])
         refusal = Refusal.make(
-            federation.keys["member-5"],
-            context=vote.context,
-            member="member-5",
-            cause=cause,
+            federation.keys["member-5"], context=vote.context, member="member-5", cause=cause
         )
         entries.insert(at, refusal.to_bytes())
 

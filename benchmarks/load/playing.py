@@ -83,10 +83,7 @@ def run(load: Load, folder: Path, told: Told) -> dict[str, Any]:
         PeerFault: the coordinator refused.
     """
     ids = tuple(f"load-{index}" for index in range(load.members))
-    with (
-        Operator(load.url, load.token) as operator,
-        contextlib.ExitStack() as ending,
-    ):
+    with Operator(load.url, load.token) as operator, contextlib.ExitStack() as ending:
         founded = found(operator, folder, ids, question_of(load.members, load.dim, CLASSES, RING_BITS))
         cohort = founded.open_cohort(operator)
         told(f"{load.members} members in {load.processes} processes enrol")

@@ -17,7 +17,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         found, diverged = cells(read_results(given.results)), read_diverged(given.results)
-    except ResultError as error:
+    except (ResultError, OSError) as error:
         parser.error(str(error))
     if not found:
         parser.error("all of these runs diverged: there is nothing to compare")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from research.papers import PaperRow, row_of
 from research.results import AnalysedResult, task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from training.results import Diverged
 
@@ -33,6 +33,11 @@ class Measured:
     mean: float
     spread: float | None
     seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Measure accuracies in percent, one a seed."""
+        return cls(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.spread is None else f"{self.mean:.2f} ± {self.spread:.2f}"
@@ -99,19 +104,17 @@ class Cell:
             value = mean(evaluated) if evaluated else run.after(head)
             assert value is not None
             values.append(100 * value)
-        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+        return Measured.of(values)
 
     def worst_decile(self, head: str) -> Measured | None:
         """Return the accuracy of the worst tenth of members under a head; None if a run lacks accuracies by class."""
         values = [100 * value for run in self.runs if (value := run.worst_decile(head)) is not None]
-        if len(values) < len(self.runs):
-            return None
-        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+        return Measured.of(values) if len(values) == len(self.runs) else None
 
     def gain(self, head: str) -> Measured:
         """Return a head's gain over the trained head, in points, computed per seed."""
         values = [100 * (after - run.accuracy) for run in self.runs if (after := run.after(head)) is not None]
-        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+        return Measured.of(values)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -170,9 +173,7 @@ class Cell:
     def own_records(self, method: str) -> Measured | None:
         """Return the mean of members' accuracies on their own held-out records by a personal method; None if a run lacks it."""
         values = [100 * mean(run.personal[method]) for run in self.runs if method in run.personal]
-        if len(values) < len(self.runs):
-            return None
-        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+        return Measured.of(values) if len(values) == len(self.runs) else None
 
 
 def assumed(found: Iterable[Cell]) -> tuple[str, ...]:
@@ -190,7 +191,8 @@ def where(run: AnalysedResult | Diverged) -> str:
     if "members" in options:
         told += f" over {options.pop('members')} members"
     left = ", ".join(
-        f"{name} {value:g}" if not isinstance(value, str) else value for name, value in options.items()
+        f"{name} {value:g}" if isinstance(value, float | int) else str(value)
+        for name, value in options.items()
     )
     told += f" ({left})" if left else ""
     if isinstance(run, AnalysedResult) and run.personal:

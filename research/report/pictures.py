@@ -202,9 +202,7 @@ def _embeddings(found: Sequence[Cell]) -> Iterator[Picture]:
             }
             yield Picture(
                 plots.embedding(
-                    np.array(analyses.embedding, dtype=float),
-                    np.array(analyses.labels),
-                    predicted,
+                    np.array(analyses.embedding, dtype=float), np.array(analyses.labels), predicted
                 ),
                 f"t-SNE of test features of {cell.first.method}, by class and with each head's errors.",
                 f"{cell.first.method}: neighbourhoods mean something, distances between clusters don't.",

@@ -39,7 +39,7 @@ class Gate:
         tokens: operators' own.
         now: Unix time in seconds.
         skew_s: maximum error of a signer's clock.
-        public_url: the address that members use, if a proxy changes it; None to use the Host header.
+        public_url: the address that members use, if a proxy changes it; None to use the Host header. Also an attribute.
         issuer: of further operators' tokens; also an attribute.
     """
 
@@ -52,7 +52,7 @@ class Gate:
         public_url: str | None,
         issuer: Issuer | None,
     ) -> None:
-        self.issuer = issuer
+        self.public_url, self.issuer = public_url, issuer
         self._nonces, self._tokens, self._now, self._skew_s = nonces, tokens, now, skew_s
         parts = urlsplit(public_url or "")
         self._authority = _without_port(parts.netloc, parts.scheme) if public_url else None

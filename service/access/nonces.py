@@ -55,10 +55,7 @@ class Nonces:
     """The nonces that all processes of one coordinator have used, in its database; `now` is in Unix time, `steady` in monotonic seconds."""
 
     def __init__(
-        self,
-        database: Database,
-        now: Callable[[], float],
-        steady: Callable[[], float] = time.monotonic,
+        self, database: Database, now: Callable[[], float], steady: Callable[[], float] = time.monotonic
     ) -> None:
         self._database, self._now, self._steady = database, now, steady
         self._batches = Batches(self._take)

@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 from service.access.callers import Caller, Role
 from service.problems import not_found
 from service.storage.database import Database
-from service.storage.folder import write_durably
 from service.storage.tables import tokens
+from veilsum.files import write_durably
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import NewToken, Scope, TokenRequest, TokenView

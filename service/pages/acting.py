@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
 from typing import Annotated
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from pydantic import ValidationError
 
-from service.access.guards import EVERYONE, GuardedRoute, coordinator_of, gate_of, record
-from service.audit import Audit, Choice, Deed
+from service.access.guards import EVERYONE, GuardedRoute, gate_of, record
+from service.audit import Audit, Choice
 from service.documents import HEAD, SUMS
 from service.pages import session
 from service.pages.rendering import HEADERS, page
@@ -88,16 +88,8 @@ async def sign_in(request: Request, fields: Form) -> Response:
         if fault.cause is not Cause.UNAUTHORISED:
             raise
         noted(fault)
-        await failed_sign_in(request, fault.cause)
         return _sign_in(request, then, wrong=fault.detail)
     return answer
-
-
-async def failed_sign_in(request: Request, cause: Cause) -> None:
-    """Log the failed attempt and its address, without the token."""
-    log: Audit = request.app.state.audit
-    where = f"address={request.client.host}" if request.client else ""
-    await log.record(Deed(coordinator_of(request).now(), "anybody", "POST /sign-in", where, cause.value))
 
 
 def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
@@ -224,7 +216,7 @@ def _see(path: str) -> RedirectResponse:
 
 def inside(address: str) -> str:
     """Return the path on this coordinator that a link names; `/` for a link to elsewhere."""
-    parts = urlsplit(address)
-    if parts.scheme or parts.netloc or not address.startswith("/") or address[1:2] in {"/", "\\"}:
+    path, mark, query = address.partition("?")
+    if not path.startswith("/") or path[1:2] in {"/", "\\"}:
         return "/"
-    return quote(parts.path, safe="/") + (f"?{parts.query}" if parts.query else "")
+    return quote(path, safe="/") + mark + query

@@ -1,19 +1,18 @@
 """Gather the pages' data from the coordinator: no more than the REST routes show to the same caller."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, func, select
 
-from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.federations import names_of
 from service.journal import read_view
 from service.metering import in_thread
 from service.pages.wording import PHASES
 from service.rounds import Round
-from service.storage.tables import cohorts, rounds
+from service.storage.tables import cards, cohorts, rounds
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Erased, Receipt, Refusal, RevealSummary, Roster, Vote, parse
 from veilsum.protocol.rest import CohortView, RoundView
@@ -139,16 +138,16 @@ class FederationPage:
         return names_of(self.roster)
 
     def people(
-        self, members: Iterable[str], cohorts: Iterable[Cohort], uploaded: Mapping[str, tuple[str, float]]
+        self, members: Iterable[str], enrolled: Mapping[str, int], uploaded: Mapping[str, tuple[str, float]]
     ) -> list[Person]:
-        """Describe some of them, by all cohorts and each one's newest upload."""
+        """Describe some of them, by the number of cohorts that each enrolled in, and its newest upload."""
         roles = {"decryptor": self.roster.decryptors, "reader": self.roster.readers}
         return [
             Person(
                 member,
                 self.roster.key_of(member).hex(),
                 tuple(role for role, named in roles.items() if member in named),
-                sum(member in cohort.enrolling.cards for cohort in cohorts),
+                enrolled.get(member, 0),
                 uploaded.get(member),
             )
             for member in members
@@ -171,6 +170,13 @@ async def federation_page(here: Coordinator, federation: str) -> FederationPage:
     count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
     ids = tuple(await here.database.values(cohort_ids))
     return FederationPage(federation, newest, ids, await here.database.value(count))
+
+
+async def enrolled(here: Coordinator, federation: str, members: Collection[str]) -> Mapping[str, int]:
+    """Return, by member, in how many cohorts it enrolled; none for a member without any."""
+    own = select(cards.c.member, func.count()).join(cohorts, cohorts.c.id == cards.c.cohort)
+    named = cohorts.c.federation == federation, cards.c.member.in_(members)
+    return dict(await here.database.rows(own.where(*named).group_by(cards.c.member)))
 
 
 async def uploaded(here: Coordinator, federation: str) -> Mapping[str, tuple[str, float]]:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from service.access.guards import GuardedRoute, coordinator_of
+from service.access.guards import GuardedRoute, coordinator_of, gate_of
 from service.cache import Recent
 from service.pages.session import session_of
 from service.pages.wording import STATES
@@ -43,7 +43,7 @@ def page(request: Request, template: str, status: int = 200, /, **context: Any) 
     values = {
         "here": request.url.path,
         "session": session_of(request),
-        "base_url": str(request.base_url).rstrip("/"),
+        "base_url": (gate_of(request).public_url or str(request.base_url)).rstrip("/"),
         "now_s": request.app.state.coordinator.now(),
         **context,
     }
@@ -159,7 +159,8 @@ class KeptRoute(GuardedRoute):
                 return found[2]
             response = await inner(request)
             if response.status_code == 200:
-                pages.put(address, (changes, time.monotonic() + KEPT_S, response), len(response.body))
+                kept = changes, time.monotonic() + KEPT_S, response
+                pages.put(address, kept, len(address) + len(response.body))
             return response
 
         return answer

@@ -3,9 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Collection
-from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
@@ -28,7 +28,7 @@ from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import SolutionView, record_digest
-from veilsum.protocol.rest import TRUST, RoundView, round_name
+from veilsum.protocol.rest import TRUST, RoundView, Scope, round_name
 from veilsum.protocol.study import read_content
 
 router = APIRouter(
@@ -38,7 +38,7 @@ router = APIRouter(
     dependencies=SIGNED_IN_OR_NOT,
 )
 files = APIRouter(include_in_schema=False, route_class=GuardedRoute.by(EVERYONE))
-PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
+PAGE_ROUNDS, PAGE_RUNS, PAGE_MEMBERS = 50, 50, 100
 STARTED_S = time.time()
 FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
 CRITERIA = {"gcv": "GCV", "given": "as asked for", "": "no new head"}
@@ -55,11 +55,16 @@ def turned(number: int, total: int, most: int) -> dict[str, int]:
 async def last_heard(
     request: Request, here: Coordinator, federation: str, members: Collection[str]
 ) -> dict[str, Any]:
-    """When members were last heard from. Only operators see it, as in a preflight."""
-    session = session_of(request)
-    if session is None or session.caller.federation not in {"", federation}:
+    """When members were last heard from."""
+    if not may_run(request, federation):
         return {"heard": None}
     return {"heard": await here.last_heard(federation, members), "silent_s": LOOK_BACK_S}
+
+
+def may_run(request: Request, federation: str) -> bool:
+    """Whether the viewer may run this federation's rounds, and so sees more of its members, as in a preflight."""
+    session = session_of(request)
+    return session is not None and session.may(Scope.ROUNDS) and session.caller.federation in {"", federation}
 
 
 @router.get("/")
@@ -99,7 +104,6 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
     newest = await here.federations.roster(view.federation)
     members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     shown = members[first : first + PAGE_MEMBERS]
-    asked = session_of(request) is not None
     return page(
         request,
         "round.html",
@@ -107,7 +111,7 @@ async def one_round(request: Request, here: Here, found: TheRound, number: Numbe
         words=STATES[view.state],
         phases=PHASES,
         columns=reading.columns(view),
-        rows=reading.rows(found, view, await answers(found), shown, chunks=asked),
+        rows=reading.rows(found, view, await answers(found), shown, chunks=may_run(request, view.federation)),
         **turned(number, len(members), PAGE_MEMBERS),
         **await last_heard(request, here, view.federation, waited_for.intersection(shown)),
         spare=spare(found, view),
@@ -181,13 +185,16 @@ async def federations(request: Request, here: Here) -> HTMLResponse:
 async def federation(request: Request, federation: Hex32Path, here: Here, number: Number = 1) -> HTMLResponse:
     """One federation's members, studies and runs."""
     found, first = await reading.federation_page(here, federation), (number - 1) * PAGE_MEMBERS
-    cohorts = [await here.catalogue.cohort(name) for name in reversed(found.cohorts)]
+    newest = found.cohorts[: -PAGE_RUNS - 1 : -1]
+    cohorts = [await here.catalogue.cohort(name) for name in newest]
     shown = found.names[first : first + PAGE_MEMBERS]
     return page(
         request,
         "federation.html",
         federation=found,
-        people=found.people(shown, cohorts, await reading.uploaded(here, federation)),
+        people=found.people(
+            shown, await reading.enrolled(here, federation, shown), await reading.uploaded(here, federation)
+        ),
         **await last_heard(request, here, federation, shown),
         cohorts=[
             (await here.cohort_view(cohort), cohort.rounds[-1] if cohort.rounds else None)
@@ -257,12 +264,17 @@ async def problems(request: Request) -> HTMLResponse:
     return page(request, "problems.html", causes=list(Cause))
 
 
+_answers = WeakKeyDictionary[Round, reading.Answers | None]()
+"""Of ended rounds, which are read once, and forgotten with the round."""
+
+
 async def answers(found: Round) -> reading.Answers | None:
-    """The answers of each member; an ended round's answers are read once."""
-    return await in_thread(reading.answers_of if found.final is None else _kept_answers, found)
-
-
-_kept_answers = lru_cache(maxsize=64)(reading.answers_of)
+    """The answers of each member."""
+    if found.final is None:
+        return await in_thread(reading.answers_of, found)
+    if found not in _answers:
+        _answers[found] = await in_thread(reading.answers_of, found)
+    return _answers[found]
 
 
 def spare(found: Round, view: RoundView) -> tuple[int, str] | None:

@@ -29,9 +29,7 @@ STATES: dict[str, Words] = {
         "a set is signed.",
     ),
     "freezing": Words(
-        "freezing the set",
-        "live",
-        "Decryptors sign the set of members in the sum. They sign one set only.",
+        "freezing the set", "live", "Decryptors sign the set of members in the sum. They sign one set only."
     ),
     "revealing": Words(
         "revealing",

@@ -170,12 +170,7 @@ async def open_cohort(
 
 @serve.published(rest.COHORT, Cause.NOT_FOUND, response_model=rest.CohortView, guard=WAITING)
 async def cohort(
-    cohort: Hex32Path,
-    here: Here,
-    request: Request,
-    caller: TheCaller,
-    after: After = -1,
-    wait_s: Wait = 0.0,
+    cohort: Hex32Path, here: Here, request: Request, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes: for a member that signs, as soon as enrolment ends or a round opens.
 

@@ -155,14 +155,7 @@ async def opening(found: TheRound, request: Request) -> Response:
     return await published(request, 0, lambda: in_thread(found.attempt.opening.to_bytes), rest.OCTETS)
 
 
-@serve(
-    "GET",
-    rest.REQUEST,
-    MEMBER,
-    Cause.UNKNOWN_MEMBER,
-    gives=NEXT,
-    answers=NOTHING_YET,
-)
+@serve("GET", rest.REQUEST, MEMBER, Cause.UNKNOWN_MEMBER, gives=NEXT, answers=NOTHING_YET)
 async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:

@@ -9,8 +9,8 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import BinaryIO
 
-from service.storage.folder import fsync_folder, is_unfinished, make_folder, write_durably
 from service.telemetry.metrics import timed
+from veilsum.files import is_unfinished, make_folder, sync_folder, write_durably
 from veilsum.protocol.errors import Misuse
 
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
@@ -93,7 +93,7 @@ class FileBlobs(Blobs):
             if self._folder in folder.parents and folder not in self._durable
         ]
         for folder in made:
-            fsync_folder(folder.parent)
+            sync_folder(folder.parent)
         self._durable.update(made)
 
     def _get(self, name: str) -> bytes:
@@ -113,7 +113,7 @@ class FileBlobs(Blobs):
         else:
             return
         # What is erased stays erased: the log is about to say so.
-        fsync_folder(path.parent)
+        sync_folder(path.parent)
 
     def _names(self, folder: str) -> Iterator[str]:
         path = self._folder / folder

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from sqlite3 import SQLITE_FULL, SQLITE_IOERR_SHMSIZE
+from sqlite3 import SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY
 from typing import Any
 
 import asyncpg
@@ -44,6 +44,8 @@ PRAGMAS = {
 }
 CONNECTIONS = 16
 """Most connections of one process to PostgreSQL."""
+NO_DAMAGE = frozenset({SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_READONLY})
+"""SQLite's errors of a full disk, or of a folder that another user owns."""
 READERS = 4
 """Threads that read SQLite's file side by side."""
 TOGETHER = 64
@@ -141,7 +143,8 @@ class Sqlite(Database):
                 lambda connection: connection.exec_driver_sql("PRAGMA quick_check(10)").scalars().all()
             )
         except DatabaseError as error:
-            if getattr(error.orig, "sqlite_errorcode", 0) in {SQLITE_FULL, SQLITE_IOERR_SHMSIZE}:
+            code = getattr(error.orig, "sqlite_errorcode", 0)
+            if {code, code & 0xFF} & NO_DAMAGE:
                 raise
             return (str(error.orig),)
         return tuple(words for words in found if words != "ok")

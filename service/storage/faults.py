@@ -22,9 +22,12 @@ log = structlog.get_logger(LOGGER)
 _FULL = "finds its disk full: make room and start again"
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DAMAGED = "is damaged: `veilsum operator db check` says where; restore a backup"
+_OTHERS = "can't be written to: run this as the user that owns its folder"
 _CODES = {
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR_SHMSIZE: _FULL,  # of the index beside the write-ahead log
+    sqlite3.SQLITE_CANTOPEN: _OTHERS,
+    sqlite3.SQLITE_READONLY: _OTHERS,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
 }
@@ -48,6 +51,7 @@ _WHY: tuple[tuple[type[BaseException], str], ...] = (
 _FAULTS = (
     *(kind for kind, _ in _WHY),
     SQLAlchemyError,
+    sqlite3.DatabaseError,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
 )

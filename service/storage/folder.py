@@ -1,14 +1,19 @@
-"""The data folder: files that survive a power cut, and a lock for one coordinator at a time."""
+"""The data folder, and a lock for one coordinator at a time."""
 
 import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from veilsum.protocol.errors import Misuse
 
 DATABASE = "coordinator.sqlite3"
+
+
+def check_there(folder: Path) -> None:
+    """Raise Misuse for a folder without a coordinator's database."""
+    if not (folder / DATABASE).is_file():
+        raise Misuse(f"{folder} is not a coordinator's data folder: it has no {DATABASE}")
 
 
 class DataFolderLock:
@@ -43,62 +48,3 @@ class DataFolderLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a private folder and the ones above it, durably."""
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)
-        fsync_folder(each.parent)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: temporary file, fsync, rename, fsync of its folder."""
-    temporary = _written_beside(path, data)
-    try:
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync_folder(path.parent)
-
-
-def make_durably(path: Path, data: bytes) -> None:
-    """Write a file unless it exists, whole or not at all; the first of several writers wins."""
-    temporary = _written_beside(path, data)
-    try:
-        with suppress(FileExistsError):
-            path.hardlink_to(temporary)
-    finally:
-        temporary.unlink()
-    fsync_folder(path.parent)
-
-
-def _written_beside(path: Path, data: bytes) -> Path:
-    """Return a temporary file after its bytes are on the disk."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file is a temporary one of `write_durably`."""
-    return name.startswith(".")

@@ -107,4 +107,5 @@ def _as_a_disk(what: str, missing: str | None = None) -> Iterator[None]:
     except (BaseError, OSError) as error:
         if missing is not None and isinstance(error, FileNotFoundError):
             raise FileNotFoundError(missing) from error
-        raise OSError(f"the bucket could not {what}: {type(error).__name__}") from error
+        check = "check VEILSUM_BLOBS_URL, VEILSUM_BLOBS_ENDPOINT and the AWS_… variables"
+        raise OSError(f"the bucket could not {what} ({type(error).__name__}): {check}") from error

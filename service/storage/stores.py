@@ -9,9 +9,10 @@ from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
 from service.storage.faults import worded
-from service.storage.folder import DATABASE, DataFolderLock, make_folder
+from service.storage.folder import DATABASE, DataFolderLock, check_there
 from service.storage.objects import ObjectBlobs
 from veilsum.exposure import loose_mode
+from veilsum.files import make_folder
 from veilsum.protocol.errors import Misuse
 
 
@@ -51,7 +52,7 @@ async def opened(
         Misuse: another process works on the data folder's SQLite; a URL is of no store we know; the database can't be reached; or
             as `Database.start`.
     """
-    async with connected(settings) as database:
+    async with connected(settings, new=True) as database:
         with worded():
             await database.start(claim)
         yield database, blobs_of(settings)
@@ -73,10 +74,12 @@ async def formats(settings: Settings, *, upgrade: bool = False) -> dict[str, str
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Database]:
-    """Yield the database as it is, and lock the data folder while the block runs if that is a file."""
+async def connected(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
+    """Yield the database as it is, and lock the data folder while the block runs if that is a file, which must exist unless it may be `new`."""
     async with AsyncExitStack() as ending:
         with worded():
+            if not new and settings.database_url is None:
+                check_there(settings.data_dir)
             prepare(settings)
             if settings.database_url is None:
                 ending.enter_context(DataFolderLock(settings.data_dir))

@@ -36,9 +36,7 @@ ROUNDS_ENDED = Counter(
 )
 UPLOAD_BYTES = Counter("veilsum_upload_bytes_total", "Bytes of chunks that were stored.", registry=REGISTRY)
 JOB_FAILURES = Counter(
-    "veilsum_job_failures_total",
-    "Background jobs that failed and are retried.",
-    registry=REGISTRY,
+    "veilsum_job_failures_total", "Background jobs that failed and are retried.", registry=REGISTRY
 )
 DAMAGED = Counter(
     "veilsum_storage_damaged_total",

@@ -15,14 +15,7 @@ from veilsum.calibration.errors import (
     WrongDtype,
     ZeroRow,
 )
-from veilsum.calibration.rows import (
-    as_array,
-    as_features,
-    as_labels,
-    check_rows,
-    unit_rows,
-    usable_rows,
-)
+from veilsum.calibration.rows import as_array, as_features, as_labels, check_rows, unit_rows, usable_rows
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

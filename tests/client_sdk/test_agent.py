@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from client_sdk.agent import LOOK_S, Agent
+from client_sdk.api import CoordinatorApi
 from client_sdk.errors import Declined, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
@@ -90,6 +91,27 @@ def test_an_agent_takes_no_part_in_what_is_not_approved(federation: Federation) 
         stuck=federation.leading_on(next(iter(federation.coordinator.cohorts))),
     )
     assert {type(each) for each in results.values()} == {Result}, results
+
+
+def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come back: a proxy may answer for it, or it was restored without this federation."""
+    agents, runs, refusals = federation.agents(once=False), CoordinatorApi.runs, [1, 1]
+
+    def refused(self: CoordinatorApi, *asked: Any) -> Any:
+        if refusals and refusals.pop():
+            raise PeerFault(Cause.MALFORMED, "a page of a proxy")
+        return (yield from runs(self, *asked))
+
+    monkeypatch.setattr(CoordinatorApi, "runs", refused)
+    results = next_of(federation, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert any("a page of a proxy). Still trying" in event.detail for _, event in federation.events)
+    refusals.append(1)
+    agent = federation.agents()["member-0"]
+    with pytest.raises(PeerFault, match="a page of a proxy"):
+        federation.alone(federation.open["member-0"].joined(agent))
 
 
 def test_once_raises_the_no(federation: Federation) -> None:

@@ -111,3 +111,12 @@ def test_rounds_of_another_question_do_not_add_up(federation: Federation) -> Non
     results += results_of(federation, "p2")
     with pytest.raises(PeerFault, match="not exact sums of one question over different periods"):
         made(federation, results).verify(results)
+
+
+def test_a_head_for_members_adds_nothing_to_one_for_anyone(federation: Federation) -> None:
+    results = results_of(federation, "p1")
+    federation.after["readers"] = "anyone"
+    federation.coordinator.publish(federation.make_study({"version": 2}))
+    results += results_of(federation, "p2")
+    with pytest.raises(PeerFault, match="for the same readers"):
+        made(federation, results).verify(results)

@@ -19,8 +19,8 @@ from tests.support.local_coordinator import Round, refusal
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting, Recovered
-from veilsum.protocol.member import Opened
-from veilsum.protocol.messages import parse
+from veilsum.protocol.member import Opened, Ready
+from veilsum.protocol.messages import ErasureRequest, parse
 from veilsum.protocol.record import DocumentView, ResultRecord
 from veilsum.protocol.rest import RoundView
 from veilsum.study.result_files import material_file
@@ -199,6 +199,21 @@ def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None
     federation.coordinator.rounds[first] = federation.coordinator.rounds[other]
     with pytest.raises(PeerFault, match="this round is over for this member"):
         federation.alone(federation.contributions(first, ["member-0"])["member-0"])
+
+
+def test_a_request_to_erase_before_the_latest_end_opens_nothing(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    attempt = federation.coordinator.rounds[round_id].phase.attempt
+    monkeypatch.setattr(Collecting, "request_for", lambda *_: ErasureRequest(attempt.context))
+    federation.policy = replace(federation.policy, lifetime_max_s=60.0)  # what it would have refused
+    with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+    assert held is not None
+    assert isinstance(held.phase, Ready)
 
 
 def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federation) -> None:

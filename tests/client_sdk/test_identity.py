@@ -15,11 +15,11 @@ import pytest
 
 from client_sdk.database import DATABASE
 from client_sdk.errors import IdentityError, Misuse, StateError
-from client_sdk.files import make_private
 from client_sdk.identity import Identity
 from client_sdk.session import ready_of
 from client_sdk.store import Store
 from tests.support.federation import Federation
+from veilsum.files import make_private
 
 
 def mode(path: Path) -> int:
@@ -169,7 +169,7 @@ def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federati
         Identity.create(tmp_path / "third", "member-0", ledger=tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("step", ["first rename", "copy", "last rename"])
+@pytest.mark.parametrize("step", ["first rename", "copy", "last rename", "key"])
 def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -187,14 +187,13 @@ def test_a_ledger_is_never_in_two_identities_whatever_is_interrupted(
     with monkeypatch.context() as patched:
         if step == "copy":
             patched.setattr("client_sdk.database._seal", interrupted)
+        elif step == "key":
+            patched.setattr("client_sdk.identity.write_durably", interrupted)
         else:
             patched.setattr(Path, "rename", counted)
         with pytest.raises(OSError, match="No space"):
             Identity.create(new, "m", ledger=old)
-    if step == "last rename":
-        Identity.create(new, "m")
-    else:
-        Identity.create(new, "m", ledger=old)
+    Identity.create(new, "m", ledger=old)
     assert Store(new).ledger.secret == secret
     with pytest.raises(StateError, match=r"state.sqlite is missing"):
         Store(old).database.open()

@@ -131,10 +131,7 @@ def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(federa
 
 def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
-    with (
-        Member(URL, identity, federation.policy),
-        pytest.raises(IdentityError, match="another process"),
-    ):
+    with Member(URL, identity, federation.policy), pytest.raises(IdentityError, match="another process"):
         Member(URL, identity, federation.policy)
     Member(URL, identity, federation.policy).close()
 

@@ -195,6 +195,7 @@ def test_ids_are_text_bytes_or_integers() -> None:
             ["01", " 2", "0003 "],
             [b"01", b" 2", b"0003 "],
             np.array([b"01", b" 2", b"0003"]),
+            ["1.0", "02.", "3\0"],  # a column of floats as text; and what numpy's arrays of text can't hold
         )
     ]
     assert len(set(keyed)) == 1
@@ -206,12 +207,16 @@ def test_ids_are_text_bytes_or_integers() -> None:
     assert zero == chosen(records(1, [0])).records != words
     digest = bytes(range(224, 256))  # no UTF-8
     assert records(1, [digest]).keys == (digest,)
+    assert records(1, [digest + b"\0"]).keys == records(1, np.array([digest + b"\0"])).keys == (digest,)
+    assert chosen(records(1, ["7.5"])).records != chosen(records(1, ["7"])).records
 
 
 @pytest.mark.parametrize(
     ("ids", "said"),
     [
         (["a"], "1 ids for 40 rows"),
+        (7, "1 ids for 40 rows"),
+        (set(range(40)), "1 ids for 40 rows"),
         ([1.5] * 40, "row 0 is a float"),
         ([None] * 40, "row 0 is a NoneType"),
         ([True] * 40, "row 0 is a bool"),
@@ -254,9 +259,21 @@ def test_the_same_rows_are_found_under_another_extractor() -> None:
         [np.arange(2 * each, 2 * each + 2) for each in order if each != rows_of(given, found)[0] // 2]
     )
     other = Records(np.arange(200.0).reshape(40, 5)[kept], given.labels[kept], [ids[row] for row in kept])
-    features = select_again(other, 5, Marks(SECRET, FEDERATION), found.ranks)
+    marks, wide = Marks(SECRET, FEDERATION), asked().model_copy(update={"dim": 5})
+    features = select_again(other, wide, marks, found.ranks, found.labels)
     expected = np.arange(200.0).reshape(40, 5)[rows_of(given, found)]
     expected[0] = 0  # its record is missing from the other features
     assert np.array_equal(features, expected)
     with pytest.raises(ShapeMismatch):
-        select_again(other, 6, Marks(SECRET, FEDERATION), found.ranks)
+        select_again(other, asked(), marks, found.ranks, found.labels)
+
+
+def test_rows_in_another_order_never_take_each_other_s_labels() -> None:
+    given = records()
+    found = chosen(given)
+    moved = Records(given.features[::-1], given.labels[::-1])  # 0 1 2 3 … becomes 3 2 1 0 …
+    again = select_again(moved, asked(), Marks(SECRET, FEDERATION), found.ranks, found.labels)
+    assert not again.any()
+    moved = Records(np.roll(given.features, 4, axis=0), np.roll(given.labels, 4))
+    again = select_again(moved, asked(), Marks(SECRET, FEDERATION), found.ranks, found.labels)
+    assert np.array_equal(again, moved.features)

@@ -15,8 +15,8 @@ from tests.support.forging import again
 from tests.support.local_coordinator import Round
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Recovered
-from veilsum.protocol.messages import Survivor, VoidRequest, Vote, parse
-from veilsum.protocol.record import sign_record
+from veilsum.protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse
+from veilsum.protocol.record import DisputeView, sign_record
 from veilsum.protocol.transcript import Transcript
 
 Edit = Callable[[list[bytes]], object]
@@ -101,9 +101,7 @@ def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_
     second = other.together(other.contributions(round_id))["member-0"]
     with pytest.raises(PeerFault, match="another attempt") as caught:
         replayed(
-            second.transcript_file,
-            replace(result.evidence, roster=second.evidence.roster),
-            second.record,
+            second.transcript_file, replace(result.evidence, roster=second.evidence.roster), second.record
         )
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
@@ -111,16 +109,20 @@ def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_
 def test_another_outcome_than_the_member_was_shown_is_refused(
     done: tuple[Federation, Result], voided: Result
 ) -> None:
-    _, result = done
+    federation, result = done
     assert result.transcript_file is not None
+    at = [type(parse(entry)) for entry in transcript_of(result).entries].index(Certificate)
+    cut = doctored(federation, result, lambda entries: entries.__delitem__(slice(at, None)))
+    assert cause_of(cut) == (Cause.RESULT_MISMATCH, ("coordinator",))
     with pytest.raises(PeerFault, match="another outcome"):
         replayed(result.transcript_file, voided.evidence, result.record)
-    with pytest.raises(PeerFault, match="others as evicted"):
-        replayed(
-            result.transcript_file,
-            result.evidence,
-            result.record.model_copy(update={"evicted": ("member-1",)}),
-        )
+    disputed = DisputeView(cause="box-refused", parties=("member-1", "member-2"))
+    for change, why in (
+        ({"evicted": ("member-1",)}, "others as evicted"),
+        ({"disputes": (disputed,), "dropped": ("member-1",)}, "other disputes"),
+    ):
+        with pytest.raises(PeerFault, match=why):
+            replayed(result.transcript_file, result.evidence, result.record.model_copy(update=change))
 
 
 def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -> None:

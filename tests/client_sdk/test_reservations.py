@@ -13,11 +13,11 @@ import pytest
 from client_sdk import database
 from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import write_durably
 from client_sdk.records import WHOLE, Selection
 from client_sdk.reservations import Reservations, Run, State
 from tests.support.simulator import Federation, simulated_content, simulated_question
 from veilsum.calibration.privacy.accountant import gdp_epsilon
+from veilsum.files import write_durably
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import History
@@ -309,7 +309,7 @@ def test_rows_and_vectors_that_a_crash_left_are_removed(
     run = reserve(ledger)
     ledger.keep_vector(run, "sum", np.arange(4))
     (arrays / "notes~").write_text("the owner's")
-    for left in ("ab" * 32, f".{'cd' * 32}.new"):
+    for left in ("ab" * 32, f".{'cd' * 32}.0f0f"):
         (arrays / left).write_bytes(b"left")
     with monkeypatch.context() as patched:
         patched.setattr(StateDatabase, "_sweep", lambda *_: None)

@@ -40,15 +40,7 @@ def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: P
     assert repr(loaded) == f"<Result of round {result.record.round}, 3 survivors, counted>"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "evidence.bin",
-        "record.json",
-        "transcript.json",
-        "weights.safetensors",
-    ],
-)
+@pytest.mark.parametrize("name", ["evidence.bin", "record.json", "transcript.json", "weights.safetensors"])
 def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: Path, name: str) -> None:
     federation, result = done
     result.save(tmp_path)
@@ -142,10 +134,7 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, step="mean")),
         Cause.TERMS_REFUSED,
     ),
-    "another study": (
-        lambda f, e: replace(e, study=f.make_study({"version": 2})),
-        Cause.WRONG_COHORT,
-    ),
+    "another study": (lambda f, e: replace(e, study=f.make_study({"version": 2})), Cause.WRONG_COHORT),
     "a study by somebody else": (
         lambda f, e: replace(e, study=again(e.study, f.coordinator_key)),
         Cause.BAD_SIGNATURE,
@@ -162,6 +151,7 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         lambda f, e: replace(e, own=(Survivor(e.member, bytes(32)),)),
         Cause.OWN_UPLOAD_CHANGED,
     ),
+    "a survivor that sent nothing": (lambda f, e: replace(e, own=(), headers=()), Cause.OWN_UPLOAD_CHANGED),
     "a header that it did not sign": (
         lambda f, e: replace(e, headers=(again(header_of(e), f.admin),)),
         Cause.BAD_SIGNATURE,
@@ -259,6 +249,30 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(tmp
     assert "not probabilities" in (tmp_path / "out/model-card.md").read_text()
     with pytest.raises(Misuse, match="no hold-out record"):
         result.judge(Records(np.zeros((1, 3)), [0]))
+
+
+@pytest.mark.parametrize(("wrong", "worse"), [(45, False), (55, False), (65, True)])
+def test_a_head_is_worse_only_where_chance_does_not_explain_it(
+    done: tuple[Federation, Result], wrong: int, *, worse: bool
+) -> None:
+    _, result = done
+    assert result.head is not None
+    own = replace(result.head, weights=-result.weights)  # always of the other opinion
+    features = np.random.default_rng(0).standard_normal((100, 3))
+    labels = result.predict(features)
+    labels[:wrong] = 1 - labels[:wrong]
+    judged = result.judge(Records(features, labels), own).judged
+    assert judged is not None
+    assert (judged.accuracy, judged.own_accuracy) == pytest.approx((1 - wrong / 100, wrong / 100))
+    assert judged.worse == worse
+
+
+def test_a_card_shows_names_as_they_are(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, question={"classes": ["HLA-B*27", "<50"]})
+    federation.coordinator.publish(federation.make_study({"version": 2, "purpose": "to `sum` [x](y)"}))
+    card = federation.run(federation.enrol())["member-0"].model_card()
+    for text in (r"0. HLA-B\*27", r"1. \<50", r"Purpose: to \`sum\` \[x\](y)"):
+        assert text in card
 
 
 def _sums(features: Any, labels: Any) -> FFCStatistics:

@@ -55,7 +55,7 @@ def secrets_of(value: object) -> set[bytes]:
     if isinstance(value, tuple):
         return {secret for item in value for secret in secrets_of(item)}
     if isinstance(value, Struct):
-        return {s for name, _ in type(value).codecs for s in secrets_of(getattr(value, name))}
+        return {s for name, _ in type(value).codecs.items() for s in secrets_of(getattr(value, name))}
     return set()
 
 

@@ -9,10 +9,8 @@ from random import Random
 
 import pytest
 
-from client_sdk import files
 from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import StateError
-from client_sdk.files import sync_folder, write_durably, write_synced, write_together
 from client_sdk.store import Store
 from tests.support.federation import Federation
 from veilsum.protocol.member import History
@@ -182,45 +180,6 @@ def test_a_phase_is_stored_with_what_it_learned_or_not_at_all(
 
 def stop(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_write_replaces_the_file_whole_and_closes_it_to_others(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    left_over = tmp_path / ".file.new"
-    left_over.write_bytes(b"a longer file that a crash left behind")
-    left_over.chmod(0o644)
-    write_durably(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_files_written_together_are_there_before_the_last_and_none_is_written_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-
-    def synced(path: Path, data: bytes | memoryview) -> None:
-        done.append(path.name)
-        write_synced(path, data)
-
-    def synced_folder(folder: Path) -> None:
-        done.append(", ".join(sorted(path.name for path in folder.iterdir())))
-        sync_folder(folder)
-
-    monkeypatch.setattr(files, "write_synced", synced)
-    monkeypatch.setattr(files, "sync_folder", synced_folder)
-    write_together(tmp_path, {"a": b"1", "b": b"2", "gone": None, "whole": b"3"})
-    assert done == [".a.new", ".b.new", "a, b", ".whole.new", "a, b, whole"]
-    done.clear()
-    (tmp_path / "a").chmod(0o644)
-    write_together(tmp_path, {"a": b"1", "b": None, "whole": b"3"})
-    assert done == [".a.new", "a, whole"]
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
-    done.clear()
-    write_together(tmp_path, {"a": b"1", "whole": b"4"})
-    assert done == ["a, whole", ".whole.new", "a, whole"]
-    assert (tmp_path / "whole").read_bytes() == b"4"
 
 
 def test_everything_a_member_writes_is_closed_to_others(federation: Federation) -> None:

@@ -184,11 +184,7 @@ def test_a_signed_run(door: Door, tmp_path: Path) -> None:
     # By another name the door is another's: what was signed for it is for nobody else.
     with (
         Operator(
-            door.url.replace("127.0.0.1", "localhost"),
-            None,
-            admin=admin,
-            verify=False,
-            cert=door.certificate,
+            door.url.replace("127.0.0.1", "localhost"), None, admin=admin, verify=False, cert=door.certificate
         ) as astray,
         pytest.raises(PeerFault) as refused,
     ):

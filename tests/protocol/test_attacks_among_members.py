@@ -9,11 +9,7 @@ from tests.support.forging import again, other_secrets, redeal
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Recovered
-from veilsum.protocol.messages import (
-    Message,
-    Receipt,
-    Upload,
-)
+from veilsum.protocol.messages import Message, Receipt, Upload
 
 
 def complaining(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:

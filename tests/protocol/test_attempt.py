@@ -42,7 +42,7 @@ def test_every_term_stands_in_the_context(attempt: Attempt, change: dict[str, An
 OTHERS: dict[type, Any] = {bytes: b"\x01" * 32, int: 9, str: "another", tuple: ()}
 
 
-@pytest.mark.parametrize("field", [name for name, _ in Manifest.codecs])
+@pytest.mark.parametrize("field", [name for name, _ in Manifest.codecs.items()])
 def test_the_whole_manifest_stands_in_the_context(attempt: Attempt, field: str) -> None:
     other = OTHERS[type(getattr(attempt.manifest, field))]
     assert replace(attempt, manifest=replace(attempt.manifest, **{field: other})).context != attempt.context

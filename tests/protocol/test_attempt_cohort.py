@@ -11,14 +11,7 @@ from tests.support.forging import again
 from tests.support.simulator import Federation
 from veilsum.protocol.attempt import check_manifest, check_study, cohort_sizes
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import (
-    NO_CONTEXT,
-    Manifest,
-    Roster,
-    Study,
-    Survivor,
-    cohort_id,
-)
+from veilsum.protocol.messages import NO_CONTEXT, Manifest, Roster, Study, Survivor, cohort_id
 
 REPEATED = b"\x07" * 32
 

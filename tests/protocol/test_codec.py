@@ -1,3 +1,4 @@
+from dataclasses import FrozenInstanceError, replace
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -96,8 +97,7 @@ def test_integers_are_little_endian_and_of_their_width(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["", "../x", "a/b", ".", "A", "Ann", "a b", "a\0", "a\n", "é", "a" * 65, "a_b", "a.b", "%2e"],
+    "value", ["", "../x", "a/b", ".", "A", "Ann", "a b", "a\0", "a\n", "é", "a" * 65, "a_b", "a.b", "%2e"]
 )
 def test_other_names_are_refused_both_ways(value: str) -> None:
     raw = value.encode()
@@ -195,6 +195,26 @@ def test_structs_ascend_by_their_member() -> None:
     assert decode(codec, codec.encode((Point("a", 9), Point("b", 1)))) == (Point("a", 9), Point("b", 1))
     with pytest.raises(Misuse, match="ascending order"):
         codec.encode((Point("b", 1), Point("a", 9)))
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [((), {}), (("a",), {}), (("a", 1, 2), {}), (("a",), {"member": "b"}), (("a", 1), {"more": 1})],
+)
+def test_a_struct_takes_each_of_its_fields_once(values: tuple[Any, ...], named: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="Point takes member, weight, each once"):
+        Point(*values, **named)
+    assert Point("a", 1) == Point("a", weight=1) != Point("b", 1)
+    assert hash(Point("a", 1)) == hash(Point(weight=1, member="a"))
+
+
+def test_a_struct_never_changes() -> None:
+    point = Point("a", 1)
+    with pytest.raises(FrozenInstanceError):
+        point.weight = 2  # type: ignore[misc]  # what is tried
+    with pytest.raises(FrozenInstanceError):
+        del point.weight
+    assert replace(point, weight=2) == Point("a", 2)
 
 
 def test_secrets_come_back_hidden() -> None:

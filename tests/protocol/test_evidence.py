@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.doctoring import drop_entry
-from tests.protocol.transcripts import (
-    Entries,
-    bad_share,
-    doctored,
-    evidence,
-    find,
-    named,
-    refused_by_two,
-)
+from tests.protocol.transcripts import Entries, bad_share, doctored, evidence, find, named, refused_by_two
 from tests.support.forging import Edit, again, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.attempt import Attempt
@@ -128,40 +120,46 @@ def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -
     }
 
 
-def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another_upload() -> None:
-    """A dealer and the coordinator show one decryptor another upload: it reveals a run less, and all that follow move up."""
+RUNS = tuple(bytes([place]) * 36 for place in range(6))
+
+
+@pytest.mark.parametrize(
+    ("runs", "place", "complaints"),
+    [
+        # A dealer and the coordinator show it another upload: it reveals a run less, and all that follow move up.
+        pytest.param(RUNS[1:], 2, (), id="a run less, and its own shares where member-2's would stand"),
+        pytest.param(RUNS, 1, (), id="another dealer's run"),
+        pytest.param((*RUNS[:2], RUNS[2][1:], *RUNS[3:]), 2, (), id="a run that is too short"),
+        pytest.param(RUNS[1:], 2, ("member-2",), id="a dealer that it complained about"),
+    ],
+)
+def test_a_run_that_is_not_of_this_dealers_shares_frames_no_decryptor(
+    runs: tuple[bytes, ...], place: int, complaints: tuple[str, ...]
+) -> None:
     federation = Federation(6)
     federation.begin()
     shelf = federation.run_until(Revealing).setting.shelf
     attempt = federation.run_until(Recovered).attempt
-    entries = federation.transcript.entries
-    certificate = parse(entries[find(entries, Certificate)])
-    receipt = parse(entries[find(entries, Receipt, "member-3")])
-    assert isinstance(certificate, Certificate)
-    assert isinstance(receipt, Receipt)
-    # member-3 was dealt another upload of member-0: its first run is of member-1's shares
-    runs = tuple(bytes([place]) * 36 for place in range(1, 6))
+    entries, key = federation.transcript.entries, federation.keys["member-3"]
+    certificate = of(Certificate, parse(entries[find(entries, Certificate)]))
+    receipt = of(Receipt, parse(entries[find(entries, Receipt, "member-3")]))
+    dealers = tuple(each for each in receipt.dealers if each not in complaints)
     reveal = Reveal.make(
-        federation.keys["member-3"],
-        context=attempt.context,
-        member="member-3",
-        outcome=certificate.outcome,
-        evicted=(),
-        runs=runs,
+        key, context=attempt.context, member="member-3", outcome=certificate.outcome, evicted=(), runs=runs
     )
     delivery = Delivery.from_bytes(shelf.delivery("member-2", 3))
     made = BadRun(
         reveal=reveal.summary,
         header=delivery.header,
-        place=2,
-        count=5,
-        run=runs[2],  # member-3's own shares, where member-2's would stand
-        run_path=tuple(Tree(runs).path(2)),
+        place=place,
+        count=len(runs),
+        run=runs[place],
+        run_path=tuple(Tree(runs).path(place)),
         row=delivery.row,
         row_path=delivery.row_path,
     )
     with pytest.raises(PeerFault, match=r"^share-invalid: .*\[coordinator\]$"):
-        check_bad_run(attempt, certificate, receipt, made)
+        check_bad_run(attempt, certificate, again(receipt, key, dealers=dealers, complaints=complaints), made)
 
 
 def test_evictions_that_do_not_hold_name_the_coordinator() -> None:

@@ -304,7 +304,6 @@ def test_6_material_is_there_exactly_if_the_step_takes_it(
         ({"question": OTHER}, False),
         ({"step": "sum"}, False),
         ({"step": "gradient-2"}, False),
-        ({"repeats": OTHER}, False),
     ],
     ids=str,
 )

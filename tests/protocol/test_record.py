@@ -77,16 +77,27 @@ def test_a_signed_record_verifies_after_a_journey_as_json() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"rows": 101},
-        {"signature": "00" * 64},
-        {"signature": ""},
-    ],
+    [{"rows": 101}, {"signature": "00" * 64}, {"signature": ""}],
     ids=lambda change: next(iter(change)),
 )
 def test_a_changed_record_does_not(change: dict[str, Any]) -> None:
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
         verify_record(sign_record(RECORD, KEY).model_copy(update=change), KEY.public)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": 1 << 53}, {"version": -(1 << 60)}, {"withheld": (10**30,)}], ids=str
+)
+def test_an_integer_that_canonical_json_cannot_hold_is_the_coordinators_fault(change: dict[str, Any]) -> None:
+    record = ResultRecord.model_validate_json(RECORD.model_copy(update=change).model_dump_json())
+    with pytest.raises(PeerFault, match=r"^malformed: .*\[coordinator\]$"):
+        verify_record(record, KEY.public)
+
+
+def test_a_record_names_its_transcript() -> None:
+    text = RECORD.model_dump_json().replace(f'"{RECORD.transcript}"', "null")
+    with pytest.raises(ValidationError, match="transcript"):
+        ResultRecord.model_validate_json(text)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])

@@ -2,19 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
 
-from tests.protocol.indicating import (
-    CLASSES,
-    QUESTION,
-    closed,
-    counted,
-    disclosure,
-    indicated,
-    indicators,
-)
+from tests.protocol.indicating import CLASSES, QUESTION, closed, counted, disclosure, indicated, indicators
 from tests.support.forging import false_dealers, other_secrets, swallowing
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
@@ -114,6 +107,19 @@ def test_chunks_of_another_number_or_length_are_refused_before_they_are_hashed(
         recount(
             phase.attempt, phase.staying, replace(shown, entries=(replace(first, chunks=chunks), *others))
         )
+
+
+def test_other_chunks_under_their_own_digests_are_not_what_was_signed(
+    round_: tuple[Federation, Disclosure],
+) -> None:
+    federation, shown = round_
+    phase = closed(federation)
+    first, *others = shown.entries
+    chunks = tuple(bytes(len(chunk)) for chunk in first.chunks)
+    digests = tuple(sha256(chunk).digest() for chunk in chunks)
+    false = replace(first, chunks=chunks, chunk_digests=digests)
+    with pytest.raises(PeerFault, match=r"^disclosure-invalid: member-0: the chunks are not those"):
+        recount(phase.attempt, phase.staying, replace(shown, entries=(false, *others)))
 
 
 def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_lost(

@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 
 import veilsum.protocol.replay
-from tests.protocol.transcripts import (
-    Entries,
-    doctored,
-    false_edge,
-    find,
-    named,
-    refused_by_two,
-    verdict,
-)
+from tests.protocol.transcripts import Entries, doctored, false_edge, find, named, refused_by_two, verdict
 from tests.support.forging import again, answering, false_dealers, other_secrets
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause

@@ -43,7 +43,7 @@ def test_paths_are_different_and_versioned() -> None:
             "name",
             "token",
             "study",
-        ),
+        )
     }
 
 
@@ -133,12 +133,7 @@ def test_views_of_a_later_release_are_read_and_its_requests_and_records_are_not(
     assert view == rest.CoordinatorView(public_key="0a" * 32, protocol_version=1)
     with pytest.raises(ValidationError):
         rest.CancelRequest.model_validate({"reason": "x", "more": 1})
-    signed: tuple[type[BaseModel], ...] = (
-        ResultRecord,
-        CombinedRecord,
-        AuditEntry,
-        AuditHead,
-    )
+    signed: tuple[type[BaseModel], ...] = (ResultRecord, CombinedRecord, AuditEntry, AuditHead)
     assert not any(issubclass(model, rest.View) for model in (*signed, *_inside(*signed)))
 
 

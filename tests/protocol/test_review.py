@@ -10,21 +10,9 @@ from tests.protocol.transcripts import find, kinds, named, verdict
 from tests.support.forging import again, false_dealers, other_secrets, signed_otherwise
 from tests.support.simulator import After, Federation
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import (
-    CoordinatorPhase,
-    Failed,
-    Freezing,
-    Recovered,
-    Revealing,
-)
+from veilsum.protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import (
-    Evictions,
-    Message,
-    Refusal,
-    Reveal,
-    Vote,
-)
+from veilsum.protocol.messages import Evictions, Message, Refusal, Reveal, Vote
 from veilsum.protocol.replay import Standing, replay
 from veilsum.protocol.transcript import Accusation, Transcript
 
@@ -81,10 +69,7 @@ def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
 
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
-    values = {
-        "context": federation.phase.attempt.context,
-        "cause": "policy-refused",
-    }
+    values = {"context": federation.phase.attempt.context, "cause": "policy-refused"}
     return Refusal.make(federation.keys[member], **{**values, "member": member, **changes})
 
 

@@ -18,13 +18,7 @@ from veilsum.protocol.coordinator import (
     Recovered,
     VoidedByErasure,
 )
-from veilsum.protocol.messages import (
-    Certificate,
-    Deliveries,
-    Message,
-    Receipt,
-    Upload,
-)
+from veilsum.protocol.messages import Certificate, Deliveries, Message, Receipt, Upload
 
 BEFORE_UPLOAD = (After.CARD, After.OPENING, After.ANNOUNCEMENT)
 

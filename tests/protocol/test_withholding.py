@@ -19,6 +19,7 @@ from veilsum.protocol.messages import survivors_hash
 from veilsum.protocol.replay import Standing
 from veilsum.protocol.study import Question, check_enough_rows, withheld_classes
 
+MANY_ROWS: dict[str, Any] = {"records": {"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1}}
 CCVR: dict[str, Any] = {"statistics": [{"kind": "ccvr"}], "thin_classes": False}
 
 
@@ -56,7 +57,7 @@ def test_enough_rows_of_honest_members_stand_behind_the_published_classes(
     holders: tuple[int, ...], *, enough: bool
 ) -> None:
     # m = 5: of a class with five holders three are honest and there; 50 rows are more than three times fifteen
-    asked = question(records={"least": 50, "most": 500, "least_per_class": 15, "rows_per_id": 1})
+    asked = question(**MANY_ROWS)
     with (
         nullcontext()
         if enough
@@ -93,6 +94,19 @@ def test_too_few_rows_behind_the_published_classes_are_refused_by_everybody() ->
     federation.run_round(dict.fromkeys(federation.ids, np.zeros(4, np.int64)))
     federation.disclose()
     all_refuse(federation, "indicator-mismatch")
+
+
+def test_false_counts_can_leave_out_all_classes_but_one() -> None:
+    """A limit, not a promise (§8.3): nobody can tell that one liar counted for six."""
+    federation = Federation(7, margin=1, question=MANY_ROWS)
+    honest = dict.fromkeys(federation.ids[:6], np.array([1, 1, 1, 0]))
+    held_by_one = {"member-0": np.array([0, 0, 0, 1])}
+    federation.run_round(honest | held_by_one | {"member-6": np.array([-5, -5, -5, 6])})
+    federation.disclose()
+    assert counted(federation, "member-0") == (0, 0, 0, 7)
+    outcome = summed(federation)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.attempt.terms.withheld == (0, 1, 2)
 
 
 def test_more_missing_than_the_margin_void_the_round() -> None:

@@ -53,5 +53,8 @@ def test_the_command_analyses_a_run_that_has_ended(tmp_path: Path, monkeypatch: 
     assert (folder / "run" / "server-1.safetensors").read_bytes() == model
     again = read_result(folder / "result.json")
     assert (again.analyses, again.sweeps, again.history) == (first.analyses, first.sweeps, first.history)
+    assert first.scale.startswith(
+        "with training.rounds=1, "
+    )  # else reports would compare it with a paper's row
     assert first.analyses.cka
     assert first.sweeps

@@ -5,23 +5,15 @@ import pytest
 
 from research.keep import keep
 from research.report import cells, markdown
-from research.results import (
-    AnalysedResult,
-    Analyses,
-    ResultError,
-    read_result,
-    read_results,
-    shortened,
-    task,
-)
-from tests.training import test_results
+from research.results import AnalysedResult, Analyses, ResultError, read_result, read_results, shortened, task
+from tests.support import digits
 from training.results import Line, write_result
 
 from .conftest import Make
 
 
 def result() -> AnalysedResult:
-    return AnalysedResult(**test_results.result().model_dump())
+    return AnalysedResult(**digits.result().model_dump())
 
 
 def test_a_loss_that_diverged_and_a_similarity_of_constants_are_null(tmp_path: Path) -> None:

@@ -15,19 +15,13 @@ from tests.support.clients import refusal
 from tests.support.party import Party
 from tests.support.serving import OCTETS, TOKEN, Server, carry_out, running
 from veilsum.commands.audit import check
-from veilsum.protocol.audit import AuditPage, follow
+from veilsum.protocol.audit import follow
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 
 
-async def log_of(server: Server, **params: int) -> AuditPage:
-    answer = await server.client.get("/v1/audit", params=params)
-    assert answer.status_code == 200, answer.text
-    return AuditPage.model_validate(answer.json())
-
-
 async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finished: str) -> None:
-    page = await log_of(server)
+    page = await server.audited()
     key = server.coordinator.key.public
     assert check(page, key) == page.head.end
     deeds = [(entry.who, entry.action, entry.outcome) for entry in page.entries]
@@ -42,12 +36,12 @@ async def test_a_round_leaves_who_did_what(server: Server, formed: Party, finish
     assert card.on == f"federation={formed.federation} cohort={formed.cohort} member=m-3"
     assert TOKEN not in page.model_dump_json()
     assert len(page.model_dump_json()) < 700 * len(page.entries), "ids, and nothing else"
-    assert (await log_of(server, after=3, limit=2)).entries == page.entries[3:5]
-    assert (await log_of(server, after=3_000_000_000)).entries == ()
+    assert (await server.audited(after=3, limit=2)).entries == page.entries[3:5]
+    assert (await server.audited(after=3_000_000_000)).entries == ()
 
 
 async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, formed: Party) -> None:
-    before = (await log_of(server)).head.number
+    before = (await server.audited()).head.number
     assert (
         await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
     ).status_code == 404
@@ -55,7 +49,7 @@ async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, form
     card = f"/v1/cohorts/{formed.cohort}/cards/m-0"
     assert (await server.client.put(card, content=b"x", headers=OCTETS)).status_code == 400
     assert (await server.anonymous().put(card, content=b"x")).status_code == 401
-    entries = (await log_of(server, after=before)).entries
+    entries = (await server.audited(after=before)).entries
     assert [(each.who, each.outcome) for each in entries] == [
         ("operator configured", "not-found"),
         ("operator configured", "malformed-request"),
@@ -91,7 +85,7 @@ async def test_many_at_once_make_one_chain(server: Server) -> None:
     began = time.perf_counter()
     await asyncio.gather(*(logs[index % 3].record(deed) for index, deed in enumerate(deeds)))
     assert time.perf_counter() - began < 20
-    page = await log_of(server)
+    page = await server.audited()
     assert follow(page.entries) == page.head.end
     assert {entry.who for entry in page.entries} == {deed.who for deed in deeds}
 
@@ -109,18 +103,18 @@ TAMPERED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("how", TAMPERED)
 async def test_whoever_writes_to_the_table_is_found(server: Server, formed: Party, how: str) -> None:
-    key, whole = server.coordinator.key.public, await log_of(server)
+    key, whole = server.coordinator.key.public, await server.audited()
     assert whole.head.number > 6
     statement, named = TAMPERED[how]
     await carry_out(
         server.coordinator.database, statement, text("UPDATE audit SET number = -number WHERE number < 0")
     )
     with pytest.raises(PeerFault, match=named):
-        check(await log_of(server), key)
+        check(await server.audited(), key)
 
 
 async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, formed: Party) -> None:
-    noted = (await log_of(server)).head.end
+    noted = (await server.audited()).head.end
     database = server.coordinator.database
     head = await database.value(text("SELECT head FROM audit WHERE number = 5"))
     await carry_out(
@@ -128,14 +122,14 @@ async def test_a_head_that_was_noted_finds_a_database_put_back(server: Server, f
         delete(audit).where(audit.c.number > 5),
         text(f"UPDATE audit_head SET number = 5, head = '{head}'"),
     )
-    page, key = await log_of(server), server.coordinator.key.public
+    page, key = await server.audited(), server.coordinator.key.public
     check(page, key)
     with pytest.raises(PeerFault, match=f"ends at entry 5, and had {noted.number}"):
         check(page, key, (noted,))
     for _ in range(12):
         await server.client.post(f"/v1/rounds/{'0' * 16}/cancel", json={"reason": "x"})
     with pytest.raises(PeerFault, match=f"entry {noted.number} has another head"):
-        check(await log_of(server), key, (noted,))
+        check(await server.audited(), key, (noted,))
     with pytest.raises(PeerFault, match="does not verify"):
         check(page, SigningKey(bytes(32)).public)
 
@@ -144,9 +138,9 @@ async def test_the_log_goes_on_in_the_next_process(tmp_path: Path) -> None:
     party = Party(("m-0", "m-1", "m-2"))
     async with running(tmp_path) as server:
         await party.begin(server)
-        before = await log_of(server)
+        before = await server.audited()
     async with running(tmp_path) as server:
         await party.open_cohort(server)
-        after = await log_of(server)
+        after = await server.audited()
     assert after.entries[: len(before.entries)] == before.entries
     check(after, server.coordinator.key.public, (before.head.end,))

@@ -18,7 +18,6 @@ from service.storage.blobs import Blobs
 from service.summing import Memory, Summing, chunk_name
 from service.telemetry.metrics import DAMAGED
 from tests.service.conftest import withholding
-from tests.service.test_ends import complaining
 from tests.support.party import SIX, Party
 from tests.support.serving import Server, carry_out, running
 from veilsum.protocol.coordinator import Collecting
@@ -167,7 +166,7 @@ async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kept sums hold the chunks of a member that is dropped, and they cannot be taken off."""
-    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
     before(monkeypatch, "_unmask", lambda _: flip(chunk(server, round_id, "m-1", 0)))
     view = await formed.play(server, round_id)

@@ -1,38 +1,14 @@
 """How a round ends other than by everybody's sum: disputes, evictions, erasure, LOST, and what follows."""
 
 from pathlib import Path
-from typing import Any
 
 from tests.support.clients import refusal
-from tests.support.forging import again
 from tests.support.party import Party
 from tests.support.serving import OCTETS, Clock, Server, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol import rest
 from veilsum.protocol.evidence import check_proof
-from veilsum.protocol.messages import (
-    Certificate,
-    Chain,
-    Erasure,
-    ErasureRequest,
-    Evictions,
-    Lost,
-    Message,
-    Receipt,
-    parse,
-)
-
-
-def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
-    """Decryptors that say of one dealer's box what is not true."""
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender not in members or not isinstance(message, Receipt):
-            return message
-        dealers = tuple(name for name in message.dealers if name != dealer)
-        return again(message, party.keys[sender], dealers=dealers, complaints=(dealer,))
-
-    return tamper
+from veilsum.protocol.messages import Certificate, Chain, Erasure, ErasureRequest, Evictions, Lost, parse
 
 
 async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:

@@ -64,11 +64,7 @@ async def test_gradients_and_noisy_ccvr_begin(server: Server) -> None:
     other = Party(
         SIX,
         admin_seed=b"o" * 32,
-        question={
-            "noise": NOISE,
-            "thin_classes": False,
-            "statistics": [{"kind": "ccvr"}],
-        },
+        question={"noise": NOISE, "thin_classes": False, "statistics": [{"kind": "ccvr"}]},
         after={"ccvr": {"samples_per_class": 20, "power": 0.5}},
     )
     await other.begin(server)

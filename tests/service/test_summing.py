@@ -16,7 +16,6 @@ from service import summing
 from service.storage.blobs import Blobs
 from service.storage.tables import sums
 from service.summing import Memory, Summing, chunk_name
-from tests.service.test_ends import complaining
 from tests.support import serving
 from tests.support.party import Party
 from tests.support.servers import Servers
@@ -148,7 +147,7 @@ async def test_who_is_not_certified_is_taken_off_again(
 ) -> None:
     """The sums hold all six when two complain of one, and no chunk of the others is read again."""
     room_for(server, room, monkeypatch)
-    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
@@ -168,7 +167,7 @@ async def test_a_running_sum_without_the_chunk_of_a_dropout_is_made_anew(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunk can't be taken off, so all others are read."""
-    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
+    formed.tamper = formed.complaining(("m-4", "m-5"), "m-1")
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "checking")
     server.coordinator.blobs.delete(f"uploads/{round_id}/m-1")

@@ -163,3 +163,12 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
     async with running(tmp_path / "crash") as server:
         assert (await server.coordinator.catalogue.round(round_id)).documents.transcript() == written
         assert json.loads(written)["veilsum-transcript"] == 3
+
+
+async def test_without_its_transcript_a_round_is_still_shown(server: Server, formed: Party) -> None:
+    round_id = await formed.done(server)
+    await server.tidy(round_id)
+    server.coordinator.blobs.delete(f"transcripts/{round_id}")
+    lost = await server.client.get(rest.TRANSCRIPT.format(round_id=round_id))
+    assert refusal(lost) == (500, "storage-damaged")
+    assert (await server.anonymous().get(f"/rounds/{round_id}")).status_code == 200

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from client_sdk import Identity, Member, Policy
 from veilsum.cli import app
+from veilsum.features import read_records
 from veilsum.protocol.rest import CohortView, RoundView
 from veilsum.remote import operator
 
@@ -202,6 +205,19 @@ class Consortium:
     def join(self, member: str, *more: object) -> "Future[Outcome]":
         """`veilsum member join` in a thread."""
         return later(self.cli, *self.words(member, *more))
+
+    def enrolled(self) -> str:
+        """A formed cohort whose members are away."""
+        cohort: str = self.cli.operate("operator", "cohort", "open", self.study, "--period", PERIOD)["cohort"]
+
+        def one(member: str) -> None:
+            policy = Policy(admin_key=self.admin, approved={self.approval})
+            with Member(self.cli.url, Identity.load(self.folder / member), policy) as joined:
+                joined.enrol(cohort, read_records(self.files[self.members.index(member)], None, None))
+
+        for each in [threaded(partial(one, member)) for member in self.members]:
+            each.result(PATIENCE_S)
+        return cohort
 
     def run(self, *more: object) -> "Future[Outcome]":
         """`veilsum operator run` in a thread."""

@@ -64,7 +64,7 @@ def answering(federation: Federation, member: str, form: type[Any], **changes: A
 
 def unsigned(message: Struct) -> dict[str, Any]:
     """The fields without the signature."""
-    return {name: getattr(message, name) for name, _ in message.codecs if name != "signature"}
+    return {name: getattr(message, name) for name, _ in message.codecs.items() if name != "signature"}
 
 
 def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMessage:

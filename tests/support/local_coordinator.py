@@ -41,10 +41,7 @@ from veilsum.protocol.messages import (
     Upload,
     parse,
 )
-from veilsum.protocol.record import (
-    ResultRecord,
-    sign_record,
-)
+from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.study import read_content
 from veilsum.protocol.transcript import Transcript
 from veilsum.study.answers import answer, pooled

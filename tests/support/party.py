@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors.numpy import load
 
 from tests.support.clients import KEYS
-from tests.support.forging import redeal
+from tests.support.forging import again, redeal
 from tests.support.serving import OCTETS, Server
 from tests.support.simulator import (
     After,
@@ -40,6 +40,7 @@ from veilsum.protocol.messages import (
     Lost,
     Message,
     Opening,
+    Receipt,
     Roster,
     Study,
     parse,
@@ -166,6 +167,17 @@ class Party:
         self.deal[member] = lambda decryptor, _shares: others[places[decryptor]].tobytes()
 
     # The operator's part
+
+    def complaining(self, members: tuple[str, ...], dealer: str) -> Callable[[str, Message], Message]:
+        """Decryptors that say of one dealer's box what is not true."""
+
+        def tamper(sender: str, message: Message) -> Message:
+            if sender not in members or not isinstance(message, Receipt):
+                return message
+            dealers = tuple(name for name in message.dealers if name != dealer)
+            return again(message, self.keys[sender], dealers=dealers, complaints=(dealer,))
+
+        return tamper
 
     async def found(self, server: Server) -> None:
         """Create the federation, and publish its study."""

@@ -20,7 +20,7 @@ import uvicorn
 from sqlalchemy import Connection, Executable
 
 from service import clock as service_clock
-from service.access.callers import Limits
+from service.access.callers import Allowance, Limits
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
@@ -28,6 +28,7 @@ from service.storage.database import Database
 from tests.support.clients import Everybody, Signing, client_of
 from tests.support.servers import Servers
 from veilsum.protocol import rest
+from veilsum.protocol.audit import AuditPage
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Opening
 
@@ -71,6 +72,11 @@ class Server:
         """A client that signs as this one; without a name, as whoever the request is from."""
         return client_of(self.app, {}, Signing(self.clock, who, key))
 
+    async def audited(self, **params: int) -> AuditPage:
+        answer = await self.client.get("/v1/audit", params=params)
+        assert answer.status_code == 200, answer.text
+        return AuditPage.model_validate(answer.json())
+
     async def view(self, round_id: str) -> dict[str, Any]:
         answer = await self.client.get(f"/v1/rounds/{round_id}")
         assert answer.status_code == 200, answer.text
@@ -107,6 +113,11 @@ class Server:
             await asyncio.sleep(0.01)
 
 
+def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Limits:
+    """So many requests for an address and a caller, and then hardly any."""
+    return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
+
+
 @asynccontextmanager
 async def running(
     folder: Path, clock: Clock | None = None, *, limits: Limits | None = None, **settings: Any
@@ -117,10 +128,7 @@ async def running(
     app = create_app(Settings(**values), clock)
     ROUTES.extend(app.router.routes if not ROUTES else ())
     app.router.routes[:] = ROUTES
-    async with (
-        app.router.lifespan_context(app),
-        client_of(app, {}, Everybody(clock, TOKEN)) as client,
-    ):
+    async with app.router.lifespan_context(app), client_of(app, {}, Everybody(clock, TOKEN)) as client:
         app.state.limits = limits or app.state.limits
         yield Server(folder, app, client, clock)
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,6 +11,8 @@ from training.algorithms.aggregations import FedAvg
 from training.algorithms.base import Algorithm
 from training.algorithms.weights import Proximal
 from training.data.dataset import Dataset, Split
+from training.experiments.choices import Deal
+from training.partition import Partition
 from training.recipe import HeadFactory
 
 
@@ -31,6 +34,12 @@ def load(folder: Path | None) -> Split:
     x = torch.randn(200, 6, generator=generator) + 2 * y[:, None]
     data = Dataset(x, y, 2, "clouds")
     return Split(data.subset(torch.arange(150)), data.subset(torch.arange(150, 200)))
+
+
+def deal(*, sizes: tuple[int, ...]) -> Deal:
+    ends = np.cumsum(sizes)
+    rows = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    return lambda data, _: Partition.of(rows, data.y.numpy())
 
 
 def algorithm(*, mu=0.1):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  a user may write no annotations

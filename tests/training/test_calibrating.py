@@ -3,8 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.digits import DIGITS
 from training.calibrating import CALIBRATIONS, MemberFeatures, calibrate
-from training.data.catalogue import load_digits_dataset
 from training.evaluate import accuracy, extract_features, predict_logits
 from training.federated import train
 from training.heads import NormalisedHead
@@ -13,7 +13,6 @@ from training.partition import dirichlet_partition
 from training.recipe import fedavg
 from veilsum.calibration import solve_ffc
 
-DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.1, np.random.default_rng(0), min_size=10)
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 64, "dim": 32})
 TRAINED = train(fedavg(MLP, rounds=3, local_epochs=2, lr=0.1), DIGITS, PARTITION).classifier

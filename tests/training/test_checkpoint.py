@@ -1,12 +1,19 @@
 import hashlib
 import json
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from training.checkpoint import CheckpointError, extractor_digest, load_checkpoint, save_checkpoint
+from training.checkpoint import (
+    CheckpointError,
+    extractor_digest,
+    load_checkpoint,
+    save_checkpoint,
+    write_tensors,
+)
 from training.evaluate import with_head
 from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.models.config import ExtractorConfig
@@ -71,6 +78,18 @@ def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
+def test_a_full_disk_is_an_error_of_the_system_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path, before = tmp_path / "model.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_tensors(path, {"a": torch.ones(1)})
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        with pytest.raises(OSError, match=r"can't be written: .*File too large"):
+            write_tensors(path, {"a": torch.zeros(1000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert load_file(path)["a"] == 1
+
+
 WEIGHTS = {
     "a": torch.tensor([1.0, -2.0]),
     "b": torch.tensor([[3, 4]]),
@@ -80,19 +99,11 @@ WEIGHTS = {
 
 def test_the_digest_is_that_of_these_bytes() -> None:
     # Written out by hand, each field after its length: members on other versions must agree on every byte.
-    fields = [
-        *(
-            "76 65 69 6c 73 75 6d 2f 65 78 74 72 61 63 74 6f 72 2f 31",
-            "78 2f 31 36",
-        ),  # veilsum/extractor/1, x/16
-        *("61", "66 6c 6f 61 74 33 32", "32", "00 00 80 3f 00 00 00 c0"),  # a, float32, 2, [1.0, -2.0]
-        *(
-            "62",
-            "69 6e 74 36 34",
-            "31 2c 32",
-            "03 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
-        ),  # b, int64, 1,2
-        *("63", "62 66 6c 6f 61 74 31 36", "", "00 3f"),  # c, bfloat16, scalar, 0.5
-    ]
-    preimage = b"".join(len(raw).to_bytes(8, "little") + raw for raw in map(bytes.fromhex, fields))
+    fields = (
+        "76 65 69 6c 73 75 6d 2f 65 78 74 72 61 63 74 6f 72 2f 31 | 78 2f 31 36"  # veilsum/extractor/1, x/16
+        "| 61 | 66 6c 6f 61 74 33 32 | 32 | 00 00 80 3f 00 00 00 c0"  # a, float32, 2, [1.0, -2.0]
+        "| 62 | 69 6e 74 36 34 | 31 2c 32 | 03 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00"  # b, int64, 1,2
+        "| 63 | 62 66 6c 6f 61 74 31 36 | | 00 3f"  # c, bfloat16, scalar, 0.5
+    )
+    preimage = b"".join(len(raw).to_bytes(8, "little") + raw for raw in map(bytes.fromhex, fields.split("|")))
     assert extractor_digest(WEIGHTS, "x/16") == hashlib.sha256(preimage).digest()

@@ -3,11 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from training.evaluate import (
-    extract_features,
-    predict_logits,
-    with_head,
-)
+from training.evaluate import extract_features, predict_logits, with_head
 from training.heads import Classifier, FixedHead
 from training.models.config import ExtractorConfig
 from training.models.layers import Extractor

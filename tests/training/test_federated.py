@@ -9,25 +9,21 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.support.digits import DIGITS, SIX
+from tests.support.digits import LARGER as MLP
 from training.algorithms.aggregations import FedAvg
 from training.algorithms.base import Algorithm, Batch, Site, State, Term, TrainingRound, Update
 from training.algorithms.weights import ControlVariates, Proximal
 from training.calibrating import MemberFeatures
-from training.data.catalogue import load_digits_dataset
 from training.data.dataset import Dataset, Split
 from training.evaluate import accuracy, with_head
 from training.federated import DivergedError, Trained, train
 from training.heads import LearnedHead, orthonormal_head
-from training.models.config import ExtractorConfig
-from training.partition import Partition, dirichlet_partition
+from training.partition import Partition
 from training.recipe import Constant, Cosine, Recipe, fedavg, spherefed
 from training.results import lines
 from training.resume import RoundRecord
 from veilsum.calibration import solve_ffc
-
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
-DIGITS = load_digits_dataset()
-PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.5, np.random.default_rng(0), min_size=10)
 
 
 def same_bits(one: Trained, other: Trained) -> bool:
@@ -72,7 +68,7 @@ def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_wit
     members: list[tuple[int, int, int]] = []
     recipe = fedavg(MLP, rounds=5, local_epochs=1, participation=0.5)
     every, second = (
-        train(recipe, DIGITS, PARTITION, evaluate_every=n, within=lambda *count: members.append(count))
+        train(recipe, DIGITS, SIX, evaluate_every=n, within=lambda *count: members.append(count))
         for n in (1, 2)
     )
     assert [record.accuracy for record in second.history[1::2]] == [r.accuracy for r in every.history[1::2]]
@@ -86,7 +82,7 @@ def test_rounds_between_evaluations_have_no_accuracy_and_members_are_counted_wit
 def test_digits_are_learned(preset: Callable[..., Recipe]) -> None:
     seen: list[RoundRecord] = []
     recipe = preset(MLP, rounds=8, local_epochs=2, batch_size=32)
-    trained = train(recipe, DIGITS, PARTITION, progress=seen.append)
+    trained = train(recipe, DIGITS, SIX, progress=seen.append)
     assert trained.history == tuple(seen)
     assert [record.round for record in seen] == list(range(1, 9))
     assert trained.history[0].accuracy < 0.85 < trained.history[-1].accuracy
@@ -97,32 +93,28 @@ def test_digits_are_learned(preset: Callable[..., Recipe]) -> None:
 
 def test_a_fixed_head_is_still_the_seeds_after_training() -> None:
     recipe = spherefed(MLP, rounds=1, local_epochs=1)
-    trained = train(recipe, DIGITS, PARTITION)
+    trained = train(recipe, DIGITS, SIX)
     assert torch.equal(trained.classifier.head.weight, recipe.build(10).head.weight)
 
 
 def test_a_head_calibrated_between_rounds_is_ffcs_and_the_next_rounds_train_under_it() -> None:
     recipe = spherefed(MLP, rounds=4, local_epochs=5, lr=0.1)
-    once = train(replace(recipe, rounds=2, schedule=Constant()), DIGITS, PARTITION)
-    held = MemberFeatures.of(once.classifier, DIGITS.train, PARTITION)
+    once = train(replace(recipe, rounds=2, schedule=Constant()), DIGITS, SIX)
+    held = MemberFeatures.of(once.classifier, DIGITS.train, SIX)
     solution = solve_ffc(held.ffc())
-    trained = train(replace(recipe, rounds=3, schedule=Constant(), calibrate_every=2), DIGITS, PARTITION)
+    trained = train(replace(recipe, rounds=3, schedule=Constant(), calibrate_every=2), DIGITS, SIX)
     torch.testing.assert_close(trained.classifier.head.weight, torch.from_numpy(solution.weights.T).float())
     calibrated = accuracy(with_head(once.classifier, solution.weights), DIGITS.test)
     assert [r.accuracy for r in trained.history[:2]] == [once.history[0].accuracy, calibrated]
     plain, with_sums, after = (record.upload_bytes for record in trained.history)
     assert plain == after == with_sums - held.ffc().layout.elements * 48 // 8
-    plainly = train(replace(recipe, rounds=3, schedule=Constant()), DIGITS, PARTITION)
+    plainly = train(replace(recipe, rounds=3, schedule=Constant()), DIGITS, SIX)
     assert trained.history[2].accuracy > plainly.history[2].accuracy  # members started from the better head
     assert trained.history[2].local_loss < plainly.history[2].local_loss
 
 
 @pytest.mark.parametrize(
-    "choices",
-    [
-        {"head": LearnedHead, "normalise": True},
-        {"head": orthonormal_head, "normalise": False},
-    ],
+    "choices", [{"head": LearnedHead, "normalise": True}, {"head": orthonormal_head, "normalise": False}]
 )
 def test_what_ffc_cannot_take_the_place_of_between_rounds_is_refused(choices: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="fixed head without a bias"):
@@ -132,10 +124,10 @@ def test_what_ffc_cannot_take_the_place_of_between_rounds_is_refused(choices: di
 def test_the_same_seed_gives_the_same_bits_whatever_torchs_generator_says() -> None:
     recipe = spherefed(MLP, rounds=2, local_epochs=1, participation=0.5)
     torch.manual_seed(1)
-    one = train(recipe, DIGITS, PARTITION)
+    one = train(recipe, DIGITS, SIX)
     torch.manual_seed(2)
-    assert same_bits(one, train(recipe, DIGITS, PARTITION))
-    assert not same_bits(one, train(replace(recipe, seed=1), DIGITS, PARTITION))
+    assert same_bits(one, train(recipe, DIGITS, SIX))
+    assert not same_bits(one, train(replace(recipe, seed=1), DIGITS, SIX))
 
 
 @pytest.mark.slow
@@ -143,7 +135,7 @@ def test_worker_processes_give_the_same_bits() -> None:
     # With terms whose states and memories cross to the workers and back, over rounds that not all take part in.
     algorithm = Algorithm(FedAvg(uniform=True), (ControlVariates(), Proximal(0.01)))
     recipe = fedavg(MLP, algorithm=algorithm, rounds=3, local_epochs=1, momentum=0.0, participation=0.7)
-    assert same_bits(train(recipe, DIGITS, PARTITION), train(recipe, DIGITS, PARTITION, workers=2))
+    assert same_bits(train(recipe, DIGITS, SIX), train(recipe, DIGITS, SIX, workers=2))
 
 
 def test_training_runs_on_one_thread_and_gives_the_callers_threads_back() -> None:
@@ -151,9 +143,7 @@ def test_training_runs_on_one_thread_and_gives_the_callers_threads_back() -> Non
     seen = []
     torch.set_num_threads(2)
     try:
-        train(
-            fedavg(MLP, rounds=1), DIGITS, PARTITION, progress=lambda _: seen.append(torch.get_num_threads())
-        )
+        train(fedavg(MLP, rounds=1), DIGITS, SIX, progress=lambda _: seen.append(torch.get_num_threads()))
         assert (seen, torch.get_num_threads()) == ([1], 2)
     finally:
         torch.set_num_threads(threads)
@@ -185,7 +175,7 @@ class Toll(Term):
 @pytest.mark.parametrize("height", [-1000.0, float("inf")])
 def test_the_losses_told_and_judged_are_those_of_records_without_penalties(height: float) -> None:
     plain, tolled = (
-        train(fedavg(MLP, rounds=2, local_epochs=1, algorithm=Algorithm(FedAvg(), terms)), DIGITS, PARTITION)
+        train(fedavg(MLP, rounds=2, local_epochs=1, algorithm=Algorithm(FedAvg(), terms)), DIGITS, SIX)
         for terms in ((), (Toll(height),))
     )
     assert same_bits(plain, tolled)
@@ -207,6 +197,6 @@ class Overflowing(FedAvg):
 
 def test_a_weight_that_is_no_number_ends_a_run_whose_losses_are() -> None:
     recipe = fedavg(MLP, rounds=2, local_epochs=1, lr=0.01, loss=first_logit)
-    train(recipe, DIGITS, PARTITION)
+    train(recipe, DIGITS, SIX)
     with pytest.raises(DivergedError, match="a loss or a weight is not a finite number in round 1"):
-        train(replace(recipe, algorithm=Algorithm(Overflowing())), DIGITS, PARTITION)
+        train(replace(recipe, algorithm=Algorithm(Overflowing())), DIGITS, SIX)

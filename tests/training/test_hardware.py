@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.test_resume import KilledError, kill_after
+from tests.support.digits import DIGITS, MLP, KilledError, kill_after
 from training.algorithms.named import ALGORITHMS, fedrep
-from training.data.catalogue import load_digits_dataset
 from training.federated import train
 from training.hardware import Hardware
 from training.local import LocalTrainer
@@ -16,8 +15,6 @@ from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition, iid_partition
 from training.recipe import fedavg
 
-DIGITS = load_digits_dataset()
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 PARTITION = iid_partition(DIGITS.train.y.numpy(), 2, np.random.default_rng(0))
 UNEVEN = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
 

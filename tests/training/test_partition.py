@@ -131,8 +131,9 @@ def test_quantities_differ_and_classes_do_not() -> None:
     assert partition.sizes.max() > 3 * partition.sizes.min()
     largest = partition.label_counts[partition.sizes.argmax()] / partition.sizes.max()
     assert np.abs(largest - 0.25).max() < 0.02
-    with pytest.raises(ValueError, match="beta must be positive"):
-        quantity_partition(labels, 5, 0, np.random.default_rng(0))
+    for beta in (0.0, np.inf):  # an infinite one would deal all records to one member
+        with pytest.raises(ValueError, match="beta must be positive and finite"):
+            quantity_partition(labels, 5, beta, np.random.default_rng(0))
 
 
 LABELS = np.array([0, 1, 0, 1, 2, 2])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.digits import DIGITS
+from tests.support.digits import LARGER as MLP
 from training.algorithms.named import ALGORITHMS
-from training.data.catalogue import load_digits_dataset
 from training.evaluate import accuracy
 from training.federated import Trained, train
 from training.heads import Classifier
@@ -22,8 +23,6 @@ from training.personal import (
 )
 from training.recipe import Recipe, fedavg, spherefed
 
-DIGITS = load_digits_dataset()
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
 DEALT = dirichlet_partition(DIGITS.train.y.numpy(), 5, 0.2, np.random.default_rng(0), min_size=20)
 RECORDS = keep_back(DEALT, DIGITS.train.y.numpy(), 0.25, 0)
 

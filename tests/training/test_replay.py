@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.digits import DIGITS
 from training.algorithms.base import State
 from training.algorithms.named import ALGORITHMS, LOCAL
-from training.data.catalogue import load_digits_dataset
 from training.federated import train
 from training.hardware import Hardware
 from training.models.config import ExtractorConfig
@@ -15,7 +15,6 @@ from training.partition import dirichlet_partition
 from training.recipe import fedavg
 from training.replay import Eager, Replay
 
-DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=150)
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 16, "dim": 12})
 

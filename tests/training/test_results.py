@@ -3,47 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.digits import DIGITS, result
 from training import results
-from training.data.catalogue import load_digits_dataset
-from training.data.dataset import Split
-from training.federated import train
-from training.models.config import ExtractorConfig
-from training.partition import Partition, iid_partition
-from training.recipe import fedavg
-from training.results import (
-    Calibration,
-    Data,
-    Deal,
-    Environment,
-    Line,
-    RunCost,
-    RunResult,
-    lines,
-    per_class,
-    write_result,
-)
-
-
-def result(seed: int = 0, experiment: str = "digits") -> RunResult:
-    whole = load_digits_dataset(0)
-    data = Split(whole.train.subset(whole.train.y.argsort()[::9]), whole.test)
-    partition = iid_partition(data.train.y.numpy(), 3, np.random.default_rng(seed))
-    recipe = fedavg(ExtractorConfig("mlp", (1, 8, 8), {"dim": 16}), rounds=2, local_epochs=1, seed=seed)
-    trained = train(recipe, data, partition)
-    return RunResult(
-        experiment=experiment,
-        method="FedAvg",
-        seed=seed,
-        recipe=recipe.describe(),
-        data=Data.of(data, partition, stands_in_for="CIFAR-10"),
-        deal=Deal.of(partition, "iid"),
-        history=lines(trained.history),
-        accuracy=trained.history[-1].accuracy,
-        per_class=per_class(np.array([0.5, np.nan])),
-        calibrations=(Calibration(kind="ffc", accuracy=0.75, options={"ridge": 0.1}),),
-        cost=RunCost(wall_s=1.5),
-        environment=Environment.here(),
-    )
+from training.partition import Partition
+from training.results import Data, Environment, Line, RunResult, write_result
 
 
 def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> None:
@@ -57,7 +20,7 @@ def test_members_accuracies_are_the_classes_in_the_shares_of_their_records() -> 
 
 
 def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_on_is_not() -> None:
-    data = load_digits_dataset(0)
+    data = DIGITS
     overlapping = Partition.of([np.array([0, 1, 2]), np.array([2, 3])], data.train.y.numpy())
     told = Data.of(data, overlapping)
     assert (told.train_records, told.available, told.records) == (4, 1347, 1347)

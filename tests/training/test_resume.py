@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.support.digits import DIGITS, MLP, KilledError, kill_after
 from training.algorithms.named import ALGORITHMS
 from training.data.catalogue import load_digits_dataset
 from training.federated import DivergedError, Trained, train
@@ -20,22 +21,8 @@ from training.partition import dirichlet_partition
 from training.recipe import Constant, Recipe, fedavg, spherefed
 from training.resume import ResumeError, RoundRecord, RunState, Snapshots
 
-DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 STATEFUL = ["fedavg", "fedopt", "scaffold", "feddyn", "moon", "gmv", "fedper"]
-
-
-class KilledError(Exception):
-    pass
-
-
-def kill_after(rounds: int) -> Any:
-    def progress(record: RoundRecord) -> None:
-        if record.round == rounds:
-            raise KilledError
-
-    return progress
 
 
 def outcome(trained: Trained) -> Any:
@@ -86,7 +73,7 @@ def test_a_kill_at_any_write_costs_no_bit(tmp_path: Path, monkeypatch: pytest.Mo
         copied = copy() / path.name
         copied.write_bytes(copied.read_bytes()[:-1])
 
-    monkeypatch.setattr("training.resume.save_file", torn)
+    monkeypatch.setattr("training.checkpoint.save_file", torn)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", before(Path.replace))
         patched.setattr(Path, "unlink", before(Path.unlink))
@@ -184,6 +171,14 @@ def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
     assert torch.equal(back.weights["w"], same)
     assert again.member(0, 2) == ({}, {})
     assert all(map(torch.equal, (state["w"] for state in again.member(1, 2)), (same.T, same)))
+
+
+def test_a_damaged_memory_is_named(tmp_path: Path) -> None:
+    train(recipe("scaffold"), DIGITS, PARTITION, snapshot=tmp_path)
+    [path, *_] = tmp_path.glob("member-*")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ResumeError, match=f"{path.name} holds no run to go on from"):
+        train(recipe("scaffold", rounds=4), DIGITS, PARTITION, snapshot=tmp_path)
 
 
 @pytest.mark.parametrize("metadata", [None, {"veilsum-run": "no JSON"}, {"veilsum-run": json.dumps({})}])

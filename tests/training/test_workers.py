@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.test_federated import DIGITS, MLP, PARTITION
+from tests.support.digits import DIGITS, SIX
+from tests.support.digits import LARGER as MLP
+from tests.support.processes import children, until
 from training.algorithms.base import State, Update
 from training.algorithms.named import ALGORITHMS
 from training.checkpoint import save_checkpoint
@@ -37,11 +39,11 @@ def resumed_from_a_folder_of_ones_own(snapshot: Path) -> list[int]:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=stop)
+        train(recipe(), DIGITS, SIX, snapshot=snapshot, progress=stop)
     with pytest.raises(ResumeError, match="is another experiment's"):
-        train(replace(recipe(), seed=1), DIGITS, PARTITION, snapshot=snapshot)
+        train(replace(recipe(), seed=1), DIGITS, SIX, snapshot=snapshot)
     seen: list[int] = []
-    train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=lambda record: seen.append(record.round))
+    train(recipe(), DIGITS, SIX, snapshot=snapshot, progress=lambda record: seen.append(record.round))
     return seen
 
 
@@ -60,7 +62,7 @@ def one_of_a_group(folder: Path) -> None:
     distributed.init_process_group("gloo")
     try:
         with pytest.raises(ValueError, match="torchrun started 2 processes already"):
-            train(recipe(), DIGITS, PARTITION, workers=2)
+            train(recipe(), DIGITS, SIX, workers=2)
         rank = distributed.get_rank()
         trained_here: list[int] = []
         call = LocalTrainer.__call__
@@ -73,11 +75,11 @@ def one_of_a_group(folder: Path) -> None:
         pickled = distributed.all_gather_object, distributed.broadcast_object_list
         for name in ("all_gather_object", "broadcast_object_list"):
             setattr(distributed, name, refused)
-        trained = train(recipe(), DIGITS, PARTITION)
+        trained = train(recipe(), DIGITS, SIX)
         distributed.all_gather_object, distributed.broadcast_object_list = pickled
         assert {member % 2 for member in trained_here} == {rank}
         LocalTrainer.__call__ = call  # type: ignore[method-assign]
-        kept = train(recipe(), DIGITS, PARTITION, snapshot=folder / "run")
+        kept = train(recipe(), DIGITS, SIX, snapshot=folder / "run")
         assert all(all(map(same, one, other)) for one, other in zip(trained.memory, kept.memory, strict=True))
         assert of_all(rank) == [0, 1]
         rounds = resumed_from_a_folder_of_ones_own(folder / f"own-{rank}")
@@ -89,6 +91,20 @@ def one_of_a_group(folder: Path) -> None:
         np.save(folder / f"{rank}.npy", [record.local_loss for record in trained.history])
     finally:
         distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_a_killed_training_leaves_neither_records_nor_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "veilsum", "train", "--workers", "2", "--snapshot-every", "1"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as parent:
+        assert parent.stderr is not None
+        assert b"round 1 of 20" in parent.stderr.readline()
+        began = children(parent.pid)
+        parent.kill()
+        assert len(began) == 2
+        until(lambda: not any(Path(f"/proc/{each}").exists() for each in began))
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.slow
@@ -105,7 +121,7 @@ def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    alone = train(recipe(), DIGITS, PARTITION)
+    alone = train(recipe(), DIGITS, SIX)
     state = alone.classifier.state_dict()
     for rank in range(2):
         weights = load_file(tmp_path / f"{rank}.safetensors")
@@ -113,7 +129,7 @@ def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
         losses = np.load(tmp_path / f"{rank}.npy")
         np.testing.assert_array_equal(losses, [record.local_loss for record in alone.history])
     assert [path.name for path in tmp_path.glob("own-*")] == ["own-0"]
-    resumed = train(recipe(), DIGITS, PARTITION, snapshot=tmp_path / "run")  # nothing is left to train
+    resumed = train(recipe(), DIGITS, SIX, snapshot=tmp_path / "run")  # nothing is left to train
     for here, kept in zip(alone.memory, resumed.memory, strict=True):
         assert all(map(same, here, kept))
 

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 import tarfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
@@ -185,10 +189,27 @@ def test_a_backup_needs_the_key_that_signs_it(tmp_path: Path) -> None:
     assert not (data / "coordinator.key").exists()
 
 
+def test_a_folder_that_cannot_be_read_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = small(tmp_path / "data")
+    (data / "blobs").mkdir()
+
+    def denied(list_: Callable[[Path], Any], path: Path) -> Any:
+        if Path(path).name == "blobs":
+            raise PermissionError(13, "denied")
+        return list_(path)
+
+    for name in ("listdir", "scandir"):  # root may read everything
+        monkeypatch.setattr(os, name, partial(denied, getattr(os, name)))
+    with pytest.raises(PermissionError):
+        create(data, tmp_path / "a.zip")
+
+
 def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "coordinator.sqlite3").write_bytes(b"junk" * 1000)
-    with pytest.raises(Misuse, match="is damaged: file is not a database"):
+    with pytest.raises(Misuse, match="the database is damaged"):
         create(data, tmp_path / "a.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     DataFolderLock(data).release()  # nobody holds it

@@ -63,11 +63,7 @@ def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture
     say({HOSTILE: [HOSTILE, {HOSTILE: 1}]})
     table("Title", [{"name": HOSTILE}])
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == [
-        said,
-        f"waiting, waiting for {said}, {said}",
-        f"veilsum: {said}",
-    ]
+    assert captured.err.splitlines() == [said, f"waiting, waiting for {said}, {said}", f"veilsum: {said}"]
     shown, _, _, row = captured.out.splitlines()
     assert shown == f"{said}  {said}, {said} 1"
     assert row.strip() == said

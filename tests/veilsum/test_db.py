@@ -7,21 +7,24 @@ import pytest
 
 from service.storage import migrating
 from service.storage.folder import DataFolderLock
-from tests.service.storage.kept import FOLDERS, opened
-from tests.service.storage.test_quarantine import DONE, flip, overwrite
+from tests.service.storage.kept import DONE, FOLDERS, flip, opened, overwrite
 from tests.support.cli import Cli
 
 
 def test_tables_are_made_when_nobody_else_works_on_them(cli: Cli, tmp_path: Path) -> None:
-    newest = migrating.newest()
-    for command, found in (
-        ("current", None),
-        ("upgrade", newest),
-        ("upgrade", newest),
-        ("current", newest),
-    ):
+    newest, folder = migrating.newest(), tmp_path / "veilsum-data"
+    for command in (
+        "current",
+        "upgrade",
+        "check",
+    ):  # of a folder that was mistyped, or before the first start
+        assert "is not a coordinator's data folder" in cli("operator", "db", command).error
+        assert not folder.exists()
+    folder.mkdir(0o700)
+    (folder / "coordinator.sqlite3").touch()
+    for command, found in (("current", None), ("upgrade", newest), ("upgrade", newest), ("current", newest)):
         assert cli("operator", "db", command, "--json").values == {"format": found, "newest": newest}
-    with DataFolderLock(tmp_path / "veilsum-data"):
+    with DataFolderLock(folder):
         assert "another coordinator" in cli("operator", "db", "upgrade").error
 
 

@@ -108,9 +108,10 @@ def test_a_data_folder_that_others_enter_is_refused(
     Path("data").mkdir()
     Path("data").chmod(mode)
     assert cli("serve", "--port", 0, "--data-dir", "data").error.endswith("run chmod 700 data")
+    assert list(Path("data").iterdir()) == []
+    Path("data/coordinator.sqlite3").touch()
     monkeypatch.setenv("VEILSUM_DATA_DIR", "data")
     assert cli("operator", "db", "current").error.endswith("run chmod 700 data")
-    assert list(Path("data").iterdir()) == []
 
 
 def test_files_of_secrets_are_refused_when_others_read_them(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_every_form(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.labels, Y)
     assert found.ids is None
     if form != "npy":
-        with pytest.raises(Misuse, match="leave out --labels"):
+        with pytest.raises(Misuse, match=f".{form} files hold their labels themselves: leave out --labels"):
             read_table(path, labels)
 
 
@@ -68,10 +68,7 @@ def raw(content: bytes) -> Write:
 IDS = np.array(["p1", "p2", "p1"])
 WITH_IDS: dict[str, tuple[Write, str | None]] = {
     "npz": (lambda p: np.savez(p, features=Z, labels=Y, ids=IDS), None),
-    "csv": (
-        raw(b"id,f0,label,f1\np1,1,0,2\np2,3,2,4\np1,5,1,6\n"),
-        None,
-    ),
+    "csv": (raw(b"id,f0,label,f1\np1,1,0,2\np2,3,2,4\np1,5,1,6\n"), None),
     "parquet": (lambda p: write_parquet(p, columns(label=Y, patient=IDS)), "patient"),
 }
 
@@ -110,6 +107,55 @@ def test_each_study_says_whether_a_whole_number_is_a_key_or_an_index(tmp_path: P
         read_records(tmp_path / "x.npz")
 
 
+KEYS = {
+    "indices": (["no", "yes", "maybe"], [1, 0, 2, -1]),
+    "numbers": (["10", "1", "0", "2"], [1, 2, 3, -1]),
+    "padded": (["000", "001", "002"], [1, 0, 2, -1]),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize(
+    "labels", [["1", "0", "2", ""], ["1.0", "0.0", "2.0", ""], [" 001", "000", "002 ", ""]]
+)
+@pytest.mark.parametrize("form", ["csv", "npz", "parquet"])
+def test_a_label_is_the_same_class_however_its_file_writes_it(
+    tmp_path: Path, form: str, labels: list[str], keys: str
+) -> None:
+    """One missing label costs its own row alone."""
+    path = tmp_path / f"x.{form}"
+    match form:
+        case "csv":
+            path.write_text("label,f\n" + "".join(f"{label},1\n" for label in labels))
+        case "npz":
+            np.savez(path, features=np.ones((4, 1)), labels=labels)
+        case _:
+            write_parquet(path, {"label": [each or None for each in labels], "f": np.ones(4)})
+    classes, expected = KEYS[keys]
+    assert read_records(path).indices(classes).tolist() == expected
+
+
+def test_a_category_that_is_missing_stays_missing(tmp_path: Path) -> None:
+    """As pandas writes a categorical column."""
+    path = tmp_path / "x.parquet"
+    columns = {"label": ["a", None, "b"], "id": ["p1", "p2", None], "age": [5, 6, None]}
+    arrays = {name: pa.array(values).dictionary_encode() for name, values in columns.items()}
+    write_parquet(path, {"label": arrays["label"], "age": arrays["age"]})
+    records = read_records(path)
+    assert records.indices(["a", "b"]).tolist() == [0, -1, 1]
+    assert np.isnan(records.features[2, 0])
+    write_parquet(path, arrays)
+    with pytest.raises(Misuse, match=r"x\.parquet: the id in row 2 has 0 bytes"):
+        read_records(path)
+
+
+def test_an_empty_cell_is_a_missing_number(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("label,f0,f1\n0,1,\n1,NA,2\n1,3,4\n")
+    (features, labels), _, skipped = usable_part(path)
+    assert (features.tolist(), labels.tolist(), skipped) == ([[3, 4]], [1], 2)
+
+
 def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for values in (pa.array(Z.tolist()), pa.FixedSizeListArray.from_arrays(Z.ravel(), 3)):
@@ -142,10 +188,13 @@ def tensors(path: Path, **types: str) -> None:
 
 def test_bfloat16_is_widened(tmp_path: Path) -> None:
     tensors(tmp_path / "x.safetensors", labels="I8", features="BF16")
-    (features, labels), _ = usable_part(tmp_path / "x.safetensors")
+    (features, labels), *_ = usable_part(tmp_path / "x.safetensors")
     assert features.dtype == np.float32
     np.testing.assert_array_equal(features, np.full((3, 2), 2.0))
     np.testing.assert_array_equal(labels, np.zeros(3))
+    tensors(tmp_path / "x.safetensors", labels="BF16", features="BF16")
+    with pytest.raises(Misuse, match="BF16 for features alone"):
+        read_table(tmp_path / "x.safetensors")
 
 
 def pandas(index: list[Any], **more: Any) -> Write:
@@ -250,7 +299,7 @@ def test_bad_files_are_told_in_one_line(case: str, cli: Cli) -> None:
 def test_unusable_rows_are_left_out(tmp_path: Path) -> None:
     rows = np.concatenate([3 * Z, 0 * Z[:1], np.full((1, 3), np.nan, np.float32)])
     np.savez(tmp_path / "x.npz", features=rows, labels=[*Y, 0, 0])
-    (features, labels), skipped = usable_part(tmp_path / "x.npz")
+    (features, labels), _, skipped = usable_part(tmp_path / "x.npz")
     np.testing.assert_array_equal(features, 3 * Z)
     assert (labels.tolist(), skipped) == (Y.tolist(), 2)
 
@@ -275,6 +324,22 @@ def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
     assert "Jane" not in str(refused.value)
 
 
+@pytest.mark.parametrize("options", [[], ["--standardise", "moments.safetensors"]])
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_features_that_are_text_are_in_no_error(cli: Cli, form: str, options: list[str]) -> None:
+    path, features = cli.folder / f"a.{form}", [["Jane", "1"], ["2", "3"]]
+    if form == "npz":
+        np.savez(path, features=features, labels=[0, 1])
+    else:
+        write_parquet(path, {"features": features, "label": [0, 1]})
+    words = [str(cli.folder / each) if "." in each else each for each in options]
+    if words:
+        Moments(np.zeros(2), np.ones(2)).save(Path(words[1]))
+    refused = cli("calibrate", path, *words)
+    assert "expected numbers" in refused.error
+    assert "Jane" not in refused.err
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.npy", "a.csv.gz", "a.safetensors", "a.parquet", "a.pt"])
 @pytest.mark.parametrize("line", ["Jane,0.25,-1", "0.25,0.25,1", "Jane,0.25,-1\nJohn,0.5,1"])
 def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name: str, line: str) -> None:
@@ -283,6 +348,18 @@ def test_no_value_of_a_file_of_another_form_is_in_an_error(tmp_path: Path, name:
     with pytest.raises(Misuse) as refused:
         read_table(path)
     assert not [value for value in ("Ja", "0.2") if value in str(refused.value).replace(str(path), "")]
+
+
+def test_a_pt_file_may_hold_bfloat16_and_says_what_numpy_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"features": torch.tensor(Z, dtype=torch.bfloat16), "labels": torch.tensor(Y)}, path)
+    np.testing.assert_array_equal(read_table(path).features, Z)
+    torch.save({"features": torch.tensor(Z), "labels": torch.tensor([0, 1, 257]).bfloat16()}, path)
+    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
+        read_table(path)
+    torch.save({"features": torch.tensor(Z).to_sparse(), "labels": torch.tensor(Y)}, path)
+    with pytest.raises(Misuse, match="numpy can't hold this tensor"):
+        read_table(path)
 
 
 def test_a_pt_file_that_needs_unpickling_is_refused(tmp_path: Path) -> None:

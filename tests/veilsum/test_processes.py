@@ -18,23 +18,11 @@ import pytest
 
 from client_sdk.operator import Operator
 from tests.support.cli import TOKEN
+from tests.support.processes import children, until
 from tests.support.servers import CREDENTIALS, Servers, bucket_served, lacking
 from veilsum import processes
 
 ROOT = Path(__file__).parents[2]
-
-
-def children(of: int) -> list[int]:
-    """The processes that multiprocessing has started, without what it starts for itself."""
-    numbers = Path(f"/proc/{of}/task/{of}/children").read_text().split()
-    return [int(each) for each in numbers if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
-
-
-def until(holds: Callable[[], object]) -> None:
-    end_s = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 def noting(folder: Path, tell: Callable[[], None]) -> None:

@@ -9,7 +9,6 @@ import pytest
 from service import solving
 from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
 from tests.support.simulator import Federation
-from tests.veilsum.test_ends import enrolled
 from veilsum import running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -66,7 +65,7 @@ def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
     consortium: Make, remote: Cli
 ) -> None:
     c = consortium()
-    enrolled(c)
+    c.enrolled()
     remote.json("admin", "roster", c.draft, "--reader", "m0", "--folder", c.folder / "admin")
     remote.operate("admin", "publish", c.roster)
     run, joins = c.run("--json"), [c.join(member) for member in c.members]

@@ -207,10 +207,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     tls = {"VEILSUM_CLIENT_CERT": str(certificate), "VEILSUM_CLIENT_KEY": str(key)}
     for named in ((None, None), stranger):
         CLIENT.set(named)
-        with (
-            operator(url, ca=ca[1], patience_s=0.0) as nobody,
-            pytest.raises(Unreachable),
-        ):
+        with operator(url, ca=ca[1], patience_s=0.0) as nobody, pytest.raises(Unreachable):
             nobody.coordinator()
     for name, value in tls.items():
         monkeypatch.setenv(name, value)

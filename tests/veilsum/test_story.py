@@ -87,6 +87,7 @@ def test_join_ends_with_accuracy_on_hold_out_records(consortium: Make, remote: C
     for outcome in (honest, lying, with_file):
         assert outcome.code == 0, outcome
         assert "On your own hold-out set (" in outcome.err
+    assert "Of your 60 rows 60 can be used" in honest.err
     assert "WARNING" in lying.err
     for member, outcome in zip(c.members, (honest, lying, with_file), strict=True):
         seen = Result.load(c.result(member)).judged
@@ -169,10 +170,7 @@ def test_periods_add_up(consortium: Make, remote: Cli) -> None:
         combined["ridge"],
     )
     np.testing.assert_allclose(
-        load_file(head)["weights"],
-        load_file(c.folder / "local.safetensors")["weights"],
-        rtol=0,
-        atol=1e-6,
+        load_file(head)["weights"], load_file(c.folder / "local.safetensors")["weights"], rtol=0, atol=1e-6
     )
 
 

@@ -49,11 +49,7 @@ def test_a_token_comes_from_a_file_or_standard_input(
     assert "unauthorised" in remote(*listing).out, "it is the one command's"
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TOKEN.encode())))
     assert remote("--token-file", "-", *listing).values.keys() == {"tokens"}
-    for content, said in (
-        (b" \n", "holds no token"),
-        (b"\xff" * 9, "not a text"),
-        (None, "No such file"),
-    ):
+    for content, said in ((b" \n", "holds no token"), (b"\xff" * 9, "not a text"), (None, "No such file")):
         file.touch(0o600)
         file.write_bytes(content or b"")
         if content is None:

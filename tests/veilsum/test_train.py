@@ -1,4 +1,5 @@
 import json
+from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def test_a_sweep_chooses_on_a_validation_split_and_trains_on_all_records(cli: Cl
     outcome = cli("train", "digits-fedavg", *SMALLER, "--sweep", "lr=", "--output", "made/s")
     assert outcome.code != 0
     assert "expected a key and values such as lr=0.01,0.1" in outcome.err
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--sweep", "lr=0.2,x", "--output", "made/x")
+    assert "training.lr: Input should be a valid number" in outcome.error
+    assert not Path("made/x/sweep").exists()
 
 
 def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +91,7 @@ def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
     assert (again.values, again.err) == (values, "")  # there was nothing left to train
 
 
-def test_what_cannot_be_trained(cli: Cli) -> None:
+def test_what_cannot_be_trained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no experiment is called 'x'" in cli("train", "x").error
     assert "no variant 'x'" in cli("train", "digits-fedavg", "--variant", "x").error
     assert (
@@ -101,11 +105,23 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "there is no 'extends'" in cli("train", "digits-fedavg", "--set", 'extends="x"').error
     lower = (*SMALLER, "--output", "made")
     assert cli("train", *lower, "--json").code == 0
+    fewer = ("calibrate.ffc.ridge=0.0", "data.train_records=50", 'deal={name="iid", members=3}')
+    few = (*SMALLER, *(word for change in fewer for word in ("--set", change)), "--output", "few")
+    assert "calibrate.ffc: V has an eigenvalue 0" in cli("train", *few).error
     half = cli("train", *lower, "--precision", "bfloat16").error
     assert "another experiment's: bfloat16 is True here and None there" in half
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")
+
+    with training_run.alone(Path("made/seed-0")):
+        assert "another process trains in made/seed-0" in cli("train", *lower).error
+
+    def killed(*_: object, **__: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(training_run, "run", killed)
+    assert "run the same command again, with fewer --workers" in cli("train", *SMALLER).error
 
 
 def test_a_process_of_torchrun_s(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

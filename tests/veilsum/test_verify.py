@@ -47,11 +47,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
 
     # A stranger has the file and the admin's key.
     found = remote.json(*verify, "--member", "m1")
-    assert (found["round"], found["outcome"], found["survivors"]) == (
-        round_id,
-        "certified",
-        list(c.members),
-    )
+    assert (found["round"], found["outcome"], found["survivors"]) == (round_id, "certified", list(c.members))
     assert (found["signed"], found["kept"], found["findings"], found["refusals"]) == (True, True, [], [])
     assert (found["counted"], found["upload"].partition(":")[0]) == (True, "counted")
     assert remote.json(*verify, "--identity", c.folder / "m1")["counted"] is True

@@ -168,8 +168,8 @@ def check_options(
     fields: dict[str, Any] = {option: (kind, ...) for option, kind in types.items()}
     model = create_model(name, __config__=ConfigDict(strict=True), **fields)
     try:
-        # As JSON, so that a list may be a tuple although types are strict.
-        return dict(model.model_validate_json(json.dumps(options)))
+        # As JSON, so that a list may be a tuple although types are strict; a date becomes text.
+        return dict(model.model_validate_json(json.dumps(options, default=str)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ConfigError(f"{where}: {name}'s {first['loc'][0]}: {first['msg']}") from error

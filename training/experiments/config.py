@@ -115,13 +115,9 @@ class TrainingChoice(_Table):
 
     def whole_algorithm(self) -> Algorithm:
         """Make `algorithm` with the terms of `also`. Raises ConfigError if a choice is invalid or `also` has a server's half."""
-        algorithm = chosen(ALGORITHMS, self.algorithm, "training.algorithm")
-        if not isinstance(algorithm, Algorithm):
-            raise ConfigError(
-                f"training.algorithm: got {algorithm!r}, expected a training.algorithms.Algorithm"
-            )
+        algorithm = _algorithm(self.algorithm, "training.algorithm")
         for also in self.also:
-            terms = chosen(ALGORITHMS, also, "training.also").terms
+            terms = _algorithm(also, "training.also").terms
             name = also if isinstance(also, str) else also["name"]
             if name not in LOCAL and not is_import_path(name):
                 raise ConfigError(
@@ -133,6 +129,13 @@ class TrainingChoice(_Table):
             except ValueError as error:
                 raise ConfigError(f"training.also: {error}") from error
         return algorithm
+
+
+def _algorithm(choice: Choice, where: str) -> Algorithm:
+    algorithm = chosen(ALGORITHMS, choice, where)
+    if not isinstance(algorithm, Algorithm):
+        raise ConfigError(f"{where}: got {algorithm!r}, expected a training.algorithms.Algorithm")
+    return algorithm
 
 
 class PersonalChoice(_Table):
@@ -193,7 +196,9 @@ class Experiment(_Table):
 
     def check(self) -> None:
         """Check choices before any data is read. Raises ConfigError, which says what is allowed."""
-        maker(ARCHITECTURES, self.model.architecture, "model.architecture")
+        model = maker(ARCHITECTURES, self.model.architecture, "model.architecture")
+        if not is_import_path(self.model.architecture):
+            check_options(model, self.model.architecture, self.model.options, "model.options")
         self.training.whole_algorithm()
         chosen(HEADS, self.training.head, "training.head")
         chosen(SCHEDULES, self.training.schedule, "training.schedule")
@@ -250,6 +255,16 @@ def load_experiment(
     return experiment
 
 
+def load_changed(name: str, variants: Sequence[str], settings: Sequence[str]) -> Experiment:
+    """Load an experiment with settings such as `training.rounds=3`. Its `scale` names them: reports must say that this is another task."""
+    changes = merged(*map(parse_change, settings))
+    loaded = load_experiment(name, variants, changes)
+    if not settings or "scale" in changes:
+        return loaded
+    scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(settings)}")))
+    return loaded.model_copy(update={"scale": scale})
+
+
 def parse_change(text: str) -> dict[str, Any]:
     """Parse `training.rounds=3` to nested tables; the value is TOML, or else a string. Raises ConfigError without "="."""
     path, equals, value = text.partition("=")
@@ -281,7 +296,7 @@ def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         result = _over(result, own)
         after = [] if "scale" in own else [*after, name]
     if after and "scale" in result:
-        result["scale"] += f", but for what {' and '.join(after)} may change"
+        result["scale"] = f"{result['scale']}, but for what {' and '.join(after)} may change"
     return result
 
 
@@ -289,6 +304,14 @@ def _layers(name: str | Path, below: tuple[str, ...] = ()) -> tuple[dict[str, An
     table = _read(name)
     own_variants = table.pop("variants", {})
     parent = table.pop("extends", None)
+    if not isinstance(own_variants, dict) or not all(
+        isinstance(each, dict) for each in own_variants.values()
+    ):
+        raise ConfigError(f"{name}: `variants` are tables by name, such as [variants.small]")
+    if not isinstance(parent, str | None):
+        raise ConfigError(f"{name}: `extends` is one name of an experiment or a file, not {parent!r}")
+    if "name" in table:
+        raise ConfigError(f"{name}: there is no 'name': an experiment is called as its file")
     if parent is None:
         return table, own_variants
     if parent in below:

@@ -39,6 +39,7 @@ from training.results import (
 from training.resume import RoundRecord
 from training.seeding import Stream, generator
 from training.workers import of_all
+from veilsum.calibration import CalibrationError
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,7 @@ class How(TypedDict, total=False):
 
 
 def run(experiment: Experiment, seed: int, *, folder: Path | None = None, **how: Unpack[How]) -> FinishedRun:
-    """Train as `train` does, with its keywords, then calibrate and evaluate."""
+    """Train as `train` does, with its keywords, then calibrate and evaluate. Raises ConfigError if a calibration can't be fitted."""
     wall, cpu = time.perf_counter(), _processor_s()
     made: list[RoundRecord] = []
     progress = how.get("progress")
@@ -250,7 +251,12 @@ def _calibrations(
         return (), {}
     found, predicted = [], {}
     for kind, options in experiment.calibrate.items():
-        fitted = calibrate(kind, held, **options)
+        try:
+            fitted = calibrate(kind, held, **options)
+        except CalibrationError as error:
+            raise ConfigError(
+                f"calibrate.{kind}: {error}. Change its options, or set calibrate.{kind}=false: what a snapshot holds is not trained again"
+            ) from error
         predicted[kind] = fitted.predict(test)
         found.append(
             Calibration(

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.ranges import positive
+
 if TYPE_CHECKING:
     from training.models.config import ExtractorConfig
 
@@ -140,7 +142,10 @@ def projector(before: int, width: int) -> list[nn.Module]:
 
 def first_stride(shape: tuple[int, int, int], stride: int | None) -> int:
     """Return `stride`, or SphereFed's TIN_S: 2 from 64 px on and 1 below (Dong et al. 2022, §F.1)."""
-    return stride if stride is not None else 2 if min(shape[1:]) >= 64 else 1
+    if stride is None:
+        return 2 if min(shape[1:]) >= 64 else 1
+    positive(stride=stride)
+    return stride
 
 
 def _alone(x: Tensor) -> bool:

@@ -6,6 +6,7 @@ from math import gcd, prod
 from torch import nn
 
 from training.models.layers import Extractor, convolution, pooled, projector
+from training.ranges import positive
 
 _CONVNET7 = ((32, 1), (64, 2), (64, 2), (64, 1), (128, 2), (128, 1), (256, 2))
 _MOON_SMALLEST = 16
@@ -20,6 +21,7 @@ _VGG13 = (2, 2, 2, 2, 2)
 
 def mlp(shape: tuple[int, ...], *, hidden: int = 128, dim: int = 64) -> Extractor:
     """One hidden layer with ReLU, then a linear map, so that features may be negative."""
+    positive(hidden=hidden, dim=dim)
     layers = nn.Sequential(
         nn.Flatten(),
         nn.Linear(prod(shape), hidden),
@@ -36,6 +38,7 @@ def cnn(shape: tuple[int, int, int], *, width: int = 16, dim: int = 64) -> Extra
     Each is followed by group normalisation, ReLU and 2×2 max pooling; a 2×2 grid of averages and a linear
     map give the features.
     """
+    positive(width=width, dim=dim)
     layers = nn.Sequential(
         *_pooled_convolution(shape[0], width),
         *_pooled_convolution(width, 2 * width),
@@ -75,6 +78,7 @@ def moon_cnn(shape: tuple[int, int, int], *, dim: int = 256) -> Extractor:
     are the children of `layers`. The third has 400 inputs at 32 px, 256 at 28 and 2,704 at 64. There is no normalisation, and no
     ReLU after the last layer. Raises ValueError below 16 px.
     """
+    positive(dim=dim)
     channels, height, width = shape
     if min(height, width) < _MOON_SMALLEST:
         raise ValueError(
@@ -102,6 +106,7 @@ def feduv_cnn(shape: tuple[int, int, int], *, dim: int = 256, norm: str = "batch
     The layers are those of the authors' published code, which uses batch normalisation throughout; the projector does so
     whatever `norm` is. Raises ValueError below 24 px.
     """
+    positive(dim=dim)
     if min(shape[1:]) < _FEDUV_SMALLEST:
         raise ValueError(
             f"feduv_cnn needs images of {_FEDUV_SMALLEST} px or more, not {shape[1]}×{shape[2]}; take cnn"

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from training.models.layers import Extractor, convolution, first_stride, pooled
 from training.models.layers import projector as projected
+from training.ranges import not_negative
 
 Branch = Callable[[int, int, int, str], list[nn.Module]]
 
@@ -94,6 +95,7 @@ def _resnet(
     width: int,
     stem: int = 3,
 ) -> Extractor:
+    not_negative(projector=width)
     if stem not in {3, 7}:
         raise ValueError(f"stem must be 3 or 7, not {stem}")
     stages: list[nn.Module] = [

@@ -12,22 +12,14 @@ from pydantic import ValidationError
 from safetensors.numpy import save
 
 from client_sdk.errors import first_fault
-from client_sdk.files import write_durably
 from veilsum import plots
 from veilsum.calibration import FFCStatistics, Reliability
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import suggested_bandwidth
 from veilsum.calibration.rows import Floats, as_features, as_labels
 from veilsum.console import lacks, note
-from veilsum.features import (
-    MAX_CLASSES,
-    Part,
-    moments_in,
-    of_file,
-    read_table,
-    split,
-    usable_part,
-)
+from veilsum.features import MAX_CLASSES, Part, moments_in, of_file, read_table, split, usable_part
+from veilsum.files import write_durably
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
 from veilsum.protocol.study import CCVR, FFC, CCVRHead, RandomFeaturesFFC, Statistic
@@ -175,10 +167,11 @@ class Fitting:
         if self.standardise is not None:
             tables = [read_table(path, self.labels) for path in self.files]
             moments = moments_in(self.standardise, [table.features for table in tables])
-        loaded: list[Part] = []
+        loaded, ids = list[Part](), list[tuple[bytes, ...] | None]()
         for path in self.files:
-            part, skipped = usable_part(path, self.labels, moments=moments)
+            part, named, skipped = usable_part(path, self.labels, moments=moments)
             loaded.append(part)
+            ids.append(named)
             if skipped:
                 rows = f"{skipped} unusable row{'' if skipped == 1 else 's'}"
                 note(f"{path}: skipped {rows} (NaN, infinity, or all zeros)")
@@ -191,13 +184,13 @@ class Fitting:
         if self.held_out is None:
             return Loaded(loaded, None, dim, classes)
         if isinstance(self.held_out, Path):
-            judging, _ = usable_part(self.held_out, classes=classes, moments=moments)
+            judging, *_ = usable_part(self.held_out, classes=classes, moments=moments)
             if judging[0].shape[1] != dim:
                 raise Misuse(
                     f"{self.held_out}: features have shape {judging[0].shape}, the head takes (n, {dim})"
                 )
             return Loaded(loaded, judging, dim, classes)
-        parts = [split(features, y, self.held_out) for features, y in loaded]
+        parts = [split(*part, named, self.held_out) for part, named in zip(loaded, ids, strict=True)]
         fitted, judging = [own for own, _ in parts], _joined([held for _, held in parts])
         if not sum(len(y) for _, y in fitted):
             raise Misuse(f"--held-out {self.held_out:g} leaves no records to fit: use a smaller share")

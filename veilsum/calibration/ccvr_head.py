@@ -85,7 +85,7 @@ def positive_definite(covariance: Floats, floor: float = FLOOR) -> tuple[Floats,
 
 
 def virtual_features(
-    statistics: Gaussians, per_class: int, rng: np.random.Generator
+    statistics: Gaussians, per_class: int, rng: "np.random.Generator"
 ) -> tuple[Floats, Integers]:
     """Draw M features from the Gaussian of each class that has records; a class of one record takes the shared covariance.
 
@@ -117,7 +117,7 @@ def virtual_features(
 
 def solve_ccvr(
     statistics: Gaussians,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     *,
     per_class: int = 100,
     power: float | None = 0.5,
@@ -184,7 +184,7 @@ def fit_logistic_sgd(
     features: Floats,
     labels: Integers,
     classes: int,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     *,
     start: Floats | None = None,
     rate: float = 0.01,

@@ -119,7 +119,7 @@ def check_solution(
     U: Floats,
     ridge: float,
     W: Floats,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",  # quoted: numpy imports `random` only where it is asked for
     *,
     rounds: int = 3,
 ) -> None:

@@ -14,10 +14,7 @@ from veilsum.protocol.errors import Misuse, PeerFault
 if TYPE_CHECKING:
     from veilsum.protocol.messages import Roster, Study
 
-app = typer.Typer(
-    help="Sign a federation's list of members and its studies.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Sign a federation's list of members and its studies.", no_args_is_help=True)
 app.add_typer(study.app, name="study")
 
 
@@ -56,8 +53,7 @@ def roster(
     ] = None,
     revoke: Annotated[list[str] | None, typer.Option(help="Revoke a study, by its hash; repeat.")] = None,
     study_key: Annotated[
-        str | None,
-        typer.Option(help="Public key that signs studies.", show_default="the admin's"),
+        str | None, typer.Option(help="Public key that signs studies.", show_default="the admin's")
     ] = None,
     coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
     url: Annotated[

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from veilsum.protocol.audit import AuditPage, End
 
 app = typer.Typer(
-    help="Export and verify the audit log; takes a token with the scope 'audit'.",
-    no_args_is_help=True,
+    help="Export and verify the audit log; takes a token with the scope 'audit'.", no_args_is_help=True
 )
 
 

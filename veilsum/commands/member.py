@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, JSON, Ca, Url, clock, note, reporting, say, table
+from veilsum.console import DEFAULT_URL, JSON, Ca, IdColumn, Url, clock, note, reporting, say, table
 from veilsum.names import public_key
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
-    from client_sdk import Identity, Member, Policy, Result
+    from client_sdk import Identity, Member, Policy, Records, Result
     from client_sdk.progress import Progress
     from client_sdk.reservations import Run
     from client_sdk.result import Judgement
@@ -72,7 +72,7 @@ def _existing(folder: Path, member: str) -> "Identity | None":
 
 def pin(folder: Path, key: str) -> None:
     """Pin the admin's public key in an identity's folder. Raises Misuse if another key is pinned."""
-    from client_sdk.files import write_durably
+    from veilsum.files import write_durably
 
     given = pinned(folder, key)
     if not (folder / _PIN).exists():
@@ -115,13 +115,7 @@ def join(
             envvar="VEILSUM_ADMIN_KEY", help="The admin's public key.", show_default="the one pinned"
         ),
     ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of patient or exam ids (.csv, .parquet); other formats hold an array `ids`.",
-            show_default="id, if there is one",
-        ),
-    ] = None,
+    id_column: IdColumn = None,
     labels: Annotated[Path | None, typer.Option(help="Labels (.npy) of features in a .npy file.")] = None,
     standardise: Annotated[
         Path | None,
@@ -139,8 +133,7 @@ def join(
         float, typer.Option(help="Noise budget of a record for life, as μ of Gaussian differential privacy.")
     ] = 2.0,
     epsilon_max: Annotated[
-        float | None,
-        typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's"),
+        float | None, typer.Option(help="Refuse noisy studies with a larger ε.", show_default="the study's")
     ] = None,
     output: Annotated[
         Path | None,
@@ -158,6 +151,7 @@ def join(
     """
     from client_sdk import Identity, Member, Policy
     from client_sdk.store import Store
+    from veilsum.calibration import CalibrationError
     from veilsum.features import Moments, held_out_from, read_records
     from veilsum.remote import certificate, naming, trust
 
@@ -179,7 +173,7 @@ def join(
         judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
         given = Policy(admin_key=key, approved=approve or ())
         with opened(given) as member:
-            agreed = _approved(member, given, identity.folder)
+            agreed = _approved(member, given, records, identity.folder)
             if standardise is not None:
                 _check_extractor(member, agreed, standardise)
             pin(identity.folder, key)
@@ -188,7 +182,11 @@ def join(
             missed = _unexported(store)
             joined = () if missed and once else member.join(records, once=once)
             for result in itertools.chain(missed, joined):
-                judged = member.judge(result, records, held_out=judges)
+                judged = result
+                try:
+                    judged = member.judge(result, records, held_out=judges)
+                except (CalibrationError, Misuse) as error:  # of other data than the run's
+                    note(f"The head was not judged: {error}")
                 _keep(store, judged, output or identity.folder / "results")
                 store.exported(result.record.round)
 
@@ -205,12 +203,14 @@ def _check_extractor(member: "Member", agreed: "frozenset[bytes | str]", moments
             )
 
 
-def _approved(member: "Member", given: "Policy", folder: Path) -> "frozenset[bytes | str]":
+def _approved(
+    member: "Member", given: "Policy", records: "Records", folder: Path
+) -> "frozenset[bytes | str]":
     """The studies that this member approves: given, approved before, or approved now.
 
     Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
     """
-    from client_sdk.files import write_durably
+    from veilsum.files import write_durably
 
     path = folder / _APPROVALS
     kept: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -222,7 +222,7 @@ def _approved(member: "Member", given: "Policy", folder: Path) -> "frozenset[byt
             if digest not in kept:
                 if not wanted and given.approved:
                     continue
-                _explain(content)
+                _explain(content, records)
                 if not wanted and not _asked(content):
                     continue
                 kept[digest] = content.notes.name
@@ -245,13 +245,17 @@ def _current(member: "Member") -> "Iterator[StudyView]":
     return (each for each in newest.values() if not each.revoked and each.expires_s > time.time())
 
 
-def _explain(content: "Content") -> None:
+def _explain(content: "Content", records: "Records") -> None:
     from veilsum import study
 
     for section in study.explain.explain(content):
         note(section.heading)
         for sentence in section.sentences:
             note(f"  {sentence}")
+    _, usable = records.usable(content.question.classes)
+    note(
+        f"Of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and numbers that are finite and not all 0."
+    )
     note(f"Approval digest: {content.approval.hex()}")
 
 
@@ -271,7 +275,6 @@ def _keep(store: "Store", result: "Result", folder: Path) -> None:
 
     record = result.record
     target = _place(result, folder / record.name)
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.save(target)
     run = store.ledger.run(result.spec.question.digest, record.period)
     outcome = {"upload": result.standing, "saved": str(target)}
@@ -303,7 +306,7 @@ def _say_judged(judged: "Judgement | None") -> None:
     if judged.worse:
         note(
             "WARNING: on your records the consortium's head is worse than your own. Don't use it before you know why: another "
-            "order of classes, another extractor, a member that contributed false data, or too few records to tell. Ask the operator."
+            "order of classes, another extractor, or a member that contributed false data. Ask the operator."
         )
 
 

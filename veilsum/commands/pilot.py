@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import JSON, need, note, reporting, say
+from veilsum.console import JSON, IdColumn, need, note, reporting, say
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ def pilot(
             help="Standardise tabular features by the moments in this file; a new file is written from these records."
         ),
     ] = None,
+    id_column: IdColumn = None,
     output: Annotated[
         Path, typer.Option(help="Folder for the pilot alone; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
+        typer.Option(
+            "--keep",
+            help="Keep the members' and the coordinator's folders, with keys, records and logs; a pilot that fails removes them too.",
+        ),
     ] = False,
 ) -> None:
     """Run a study on this machine, with a coordinator and a process for each member: for synthetic data, or your own.
@@ -62,7 +66,7 @@ def pilot(
     from veilsum.features import moments_in
     from veilsum.round_view import summary
 
-    tables = _tables(data or (), members)
+    tables = _tables(data or (), members, id_column)
     extractor = "0" * 64
     if standardise is not None:
         moments = moments_in(standardise, [each.features for each in tables])
@@ -73,12 +77,14 @@ def pilot(
     if study is None:
         draft.write_text(_template(draft, tables, extractor), "utf-8")
     content = _fitting(draft, tables)
-    with unwinding():
-        result, values = _run(folder, content, tables, Screen())
+    try:
+        with unwinding():
+            result, values = _run(folder, content, tables, Screen())
+    finally:
+        if not keep:
+            folder.tidy()
     result.save(folder.result)
     folder.admin_key.write_text(f"{result.record.federation}\n", "utf-8")
-    if not keep:
-        folder.tidy()
     if JSON.get():
         say({**values, "record": result.record.model_dump(mode="json"), "saved": str(folder.result)})
         return
@@ -90,7 +96,7 @@ def pilot(
         note(f"Edit {draft} and try it: veilsum pilot … --study {draft}")
 
 
-def _tables(data: Sequence[Path], members: int) -> "list[Table]":
+def _tables(data: Sequence[Path], members: int, id_column: str | None = None) -> "list[Table]":
     """The data of each member: synthetic, one file dealt to all, or a file each."""
     import numpy as np
 
@@ -103,26 +109,28 @@ def _tables(data: Sequence[Path], members: int) -> "list[Table]":
         centres = 2 * np.eye(_SYNTHETIC_CLASSES, _SYNTHETIC_DIM)
         whole = Table(rng.normal(size=(count, _SYNTHETIC_DIM)) + centres[labels], labels, np.arange(count))
     elif len(data) == 1:
-        whole = _table(data[0])
+        whole = _table(data[0], id_column)
     elif len(data) < 3:
         raise Misuse(f"{len(data)} files: pass one for each of at least three members, or one file to deal")
     else:
-        return [_table(path) for path in data]
+        return [_table(path, id_column) for path in data]
     # Without ids a member's data would be one record; the rows of a dealt file are records of their own.
     ids = np.arange(len(whole.labels)) if whole.ids is None else whole.ids
-    order = np.random.default_rng(0).permutation(len(whole.labels))
+    # Whole ids: a member would else judge the head on a person that another one contributed.
+    _, first, record = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.random.default_rng(0).permutation(len(first))
     # Class by class: otherwise chance could leave a member so few rows of a class that the run withholds it.
-    order = order[np.argsort(whole.labels[order].astype(str), kind="stable")]
-    parts = [order[number::members] for number in range(members)]
+    order = order[np.argsort(whole.labels[first[order]].astype(str), kind="stable")]
+    parts = [np.flatnonzero(np.isin(record, order[number::members])) for number in range(members)]
     return [Table(whole.features[part], whole.labels[part], ids[part]) for part in parts]
 
 
-def _table(path: Path) -> "Table":
+def _table(path: Path, id_column: str | None) -> "Table":
     """Read a file. Raises Misuse if a member could not take part with it."""
     from client_sdk import Records
     from veilsum.features import of_file, read_table
 
-    table = read_table(path)
+    table = read_table(path, None, id_column)
     with of_file(path):
         Records(table.features, table.labels, table.ids)
     return table
@@ -149,13 +157,14 @@ def _class_keys(tables: "Sequence[Table]") -> list[str]:
 
     labels = np.concatenate([each.labels for each in tables])
     if labels.dtype.kind in "iuf":
-        return [f"class-{index}" for index in range(max(2, 1 + int(np.nanmax(labels))))]
-    return sorted({str(each) for each in labels.tolist()})
+        return [f"class-{index}" for index in range(1 + int(np.nanmax(labels, initial=1)))]
+    return sorted({str(each) for each in labels.tolist()} - {""})
 
 
 def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
     """Load a study. Raises Misuse if these members can't run it."""
     from veilsum import study
+    from veilsum.features import FileRecords
 
     content = study.draft.load(draft)
     question = content.question
@@ -168,10 +177,11 @@ def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
             raise Misuse(
                 f"member {number} has {table.features.shape[1]} features, {draft} says {question.dim}"
             )
-        if question.noise is None and len(table.labels) < question.records.least:
+        _, usable = FileRecords(table.features, table.labels).usable(question.classes)
+        if question.noise is None and usable.sum() < question.records.least:
             raise Misuse(
-                f"member {number} has {len(table.labels)} rows, {draft} needs {question.records.least}: bring more data, more "
-                "members, or fewer features"
+                f"member {number} has {usable.sum()} rows with a label and without NaN, {draft} needs {question.records.least}: bring "
+                "more data, more members, or fewer features"
             )
     return content
 

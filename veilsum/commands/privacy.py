@@ -95,7 +95,7 @@ def _tried(path: Path, dim: int, classes: int, made: "Plan", shares: dict[str, f
     from veilsum.calibration.rows import unit_rows
     from veilsum.features import usable_part
 
-    (features, labels), _ = usable_part(path, classes=classes)
+    (features, labels), *_ = usable_part(path, classes=classes)
     if features.shape[1] != dim or len(features) < _FEATURES_MIN:
         raise Misuse(
             f"{path} has {len(features)} records of {features.shape[1]} features: expected at least {_FEATURES_MIN} of {dim}"

@@ -91,9 +91,7 @@ def result(connect: Connect, round_id: RoundId) -> None:
 @app.command()
 @at_coordinator(token=True)
 def cancel(
-    connect: Connect,
-    round_id: RoundId,
-    reason: Annotated[str, typer.Option(help="Why; shown to everyone.")],
+    connect: Connect, round_id: RoundId, reason: Annotated[str, typer.Option(help="Why; shown to everyone.")]
 ) -> None:
     """Cancel a round: its decryptors are asked to sign VOID."""
     from veilsum.round_view import show

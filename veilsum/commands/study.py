@@ -11,10 +11,7 @@ from veilsum.console import JSON, note, reporting, say
 from veilsum.names import federation_id
 from veilsum.protocol.errors import Misuse
 
-app = typer.Typer(
-    help="Write, check and sign a study: what a federation sums.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Write, check and sign a study: what a federation sums.", no_args_is_help=True)
 DraftFile = Annotated[Path, typer.Argument(help="The study's draft, a TOML file.")]
 
 

@@ -34,20 +34,16 @@ def train(
         typer.Option("--set", help="Override a setting of the file, e.g. training.rounds=5; repeat."),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Random seed; repeat for several runs.", min=0)
+        list[int] | None, typer.Option(help="Random seed; repeat for several runs.", min=0, max=2**32 - 1)
     ] = None,
     data: Annotated[
         Path | None, typer.Option(envvar="VEILSUM_DATA", help="The data folder; not needed for digits.")
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result does not depend on it.", min=1)] = 1,
     device: Annotated[str, typer.Option(help="A torch device: cpu, cuda, cuda:1.")] = "cpu",
-    precision: Annotated[
-        Precision,
-        typer.Option(help="Type of matrix products."),
-    ] = Precision.FLOAT32,
+    precision: Annotated[Precision, typer.Option(help="Type of matrix products.")] = Precision.FLOAT32,
     compiled: Annotated[
-        bool,
-        typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU."),
+        bool, typer.Option("--compile", help="Compile steps by torch.compile: for long runs on a GPU.")
     ] = False,
     features: Annotated[
         bool,
@@ -77,6 +73,8 @@ def train(
 ) -> None:
     """Run a federated-learning experiment on this machine, calibrate the head, and save result and extractor."""
     need("training", "training")
+    from concurrent.futures.process import BrokenProcessPool
+
     from training.data.folder import DataError
     from training.experiments.choices import ConfigError
     from training.experiments.config import shipped
@@ -109,3 +107,7 @@ def train(
         say(run_all(choices, output, note), "Trained")
     except (ConfigError, DataError, DivergedError, ResumeError, TrackingError) as error:
         fail(str(error))
+    except BrokenProcessPool:
+        fail(
+            "a worker process was killed, perhaps for lack of memory: run the same command again, with fewer --workers; it resumes"
+        )

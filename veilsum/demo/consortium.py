@@ -15,17 +15,7 @@ from veilsum.demo.plan import DemoPlan
 from veilsum.demo.processes import Children, DemoError
 from veilsum.demo.screen import Screen
 from veilsum.protocol.rest import CohortView, RoundView
-from veilsum.protocol.study import (
-    DAY_S,
-    FFC,
-    After,
-    Content,
-    Notes,
-    Question,
-    RecordRules,
-    Windows,
-    Withhold,
-)
+from veilsum.protocol.study import DAY_S, FFC, After, Content, Notes, Question, RecordRules, Windows, Withhold
 
 MOST = 1_000
 MARGIN = 3
@@ -68,11 +58,7 @@ def demo_study(plan: DemoPlan, digest: bytes, dim: int, classes: int, members: i
     width = dim + plan.bias
     return Content(
         notes=Notes(
-            name="digits",
-            version=1,
-            purpose="veilsum demo",
-            display=(),
-            expires=int(time.time()) + DAY_S,
+            name="digits", version=1, purpose="veilsum demo", display=(), expires=int(time.time()) + DAY_S
         ),
         question=Question(
             extractor=digest.hex(),

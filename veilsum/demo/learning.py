@@ -19,6 +19,7 @@ from training.resume import RoundRecord
 from veilsum.demo.folder import Folder
 from veilsum.demo.plan import DemoPlan, demo_fedavg_recipe, demo_partition, rare_partition
 from veilsum.demo.screen import Screen
+from veilsum.processes import end_with_parent
 from veilsum.training_run import PREPROCESSING, write_features
 
 EVEN_ROUNDS = 5
@@ -60,7 +61,8 @@ def learn(plan: DemoPlan, folder: Folder, screen: Screen) -> Learned:
         if plan.withhold:
             # Digits dealt evenly are soon learnt, and little would be left to calibrate.
             recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
+        spawning = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, spawning, end_with_parent) as beside:
             baseline = beside.submit(_train, pickle.dumps((demo_fedavg_recipe(recipe), data, partition)))
             trained = train(recipe, data, partition, progress=progress)
             last = trained.history[-1]

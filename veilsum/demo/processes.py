@@ -1,4 +1,4 @@
-"""Child processes: none is left behind, and a failure is reported at once with the end of its log."""
+"""Child processes: none is left behind, and a failure is reported at once with the last line of its log."""
 
 import os
 import signal
@@ -25,7 +25,6 @@ class ChildFailed(DemoError):  # noqa: N818 - says what happened
 
 T = TypeVar("T")
 
-TAIL_LINES = 15
 STOP_S = 5.0
 _HANDLED = (signal.SIGTERM, signal.SIGHUP)
 
@@ -53,10 +52,10 @@ class Child:
             with suppress(ProcessLookupError):
                 os.killpg(self.popen.pid, number)
 
-    def tail(self) -> str:
-        """The last lines of its log."""
-        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        return "\n".join(f"    {line}" for line in lines) or "    (its log is empty)"
+    def last_line(self) -> str:
+        """Its error, if it ended with one."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "(none)"
 
 
 class Children:
@@ -151,7 +150,9 @@ class Children:
             failed = not child.expected and (child.lasting or code != 0)
             if failed and not self._failure.done():
                 self._failure.set_exception(
-                    ChildFailed(f"{child.name} {_ending(code)}. The end of {child.log}:\n{child.tail()}")
+                    ChildFailed(
+                        f"{child.name} {_ending(code)}. The last line of its log: {child.last_line()}"
+                    )
                 )
         child.over.set_result(code)
 

@@ -64,10 +64,7 @@ def save_onnx(
         ],
     )
     model = helper.make_model(
-        graph,
-        producer_name="veilsum",
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR,
+        graph, producer_name="veilsum", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
     )
     helper.set_model_props(model, {name: json.dumps(value) for name, value in (notes or {}).items()})
     onnx.checker.check_model(model, full_check=True)

@@ -1,7 +1,9 @@
 """A scikit-learn classifier that is fitted with other members: `fit` takes part in a run of a study."""
 
 import warnings
+from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -80,7 +82,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         Raises:
             ValueError: unusable X or y, a label that `classes` lacks or has twice.
-            Misuse: a member without `classes`, a result of another number of classes, or a clone with a member.
+            Misuse: a member without `classes`, `classes` of another number or order than the study's, or a clone with a member.
             PeerFault, ClientError: as `Member.join`.
             CalibrationError: a row of zeros, in a local fit.
         """
@@ -96,15 +98,15 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             raise ValueError(f"Classifier can't train when only one class is present: {names}")
         labels = _indices(given, y)
         if self.member is not None:
-            runs = self.member.join(Records(features, labels), once=True, period=self.period)
+            records = _Numbered(features, labels, names=tuple(map(str, given.tolist())))
+            runs = self.member.join(records, once=True, period=self.period)
             result = next(iter(runs), None)
             if result is None:
                 raise Declined("the run ended without a result for this member")
+            records.indices(
+                result.spec.question.classes
+            )  # a run that was answered before looks at no records
             head = LinearHead.of(result)
-            if head.weights.shape[1] != len(given):
-                raise Misuse(
-                    f"the study has {head.weights.shape[1]} classes, and classes= names {len(given)}"
-                )
         else:
             statistics = FFCStatistics(features.shape[1], len(given), bias=self.bias, normalise=True)
             statistics.update(features, labels)
@@ -120,7 +122,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         `classes` are labels in the order of the study's classes; None for class indices.
 
         Raises:
-            Misuse: the head is not linear, or the labels are not one for each class.
+            Misuse: the head is not linear, or the labels are not one for each class in the study's order.
         """
         head = LinearHead.of(result)
         count = head.weights.shape[1]
@@ -128,6 +130,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names, columns = np.unique(np.asarray(found.classes), return_index=True)
         if len(names) != count or len(names) < len(found.classes):
             raise Misuse(f"the study has {count} classes: pass classes= with one label for each")
+        _check_order([*map(str, found.classes)], result.spec.question.classes)
         found.classes_, found._columns, found.head_, found.result_ = names, columns, head, result
         found.n_features_in_ = len(head.weights)
         return found
@@ -197,6 +200,26 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         scores: npt.NDArray[np.float64] = rows @ self.head_.weights + self.head_.bias
         scores[:, list(self.head_.unanswered)] = -np.inf
         return scores[:, self._columns]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _Numbered(Records):
+    """Records whose labels are numbered as `names`; looked at before a run takes them."""
+
+    names: tuple[str, ...] = ()
+
+    def indices(self, classes: Sequence[str]) -> npt.NDArray[np.int64]:
+        """As of `Records`; Misuse for names of another number, or the same ones in another order, than the study's."""
+        _check_order(self.names, classes)
+        return super().indices(classes)
+
+
+def _check_order(names: Sequence[str], classes: Sequence[str]) -> None:
+    permuted = {*names} == {*classes} and [*names] != [*classes]
+    if permuted or len(names) != len(classes):
+        raise Misuse(
+            f"classes= names {len(names)} classes; pass the study's {len(classes)} in its order: {', '.join(classes[:20])}"
+        )
 
 
 def _indices(given: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -66,15 +66,13 @@ def check_step(attempt: Attempt) -> None:
     if attempt.repeats:
         return
     if counted:
-        if _own(attempt, link_of(attempt.opening.links, terms.indicator), INDICATOR_STEP) is None:
+        if not _own(attempt, link_of(attempt.opening.links, terms.indicator), INDICATOR_STEP):
             raise _refused("the terms name an indicator that is not certified for this question and period")
         return
     steps = spec.question.steps
     if place := steps.index(spec.step):
         before = steps[place - 1]
-        if not any(
-            _own(attempt, link, before) and link.repeats == NO_CONTEXT for link in attempt.opening.links
-        ):
+        if not any(_own(attempt, link, before) for link in attempt.opening.links):
             raise _refused(f"step {spec.step} comes after {before}, which was not certified for this period")
 
 
@@ -145,11 +143,11 @@ def earlier_context(attempt: Attempt) -> bytes:
     return attempt.manifest.repeats if attempt.repeats else attempt.terms.indicator
 
 
-def _own(attempt: Attempt, link: Link | None, step: str) -> Link | None:
-    """Return the link if it is a certified step of this question and period."""
+def _own(attempt: Attempt, link: Link | None, step: str) -> bool:
+    """Whether the link is a certified step of this question and period."""
     question, period, _ = _run(attempt)
     wanted = (question, period, step, NO_REASON)
-    return link if link and (link.question, link.period, link.step, link.reason) == wanted else None
+    return link is not None and (link.question, link.period, link.step, link.reason) == wanted
 
 
 def _run(attempt: Attempt) -> tuple[bytes, str, str]:

@@ -152,19 +152,17 @@ def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], earlier: S
         )
     if not earlier:
         return
-    link, cause = link_of(attempt.opening.links, context), _mismatch(attempt)
+    link = link_of(attempt.opening.links, context)
     if link is None or survivors_hash(context, earlier[0].survivors) != link.survivors:
         raise PeerFault(
-            cause, "the set that the attempt rests on is not the one that was certified", ["coordinator"]
+            Cause.REPEAT_MISMATCH if attempt.repeats else Cause.INDICATOR_MISMATCH,
+            "the set that the attempt rests on is not the one that was certified",
+            ["coordinator"],
         )
     if attempt.repeats:
         _check_same(members, {each.member for each in earlier[0].survivors})
     else:
         _check_counted(attempt, members, _counted(attempt, earlier))
-
-
-def _mismatch(attempt: Attempt) -> Cause:
-    return Cause.REPEAT_MISMATCH if attempt.repeats else Cause.INDICATOR_MISMATCH
 
 
 def _check_same(members: set[str], repeated: set[str]) -> None:

@@ -106,7 +106,7 @@ class ResultRecord(Model):
     documents: Annotated[tuple[DocumentView, ...], Field(max_length=MAX_DOCUMENTS)] = ()
     error_bound: float | None
     solution: SolutionView
-    transcript: Hex32 | None
+    transcript: Hex32
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
 
 
@@ -162,8 +162,11 @@ Record = TypeVar("Record", ResultRecord, CombinedRecord)
 
 
 def record_body(record: ResultRecord | CombinedRecord) -> bytes:
-    """Encode the record without its signature as canonical JSON (RFC 8785)."""
-    return rfc8785.dumps(record.model_dump(mode="json", exclude={"signature"}))
+    """Encode the record without its signature as canonical JSON (RFC 8785); PeerFault(malformed) for an integer that it cannot hold."""
+    try:
+        return rfc8785.dumps(record.model_dump(mode="json", exclude={"signature"}))
+    except rfc8785.IntegerDomainError as error:
+        raise PeerFault(Cause.MALFORMED, f"the record: {error}", ["coordinator"]) from error
 
 
 def record_digest(record: ResultRecord | CombinedRecord) -> bytes:

@@ -42,10 +42,7 @@ class ShareError(ValueError):
 
 
 def share_secrets(
-    secrets: Sequence[bytes],
-    threshold: int,
-    holders: int,
-    random_bytes: Callable[[int], bytes] = os.urandom,
+    secrets: Sequence[bytes], threshold: int, holders: int, random_bytes: Callable[[int], bytes] = os.urandom
 ) -> npt.NDArray[np.uint8]:
     """Deal secrets, each with fresh polynomials of degree threshold − 1.
 

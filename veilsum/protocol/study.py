@@ -399,6 +399,8 @@ def first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part not in ORDER)
     words = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "string_pattern_mismatch" and place.startswith("question.classes."):
+        words = "a class key has 1 to 64 printable ASCII characters; notes.display takes any letters"
     return f"{place}: {words}" if place else words
 
 

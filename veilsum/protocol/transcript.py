@@ -6,13 +6,7 @@ from typing import Any
 
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import (
-    CoordinatorPhase,
-    Ended,
-    Freezing,
-    Revealing,
-    Voiding,
-)
+from veilsum.protocol.coordinator import CoordinatorPhase, Ended, Freezing, Revealing, Voiding
 from veilsum.protocol.coordinator.base import Evicting
 from veilsum.protocol.coordinator.revealing import OutcomeFault, ShareFault
 from veilsum.protocol.errors import PeerFault

@@ -76,14 +76,7 @@ readers = "members"  # or "anyone": the head's readers
 
 
 def template(
-    path: Path,
-    *,
-    name: str,
-    extractor: str,
-    dim: int,
-    classes: Sequence[str],
-    members: int,
-    today: date,
+    path: Path, *, name: str, extractor: str, dim: int, classes: Sequence[str], members: int, today: date
 ) -> str:
     """Write a commented draft with good defaults.
 

@@ -88,8 +88,8 @@ def _learned(content: Content) -> Iterator[str]:
         if question.withhold is not None:
             rows = question.rows_wanted
             yield (
-                f"A sum that leaves classes out holds at least {rows:,}. If the holders of the other classes don't guarantee "
-                "this number, no sum is made, and the records are spent anyway."
+                f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies about its classes. If the holders of the "
+                "other classes don't guarantee this number, no sum is made, and the records are spent anyway."
             )
         if rows < COMFORTABLE * question.width:
             yield (

@@ -124,7 +124,7 @@ def check_answer(
     rows: int,
     ridge: float | None,
     material: Material | None = None,
-    rng: np.random.Generator | None = None,
+    rng: "np.random.Generator | None" = None,
 ) -> Pooled:
     """Check that a result follows from its sums: the identities, the rows, the heads, and the next step's material. Returns what the sum holds.
 
@@ -155,7 +155,7 @@ def check_answer(
 
 
 def _check_solves(
-    sums: FFCStatistics, found: Files, rows: int, ridge: float | None, rng: np.random.Generator
+    sums: FFCStatistics, found: Files, rows: int, ridge: float | None, rng: "np.random.Generator"
 ) -> None:
     _check_rows(sums.records, rows)
     if ridge is None or found.head is None:

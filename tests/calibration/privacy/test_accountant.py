@@ -9,13 +9,7 @@ from scipy.special import log_ndtr  # type: ignore[import-untyped]
 from scipy.stats import norm  # type: ignore[import-untyped]
 
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.privacy.accountant import (
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    sum_defect,
-    zcdp_epsilon,
-)
+from veilsum.calibration.privacy.accountant import gdp_delta, gdp_epsilon, gdp_mu, sum_defect, zcdp_epsilon
 from veilsum.protocol.study import RECIPES
 
 DELTA = 1e-5

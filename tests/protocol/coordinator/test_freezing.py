@@ -7,13 +7,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import (
-    Deliveries,
-    Freeze,
-    Refusal,
-    Vote,
-    survivors_hash,
-)
+from veilsum.protocol.messages import Deliveries, Freeze, Refusal, Vote, survivors_hash
 
 
 @pytest.fixture
@@ -47,11 +41,7 @@ def vote(federation: Federation, member: str, key: SigningKey | None = None, **c
 
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
-    values = {
-        "context": freezing(federation).attempt.context,
-        "member": member,
-        "cause": "survivors-invalid",
-    }
+    values = {"context": freezing(federation).attempt.context, "member": member, "cause": "survivors-invalid"}
     return Refusal.make(federation.keys[member], **{**values, **changes})
 
 

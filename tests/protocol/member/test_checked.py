@@ -4,13 +4,7 @@ from tests.support.simulator import After, Federation, of
 from veilsum.protocol.coordinator import Freezing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Checked, Voted, load_phase
-from veilsum.protocol.messages import (
-    Deliveries,
-    Freeze,
-    Message,
-    Receipt,
-    Vote,
-)
+from veilsum.protocol.messages import Deliveries, Freeze, Message, Receipt, Vote
 
 
 @pytest.fixture

@@ -1,20 +1,17 @@
 """After the latest end a member erases, and tells what it revealed (protocol §4.9)."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.support.forging import again, erasure
+from tests.support.forging import again, erasure, lost
 from tests.support.simulator import After, Federation, of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Checking, Collecting, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import MemberPhase, Ready, load_phase
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import (
-    NOTHING_REVEALED,
-    Erased,
-    ErasureRequest,
-    VoidRequest,
-)
+from veilsum.protocol.messages import NOTHING_REVEALED, Erased, ErasureRequest, VoidRequest
 
 
 def at(stage: type, federation: Federation) -> Federation:
@@ -104,6 +101,29 @@ def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows() -> None:
             federation.ask("member-0", request(federation))
         with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
             federation.ask("member-1", ErasureRequest(bytes(32)))
+
+
+def test_who_has_closed_reports_on_its_own_attempt_alone_and_after_its_end() -> None:
+    federation = Federation(5)
+    federation.run_round()
+    with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
+        federation.ask("member-0", request(federation))
+    pass_end(federation)
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        federation.ask("member-0", ErasureRequest(bytes(32)))
+    assert report(federation).revealed != NOTHING_REVEALED
+
+
+def test_the_end_of_another_attempt_ends_nothing() -> None:
+    federation = at(Freezing, Federation(5))
+    pass_end(federation)
+    other = bytes(32)
+    for end in (
+        lost(federation, context=other),
+        replace(erasure(federation, *federation.ids), context=other),
+    ):
+        with pytest.raises(PeerFault, match=r"^wrong-context:"):
+            federation.ask("member-0", end)
 
 
 # A decryptor that never saw the opening

@@ -13,13 +13,7 @@ from veilsum.protocol.coordinator import Checking, Freezing, Revealing
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import History, MemberPhase, Opened, Ready
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.messages import (
-    ErasureRequest,
-    Freeze,
-    Refusal,
-    Upload,
-    Vote,
-)
+from veilsum.protocol.messages import ErasureRequest, Freeze, Refusal, Upload, Vote
 
 
 def history_of(phase: MemberPhase) -> History:

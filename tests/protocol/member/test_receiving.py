@@ -9,11 +9,7 @@ from tests.support.simulator import Federation, of
 from veilsum.protocol.coordinator import Checking
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Checked
-from veilsum.protocol.messages import (
-    Deliveries,
-    Receipt,
-    Upload,
-)
+from veilsum.protocol.messages import Deliveries, Receipt, Upload
 from veilsum.protocol.shamir import PRIME
 from veilsum.protocol.shelf import MemoryShelf, Trees
 

@@ -6,10 +6,7 @@ from typing import Any
 from veilsum.protocol.codec import Bytes, Codec, Fixed, Many, Name, Struct, Text, UInt
 from veilsum.protocol.messages import Certificate, Link, Message
 
-NEEDED: dict[tuple[type[Struct], str], Any] = {
-    (Certificate, "reason"): "none",
-    (Link, "reason"): "none",
-}
+NEEDED: dict[tuple[type[Struct], str], Any] = {(Certificate, "reason"): "none", (Link, "reason"): "none"}
 """Fields whose domain the codec alone does not show."""
 
 PAGE_NAMES = {"UploadHeader": "Header"}
@@ -45,7 +42,7 @@ def structs() -> set[type[Struct]]:
     found: set[type[Struct]] = set()
     new: set[type[Struct]] = set(Message.forms.values())
     while new:
-        codecs = [codec for form in new for _, codec in form.codecs]
+        codecs = [codec for form in new for _, codec in form.codecs.items()]
         inner: list[Any] = [codec.item if isinstance(codec, Many) else codec for codec in codecs]
         new = {codec for codec in inner if isinstance(codec, type)} - found
         found |= new
@@ -54,7 +51,7 @@ def structs() -> set[type[Struct]]:
 
 def sample(form: type[Struct]) -> Any:
     """One that decodes, with one item in every list."""
-    return form(**{name: NEEDED.get((form, name), _value(codec)) for name, codec in form.codecs})
+    return form(**{name: NEEDED.get((form, name), _value(codec)) for name, codec in form.codecs.items()})
 
 
 def _value(codec: Any) -> Any:
@@ -76,7 +73,7 @@ def _value(codec: Any) -> Any:
 
 def lengths(value: Struct, at: int = 2) -> Iterator[tuple[int, Many | Bytes | Text, Any]]:
     """Every 4-byte length or count in the struct's bytes: its place, codec and value; of a list's items the first's."""
-    for name, codec in value.codecs:
+    for name, codec in value.codecs.items():
         held = getattr(value, name)
         yield from _lengths(codec, held, at)
         at += len(codec.encode(held))

@@ -45,7 +45,7 @@ def test_every_field_is_signed(form: type[Signed]) -> None:
     if form.__name__ not in REVEALS:
         tag = form.tag.removeprefix(b"veilsum/3/").removesuffix(b"\0")
         assert made.digest == h(tag, made.to_bytes()[:-64])
-    for name, _ in form.codecs:
+    for name in form.codecs:
         if name != "signature":
             changed: dict[str, Any] = {name: other(getattr(made, name))}
             with pytest.raises(PeerFault, match=r"^bad-signature: .*\[the signer\]$"):

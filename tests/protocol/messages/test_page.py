@@ -38,7 +38,7 @@ def types(row: str) -> list[str]:
 
 
 def fields(form: type[Struct]) -> list[str]:
-    return [shown(codec) for _, codec in form.codecs]
+    return [shown(codec) for _, codec in form.codecs.items()]
 
 
 SHORT = {
@@ -73,7 +73,7 @@ def test_the_page_and_the_code_know_the_same_messages() -> None:
 def test_a_message_has_the_page_s_fields(form: type[Message]) -> None:
     row = KINDS[named(form)][1]
     assert fields(form) == types(row)
-    assert all(page in {"", name} for page, (name, _) in zip(names(row), form.codecs, strict=True))
+    assert all(page in {"", name} for page, (name, _) in zip(names(row), form.codecs.items(), strict=True))
     if tag := re.search(r'signature \(.*?"([a-z]+)"', row):
         assert form.__dict__["tag"].value == f"veilsum/3/{tag[1]}\0".encode()
 
@@ -84,7 +84,7 @@ def test_the_structs_have_the_page_s_fields() -> None:
         name: types(row) for name, row in STRUCTS.items()
     }
     for name, form in inner.items():
-        assert names(STRUCTS[name]) == [field for field, _ in form.codecs]
+        assert names(STRUCTS[name]) == [field for field, _ in form.codecs.items()]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named_form)

@@ -173,10 +173,7 @@ async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party) 
         assert cause(await client.put(where, content=b"bodY", headers=other)) == (401, "request-forged")
         none = headers(formed, where, b"body", "PUT")
         del none["content-digest"]
-        assert cause(await client.put(where, content=b"body", headers=none)) == (
-            401,
-            "request-unsigned",
-        )
+        assert cause(await client.put(where, content=b"body", headers=none)) == (401, "request-unsigned")
 
 
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
@@ -222,10 +219,7 @@ async def test_paths_are_looked_at_before_anything_is_looked_up(server: Server, 
     answer = await server.anonymous().put(path, headers=headers(formed, path, method="PUT", who="admin"))
     assert cause(answer) == (400, "malformed-request")
     path = f"/v1/rounds/{'0' * 16}/requests/m-0"
-    assert cause(await server.anonymous().get(path, headers=headers(formed, path))) == (
-        404,
-        "not-found",
-    )
+    assert cause(await server.anonymous().get(path, headers=headers(formed, path))) == (404, "not-found")
 
 
 async def test_where_nonces_cannot_be_kept_nothing_is_taken(
@@ -235,7 +229,4 @@ async def test_where_nonces_cannot_be_kept_nothing_is_taken(
         raise OperationalError("", {}, Exception("disk full"))
 
     monkeypatch.setattr(server.coordinator.database, "write", broken)
-    assert cause(await server.anonymous().get(asked, headers=headers(formed, asked))) == (
-        503,
-        "unavailable",
-    )
+    assert cause(await server.anonymous().get(asked, headers=headers(formed, asked))) == (503, "unavailable")

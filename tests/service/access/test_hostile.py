@@ -13,8 +13,7 @@ from service.access.bodies import Room
 from service.access.gate import check_digest
 from service.routes import common
 from service.storage.tables import audit, nonces
-from tests.service.access.test_limits import few
-from tests.support.serving import TOKEN, Server, running
+from tests.support.serving import TOKEN, Server, few, running
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
 

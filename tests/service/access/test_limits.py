@@ -12,15 +12,10 @@ from service.access.callers import STRANGER, Allowance, Caller, Limits, Role, To
 from service.storage.tables import nonces
 from tests.support.clients import KEYS
 from tests.support.party import Party
-from tests.support.serving import Server, running
+from tests.support.serving import Server, few, running
 from veilsum.protocol import rest
 
 MEMBER = Caller(Role.MEMBER, "m-0", "ab" * 32)
-
-
-def few(address: int = 20_000, caller: int = 2000, *, at_once: int = 1024) -> Limits:
-    """So many requests for an address and a caller, and then hardly any."""
-    return Limits(Allowance(0.01, caller, 64), Allowance(0.01, address, at_once, at_once))
 
 
 class Ticking:

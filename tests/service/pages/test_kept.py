@@ -1,11 +1,15 @@
 """Pages and documents are made once for all who are not signed in, until something changes."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
+from service.cache import Recent
 from service.pages import rendering
+from tests.service.pages.gallery import Gallery
 from tests.support.party import Party
 from tests.support.serving import TOKEN, Server
 
@@ -54,6 +58,24 @@ async def test_refusals_and_pages_of_people_who_are_signed_in_are_not_kept(
         own = (await operator.get("/federations")).text
         assert (await nobody.get("/federations")).text == plain != own
     assert made.count("federations.html") == 2
+
+
+async def test_kept_pages_weigh_with_their_addresses(server: Server) -> None:
+    kept = server.app.state.pages = rendering.KeptPages(16_000)
+    async with server.anonymous() as nobody:
+        for name in "ab":
+            assert (await nobody.get("/federations?" + name * 8000)).status_code == 200
+    assert len(kept._kept) == 1
+
+
+async def test_a_page_keeps_no_round(server: Server, gallery: Gallery) -> None:
+    rounds = server.coordinator.rounds
+    async with server.anonymous() as nobody:
+        assert (await nobody.get(f"/rounds/{gallery.done}")).status_code == 200
+    found = weakref.ref(rounds[gallery.done])
+    rounds._recent = Recent(0)
+    gc.collect()
+    assert found() is None
 
 
 async def test_the_api_document_is_made_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ from service.pages import reading, rendering
 from tests.service.pages.gallery import Gallery, words
 from tests.support.clients import KEYS
 from tests.support.party import Party
-from tests.support.serving import TOKEN, Server
+from tests.support.serving import TOKEN, Server, running
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import fingerprint
 from veilsum.protocol.record import CombinedRecord, record_digest, verify_record
@@ -135,7 +136,7 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
 
 
 async def test_a_federation_shows_members_and_runs(
-    visitor: httpx.AsyncClient, gallery: Gallery, party: Party
+    visitor: httpx.AsyncClient, gallery: Gallery, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (await visitor.get(f"/federations/{gallery.federation}")).text
     text = words(page)
@@ -143,6 +144,14 @@ async def test_a_federation_shows_members_and_runs(
     assert f'data-copy="{party.keys["m-0"].public.hex()}"' in page
     assert "ct-2026, period 2026-10 sum done 6 of 6 2 members, 2 decryptors 1" in text
     assert re.search(r"ct-2026, period 2027-01 enrolling, ends .* 3 of 6", text)
+    assert (runs := page.count('data-label="Enrolled"')) > 1
+    assert f'data-label="Runs" class="number">{runs}</td>' in page
+    # Of years of runs each would be read for every visitor.
+    monkeypatch.setattr("service.pages.routes.PAGE_RUNS", 1)
+    page = (await visitor.get(f"/federations/{gallery.federation}?page=1")).text
+    assert page.count('data-label="Enrolled"') == 1
+    assert f"The newest 1 of {runs}." in page
+    assert f'data-label="Runs" class="number">{runs}</td>' in page
 
 
 async def test_operators_see_when_each_member_was_last_heard_from(
@@ -153,9 +162,14 @@ async def test_operators_see_when_each_member_was_last_heard_from(
         f"/cohorts/{gallery.formed}",
         f"/rounds/{gallery.running}",
     )
-    for address in addresses:
-        assert not re.search("lately|silent", (await visitor.get(address)).text), address
-    await visitor.post("/sign-in", data={"token": TOKEN})
+    limited: dict[str, Any] = {"federation": "0" * 64, "scopes": ["rounds"]}
+    tokens = [limited, {"scopes": ["audit", "sums", "federations"]}]
+    made = [(await server.client.post("/v1/tokens", json={"name": "x", **each})).json() for each in tokens]
+    for secret in ("", *(each["secret"] for each in made), TOKEN):
+        await visitor.post("/sign-in", data={"token": secret})
+        for address in addresses:
+            seen = re.search("lately|silent", (await visitor.get(address)).text)
+            assert (seen is not None) == (secret == TOKEN), address
     server.clock.ahead_s += 2 * LOOK_BACK_S
     async with server.signing("m-3", KEYS["m-3"]) as member:
         assert (await member.get(f"/v1/cohorts/{gallery.formed}")).status_code == 200
@@ -178,6 +192,12 @@ async def test_ids_are_short_and_can_be_copied_whole(visitor: httpx.AsyncClient,
         assert not re.findall(r"\b[0-9a-f]{16,}\b", shown.replace(words(f"<main>{commands}</main>"), "")), (
             name
         )
+
+
+async def test_commands_name_the_address_that_members_use(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", public_url="https://sum.example.org/") as server:
+        page = (await server.anonymous().get("/")).text
+    assert "--url https://sum.example.org --member" in page
 
 
 async def test_rounds_are_filtered_and_paged(

@@ -14,14 +14,15 @@ from contextlib import closing
 from pathlib import Path
 
 from service.storage import migrating
-from service.storage.folder import make_folder
 from tests.support.party import SIX, Party
 from tests.support.serving import Clock, running
+from veilsum.files import make_folder
 from veilsum.protocol import round_spec
 
 FOLDERS = Path(__file__).parent / "folders"
 FINISHED, RUNNING = b"a" * 32, b"b" * 32
 """The seeds of the federations' admins."""
+DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
 CHUNK_ELEMENTS = 8
 """In every kept folder."""
 
@@ -35,6 +36,34 @@ def opened(archive: Path, folder: Path) -> Clock:
     clock = Clock()
     clock.ahead_s = made_s - time.time()
     return clock
+
+
+def flip(
+    folder: Path, table: str, column: str, where: str, value: str, *, after: str = "", cut: bool = False
+) -> None:
+    """Flip the lowest bit of a stored value's first byte, or of the byte after a text; or cut the last byte off."""
+    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
+        for row, old in file.execute(
+            f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", (value,)
+        ).fetchall():
+            data = old.encode() if isinstance(old, str) else bytes(old)
+            at = data.index(after.encode()) + len(after)
+            new = data[:-1] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+            file.execute(
+                f"UPDATE {table} SET {column} = ? WHERE rowid = ?",
+                (new.decode() if isinstance(old, str) else new, row),
+            )
+
+
+def overwrite(folder: Path, table: str) -> None:
+    """Overwrite the first page of a table."""
+    path = folder / "coordinator.sqlite3"
+    with closing(sqlite3.connect(path)) as file:
+        [page] = file.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        [size] = file.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = bytes(range(256)) * (size // 256)
+    path.write_bytes(data)
 
 
 async def made(folder: Path) -> None:

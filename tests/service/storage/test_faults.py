@@ -12,12 +12,15 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy.exc import OperationalError
 
+from service.checking import check
 from service.settings import Settings
+from service.storage import dialects
 from service.storage.dialects import Postgres
 from service.storage.faults import worded
 from service.storage.stores import opened
 from tests.support.servers import ADMIN_URL, Servers, execute, lacking
 from tests.support.serving import running
+from veilsum.backup import create
 from veilsum.protocol.errors import Misuse
 
 CANARY = "c4n4ry"
@@ -126,6 +129,13 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
+def fill(disk: Path, left: int = 0) -> None:
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - left)
+
+
 @pytest.mark.parametrize("left", [0, 4096, 16_384, 100_000])
 @pytest.mark.parametrize("existing", [False, True])
 async def test_a_start_on_a_full_disk_says_so(small: Path, left: int, *, existing: bool) -> None:
@@ -134,10 +144,7 @@ async def test_a_start_on_a_full_disk_says_so(small: Path, left: int, *, existin
     if existing:
         async with running(folder):
             pass
-    with (small / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-        while filler.write(bytes(4096)):
-            pass
-    os.truncate(small / "filler", (small / "filler").stat().st_size - left)
+    fill(small, left)
     if existing and left == 100_000:  # it needs no more
         async with running(folder) as server:
             assert (await server.client.get("/healthz")).status_code == 200
@@ -145,6 +152,25 @@ async def test_a_start_on_a_full_disk_says_so(small: Path, left: int, *, existin
     with pytest.raises(Misuse, match=r"disk.* full: make room and start again"):
         async with running(folder):
             pass
+
+
+async def test_a_full_disk_is_no_damage(small: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, archive = small / "data", tmp_path_factory.mktemp("other") / "a.zip"
+    async with running(folder):
+        pass
+    fill(small)
+    with pytest.raises(Misuse, match="finds its disk full: make room"):
+        create(folder, archive)
+    with pytest.raises(Misuse, match="finds its disk full: make room"):
+        await check(Settings(data_dir=folder))
+
+
+async def test_another_user_s_folder_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path / "data"):
+        pass
+    monkeypatch.setattr(dialects, "PRAGMAS", {"query_only": "ON", "user_version": "1"})
+    with pytest.raises(Misuse, match="can't be written to: run this as the user that owns its folder"):
+        await check(Settings(data_dir=tmp_path / "data"))
 
 
 def test_a_full_disk_is_said() -> None:

@@ -8,7 +8,6 @@ from sqlalchemy import select
 from service.storage import migrating
 from service.storage.tables import rounds
 from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
-from tests.service.test_audit import log_of
 from tests.support.party import SIX, Party
 from tests.support.serving import running
 from veilsum.protocol.audit import follow
@@ -32,7 +31,7 @@ async def test_a_kept_folder_is_opened_and_goes_on(tmp_path: Path, archive: Path
         assert (view["state"], view["uploaded"]) == ("collecting", ["m-0"])
         assert (await server.view(names[finished.federation]))["state"] == "done"
         assert (await server.client.get(f"/v1/rounds/{names[finished.federation]}/result")).status_code == 200
-        page = await log_of(server)
+        page = await server.audited()
         assert follow(page.entries) == page.head.end
         await finished.found(server)
         await finished.next_period(server)

@@ -10,13 +10,11 @@ from service import checking
 from service.settings import Settings
 from service.storage import migrating
 from service.telemetry.metrics import DAMAGED
-from tests.service.storage.kept import FINISHED, FOLDERS, RUNNING, opened
+from tests.service.storage.kept import DONE, FOLDERS, LIVE, flip, opened, overwrite
 from tests.support.clients import refusal
-from tests.support.party import SIX, Party
 from tests.support.serving import running
 from veilsum.protocol.errors import Misuse
 
-DONE, LIVE = (Party(SIX, admin_seed=seed).federation for seed in (FINISHED, RUNNING))
 ROWS = {
     "rosters.body": "roster 1 of federation {federation}",
     "studies.body": "study {study} of federation {federation}",
@@ -42,34 +40,6 @@ def names(folder: Path, federation: str) -> dict[str, str]:
     with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file:
         [row] = file.execute(f"{query} WHERE federation = ?", (federation,))
     return {"federation": federation, **dict(zip(("round", "cohort", "study"), row, strict=True))}
-
-
-def flip(
-    folder: Path, table: str, column: str, where: str, value: str, *, after: str = "", cut: bool = False
-) -> None:
-    """Flip the lowest bit of a stored value's first byte, or of the byte after a text; or cut the last byte off."""
-    with closing(sqlite3.connect(folder / "coordinator.sqlite3")) as file, file:
-        for row, old in file.execute(
-            f"SELECT rowid, {column} FROM {table} WHERE {where} = ?", (value,)
-        ).fetchall():
-            data = old.encode() if isinstance(old, str) else bytes(old)
-            at = data.index(after.encode()) + len(after)
-            new = data[:-1] if cut else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-            file.execute(
-                f"UPDATE {table} SET {column} = ? WHERE rowid = ?",
-                (new.decode() if isinstance(old, str) else new, row),
-            )
-
-
-def overwrite(folder: Path, table: str) -> None:
-    """Overwrite the first page of a table."""
-    path = folder / "coordinator.sqlite3"
-    with closing(sqlite3.connect(path)) as file:
-        [page] = file.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        [size] = file.execute("PRAGMA page_size").fetchone()
-    data = bytearray(path.read_bytes())
-    data[(page - 1) * size : page * size] = bytes(range(256)) * (size // 256)
-    path.write_bytes(data)
 
 
 def count(what: str) -> float:

@@ -5,12 +5,6 @@ import torch
 
 from training.algorithms.aggregations import FedAvg, FedNova
 from training.algorithms.base import Algorithm, TrainingRound, Update
-from training.data.catalogue import load_digits_dataset
-from training.federated import train
-from training.models.config import ExtractorConfig
-from training.partition import iid_partition
-from training.recipe import fedavg
-from training.seeding import Stream, generator
 
 
 def test_unequal_steps_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
@@ -39,16 +33,6 @@ def test_the_mass_of_gradients_is_the_way_of_unit_gradients(rho: float, steps: i
         velocity = rho * velocity + 1
         way += velocity
     assert TrainingRound(0, 0.1, 1, rho).gradient_mass(steps) == pytest.approx(way)
-
-
-def test_equal_steps_are_fedavg() -> None:
-    data = load_digits_dataset()
-    partition = iid_partition(data.train.y.numpy(), 3, generator(0, Stream.PARTITION))
-    mlp = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
-    plain = fedavg(mlp, rounds=1, local_epochs=1)
-    nova = fedavg(mlp, rounds=1, local_epochs=1, algorithm=Algorithm(FedNova()))
-    one, other = (train(recipe, data, partition).classifier.state_dict() for recipe in (plain, nova))
-    torch.testing.assert_close(one, other)
 
 
 def test_buffers_are_averaged_and_not_stepped() -> None:

@@ -5,18 +5,15 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.digits import DIGITS, MLP
 from training.algorithms.aggregations import FedAvg
 from training.algorithms.base import Algorithm
 from training.algorithms.named import ALGORITHMS
-from training.data.catalogue import load_digits_dataset
 from training.federated import train
 from training.heads import NormalisedHead, Simplex
-from training.models.config import ExtractorConfig
 from training.partition import Partition
 from training.recipe import Recipe, fedavg
 
-DIGITS = load_digits_dataset()
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 EQUAL = Partition.of(np.split(np.arange(1344), 3), DIGITS.train.y.numpy())
 NEEDED = {"fedrep": {"head_epochs": 1}}
 NEUTRAL: dict[str, dict[str, float]] = {

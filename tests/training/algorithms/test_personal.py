@@ -1,25 +1,20 @@
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests.support.digits import DIGITS, MLP
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
 from training.algorithms.aggregations import FedAvg
 from training.algorithms.base import Algorithm
 from training.algorithms.named import ALGORITHMS
 from training.algorithms.weights import ControlVariates, DynamicPenalty, HeadFirst, PersonalLayers
-from training.data.catalogue import load_digits_dataset
 from training.federated import train
-from training.models.config import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import Constant, fedavg, spherefed
+from training.recipe import fedavg, spherefed
 
-DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=10)
-MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 
 
 def test_a_personal_head_goes_on_from_its_own(quadratic: Callable[..., list[float]]) -> None:
@@ -51,10 +46,7 @@ def test_the_head_comes_first_and_alone() -> None:
     term = HeadFirst(2)
     assert [
         [term.trains(name, epoch) for epoch in range(4)] for name in ("head.weight", "extractor.layers")
-    ] == [
-        [True, True, False, False],
-        [False, False, True, True],
-    ]
+    ] == [[True, True, False, False], [False, False, True, True]]
     recipe = fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     trained = train(recipe, DIGITS, PARTITION).classifier.state_dict()
     before = recipe.build(10).state_dict()
@@ -99,19 +91,3 @@ def test_feddyn_measures_layers_of_ones_own_from_where_they_start() -> None:
     _, memory = DynamicPenalty(0.5).finish(site, 1)
     assert torch.equal(memory["head.weight"], torch.full((2, 2), 0.5 * 2))
     assert not memory[EXTRACTOR].any()
-
-
-def test_scaffolds_control_variate_is_the_gradient_where_the_members_own_extractor_stands() -> None:
-    algorithm = ALGORITHMS["lg-fedavg"]().plus(ControlVariates(uniform=False))
-    choices: dict[str, Any] = {"local_epochs": 1, "batch_size": 2000, "momentum": 0.0, "weight_decay": 0.0}
-    recipe = fedavg(MLP, algorithm=algorithm, schedule=Constant(), rounds=1, **choices)
-    before, after = (train(replace(recipe, rounds=rounds), DIGITS, PARTITION) for rounds in (1, 2))
-    for k, rows in enumerate(PARTITION.members):
-        model = before.classifier
-        model.load_state_dict(before.memory[k][0], strict=False)
-        own = DIGITS.train.subset(torch.from_numpy(rows))
-        names, weights = zip(*model.named_parameters(), strict=True)
-        slopes = torch.autograd.grad(recipe.loss(model(own.x), own.y), weights)
-        torch.testing.assert_close(
-            after.memory[k][1], dict(zip(names, slopes, strict=True)), atol=1e-5, rtol=1e-3
-        )

@@ -53,39 +53,6 @@ def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
     assert run == [2.25, 2.8125, 2.953125]
 
 
-def bent(logits: Tensor, labels: Tensor) -> Tensor:
-    """½w² of label 0, and 3/2 · (w − y)² of the others."""
-    curvature = torch.where(labels == 0, 1.0, 3.0)
-    return 0.5 * (curvature * (logits.squeeze(1) - labels).square()).mean()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("uniform", "participation", "lr", "rounds", "optimum"),
-    [
-        (False, 1.0, 0.15, 12, 2.5),
-        (True, 1.0, 0.15, 12, 7.5),
-        (False, 0.5, 0.05, 40, 2.5),
-        (True, 0.5, 0.05, 40, 7.5),
-    ],
-)
-def test_scaffold_settles_where_its_weights_objective_is_least(
-    quadratic: Callable[..., list[float]],
-    *,
-    uniform: bool,
-    participation: float,
-    lr: float,
-    rounds: int,
-    optimum: float,
-) -> None:
-    # ½w² counts 9 : 1 beside 3/2 · (w − 10)²: 0.9w + 0.3(w − 10) = 0 at 2.5, and w + 3(w − 10) = 0 at 7.5.
-    choices = {"lr": lr, "local_epochs": 4, "participation": participation, "loss": bent}
-    for last in quadratic([0, 10], [9, 1], rounds=rounds, algorithm=scaffold(uniform=uniform), **choices)[
-        -2:
-    ]:
-        assert last == pytest.approx(optimum, abs=0.01)
-
-
 def test_scaffold_refuses_to_count_members_otherwise_than_the_aggregation() -> None:
     for aggregation in (FedAvg(), FedNova(), ServerOptimiser(), Spreading()):
         assert Algorithm(aggregation, (ControlVariates(uniform=False),)).terms

@@ -72,8 +72,7 @@ def test_a_stratified_draw_keeps_the_classes_shares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "sizes"),
-    [(9, [4, 5]), (8, [4, 4]), (10, [4, 4, 2]), (1, [1]), (3, [3])],
+    ("records", "sizes"), [(9, [4, 5]), (8, [4, 4]), (10, [4, 4, 2]), (1, [1]), (3, [3])]
 )
 def test_an_epoch_visits_every_record_and_leaves_no_batch_of_one(records: int, sizes: list[int]) -> None:
     parts = list(batches(records, 4))

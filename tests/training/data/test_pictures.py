@@ -24,13 +24,17 @@ TINY = {
 }
 
 
+def pack(folder: Path) -> None:
+    (folder / "tinyimagenet").mkdir()
+    with zipfile.ZipFile(folder / "tinyimagenet" / "tiny-imagenet-200.zip", "w") as archive:
+        for name, content in TINY.items():
+            archive.writestr(name, content)
+
+
 @pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
 def test_tinyimagenet_numbers_classes_as_its_list_does(tmp_path: Path, *, zipped: bool) -> None:
     if zipped:
-        (tmp_path / "tinyimagenet").mkdir()
-        with zipfile.ZipFile(tmp_path / "tinyimagenet" / "tiny-imagenet-200.zip", "w") as archive:
-            for name, content in TINY.items():
-                archive.writestr(name, content)
+        pack(tmp_path)
     else:
         tree(tmp_path / "tinyimagenet", TINY)
     train, test = load_dataset("tinyimagenet", tmp_path, checksums={})
@@ -46,10 +50,7 @@ def test_tinyimagenet_numbers_classes_as_its_list_does(tmp_path: Path, *, zipped
 def test_the_names_of_an_archive_are_gone_through_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "tinyimagenet").mkdir()
-    with zipfile.ZipFile(tmp_path / "tinyimagenet" / "tiny-imagenet-200.zip", "w") as archive:
-        for name, content in TINY.items():
-            archive.writestr(name, content)
+    pack(tmp_path)
     asked = []
     namelist = zipfile.ZipFile.namelist
 

@@ -1,3 +1,5 @@
+from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"calibrate": {"rff": {"size": 0}}}, "rff's size: Input should be greater than or equal to 1"),
     ({"calibrate": {"ffc": True}}, "calibrate.ffc: Input should be a valid dictionary"),
     ({"calibrate": 1}, "calibrate: Input should be a valid dictionary"),
+    ({"calibrate": {"ffc": {"ridge": date(2026, 11, 1)}}}, "ffc's ridge: Input should be a valid number"),
     ({"personal": {"methods": {"sgd": {"epochs": 1.5}}}}, "sgd's epochs: Input should be a valid integer"),
+    (
+        {"personal": {"methods": {"sgd": {"epochs": 0}}}},
+        "sgd's epochs: Input should be greater than or equal to 1",
+    ),
+    ({"personal": {"methods": {"fine-tuned": {"lr": inf}}}}, "fine-tuned's lr: Input should be"),
+    ({"model": {"architecture": "cnn", "options": {"depth": 9}}}, "cnn has no option 'depth'"),
+    (
+        {"model": {"architecture": "mlp", "options": {"dim": "x"}}},
+        "mlp's dim: Input should be a valid integer",
+    ),
 ]
 
 
@@ -116,11 +129,6 @@ def test_what_only_the_data_can_tell() -> None:
     )
     with pytest.raises(ConfigError, match="digits-spherefed: 10 classes need 10 orthonormal rows"):
         crowded.recipe(data(8, 1, 10), 0)
-    odd = load_experiment(
-        "digits-spherefed", None, {"model": {"architecture": "cnn", "options": {"depth": 9}}}
-    )
-    with pytest.raises(ConfigError, match="cnn has no option 'depth'"):
-        odd.recipe(data(8, 1, 10), 0)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +165,10 @@ def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:
         ("a = ", "is no TOML"),
         ('extends = "own.toml"', "extends itself"),
         ('extends = "nothing"', "no experiment is called 'nothing'"),
+        ("extends = 3", "one name of an experiment or a file, not 3"),
+        ("variants = 3", "`variants` are tables by name"),
+        ("variants = { a = 3 }", "`variants` are tables by name"),
+        ('name = "mine"', "there is no 'name'"),
     ],
 )
 def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:

@@ -16,7 +16,7 @@ OWN = "tests.training.own"
 FILE = f"""
 method = "Ours"
 model = "{OWN}:Net"
-deal = {{ name = "iid", members = 3 }}
+deal = {{ name = "{OWN}:deal", sizes = [40, 50, 60] }}
 calibrate = {{ ffc = {{}} }}
 
 [data]
@@ -44,6 +44,7 @@ def test_models_data_algorithms_and_losses_of_ones_own_are_named_by_their_import
     result = finished.result
     assert result.accuracy > 0.8
     assert (result.data.name, result.data.shape) == ("clouds", (6,))
+    assert result.deal.options == {"sizes": [40, 50, 60]}
     assert result.recipe["head"] == f"{OWN}:zero_head"
     assert result.recipe["loss"] == f"{OWN}:loss"
     assert result.recipe["model"]["architecture"] == f"{OWN}:Net"
@@ -73,6 +74,7 @@ def test_vectors_train_by_an_mlp_and_not_by_convolutions(tmp_path: Path) -> None
         ({"training": {"algorithm": "no.such:module"}}, "No module named 'no'"),
         ({"training": {"algorithm": f"{OWN}:Net"}}, "missing 1 required positional argument: 'shape'"),
         ({"training": {"algorithm": f"{OWN}:head"}}, r"expected a training\.algorithms\.Algorithm"),
+        ({"training": {"also": [f"{OWN}:head"]}}, r"expected a training\.algorithms\.Algorithm"),
         ({"training": {"algorithm": {"name": f"{OWN}:algorithm", "nu": 1}}}, "has no option 'nu'"),
         ({"model": f"{OWN}:missing"}, "has no attribute 'missing'"),
     ],

@@ -96,6 +96,22 @@ def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, re
         ExtractorConfig(architecture, (1, 8, 8), {"width": 3}).build()
 
 
+@pytest.mark.parametrize(
+    ("architecture", "option", "value"),
+    [
+        ("cnn", "width", 0),
+        ("mlp", "hidden", -1),
+        ("moon_cnn", "dim", 0),
+        ("feduv_cnn", "dim", -1),
+        ("mobilenetv2", "stride", 0),
+        ("resnet18", "projector", -1),
+    ],
+)
+def test_sizes_are_positive(architecture: str, option: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be .*, not {value}"):
+        ExtractorConfig(architecture, (3, 32, 32), {option: value}).build()
+
+
 @pytest.mark.parametrize(("architecture", "side"), [("moon_cnn", 15), ("feduv_cnn", 23)])
 def test_images_that_are_too_small_are_refused(architecture: str, side: int) -> None:
     with pytest.raises(

@@ -50,6 +50,20 @@ def test_a_class_without_records_is_named_and_never_answered(cli: Cli) -> None:
     assert said["accuracy"] == 1
 
 
+def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
+    """A head that knows each person by heart, and nothing else, is right about nobody it has not seen."""
+    rng = np.random.default_rng(0)
+    people, labels = rng.standard_normal((60, 64)), rng.integers(0, 2, 60)
+    of = np.repeat(np.arange(60), 5)
+    features = people[of] + 0.01 * rng.standard_normal((300, 64))
+    np.savez("named.npz", features=features, labels=labels[of], ids=of)
+    np.savez("bare.npz", features=features, labels=labels[of])
+    words = ("--held-out", 0.3, "--ridge", 0.01)
+    named, bare = (cli.json("calibrate", f"{name}.npz", *words) for name in ("named", "bare"))
+    assert named["held_out"] % 5 == 0
+    assert named["accuracy"] < 0.8 < bare["accuracy"]
+
+
 def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
     wide = write("wide.npz", np.eye(3), np.arange(3))
     assert cli("calibrate", files[0], wide).error.startswith("wide.npz")

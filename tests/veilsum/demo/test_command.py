@@ -9,19 +9,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from client_sdk import Result
+from tests.support.pages import Page
 from training.recipe import Recipe
 from veilsum.cli import app
 from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
 from veilsum.demo.plan import DemoPlan, demo_recipe
+from veilsum.features import read_table
 
 
 def two_rounds(seed: int) -> Recipe:
     return replace(demo_recipe(seed), rounds=2, local_epochs=1)
+
+
+QUICK = partial(DemoPlan, recipe=two_rounds, upload_s=5, answer_s=5)
 
 
 def demo(*arguments: str) -> tuple[int, str, str]:
@@ -35,8 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six members, who need more rows each than twelve, and two rounds."""
     monkeypatch.setattr("veilsum.demo.plan.MEMBERS", 6)
     monkeypatch.setattr("veilsum.demo.plan.MIN_SIZE", 44)
-    plan = partial(DemoPlan, recipe=two_rounds, upload_s=5, answer_s=5)
-    monkeypatch.setattr("veilsum.demo.plan.DemoPlan", plan)
+    monkeypatch.setattr("veilsum.demo.plan.DemoPlan", QUICK)
 
 
 @pytest.mark.usefixtures("quick")
@@ -99,3 +106,31 @@ def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
     assert json.loads(printed)["weights_max_rel_diff"] == 1.0
     assert "masked and plain weights differ by 1, more than 1e-06" in told
     assert "right on 80.00% of the test records" in told
+
+
+@pytest.mark.slow
+def test_a_digit_that_two_members_hold_is_kept_out_of_the_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veilsum.demo.plan.DemoPlan", QUICK)
+    code, printed, told = demo("--output", str(tmp_path), "--seed", "3", "--withhold", "--keep", "--json")
+    assert code == 0, told
+    summary: dict[str, Any] = json.loads(printed)
+    assert summary["withheld"] == [9]
+    assert summary["weights_max_rel_diff"] < 1e-6
+    assert summary["accuracy_masked"] == summary["accuracy_plain"]
+    assert demo_verify(tmp_path)[0] == 0
+    result = Result.load(tmp_path / "result")
+    holders, least = result.record.holders, result.spec.question.records.least_per_class
+    held = [
+        np.bincount(read_table(path).labels, minlength=10)
+        for path in sorted(tmp_path.glob("members/*/features.*"))
+    ]
+    counted = dict(zip(result.evidence.manifest.members, held, strict=True))
+    there = [counted[member] for member in result.survivors]
+    assert holders == tuple(sum(int(counts[digit] >= least) for counts in there) for digit in range(10))
+    assert holders[9] <= 2
+    assert not load_file(tmp_path / "result" / "weights.safetensors")["weights"][:, 9].any()
+    features = read_table(next(iter(sorted(tmp_path.glob("members/*/features.*"))))).features
+    assert 9 not in result.predict(features)
+    assert f"9 (held by {holders[9]})" in Page((tmp_path / "report.html").read_text()).text

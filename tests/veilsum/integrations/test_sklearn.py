@@ -55,9 +55,15 @@ def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
     c = consortium()
     names = np.array([f"class {index}" for index in (2, 0, 1)])  # in no alphabetical order
     run, joins = c.run(), [c.join(member) for member in c.members[1:]]
-    data = np.load(c.files[0])
+    data = dict(np.load(c.files[0]))
     policy = Policy(admin_key=c.admin, approved={c.approval})
     with Member(c.cli.url, Identity.load(c.folder / "m0"), policy) as member:
+        for wrong in ([*names, "more"], ["class-1", "class-0", "class-2"]):
+            with pytest.raises(Misuse, match="pass the study's 3 in its order: class-0, class-1, class-2"):
+                SecureRidgeClassifier(member, PERIOD, classes=wrong).fit(
+                    data["features"], np.array(wrong)[data["labels"]]
+                )
+        assert member.ledger() == ()  # nothing is spent
         mine = data["labels"] < 2  # this member holds two of the three classes
         classifier = SecureRidgeClassifier(member, PERIOD, classes=names, temperature=0.1)
         classifier.fit(data["features"][mine], names[data["labels"][mine]])
@@ -66,7 +72,7 @@ def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
     assert classifier.result_ is not None
     classifier.result_.verify(bytes.fromhex(c.admin))
     assert classifier.result_.counted
-    test = np.load(c.test)
+    test = dict(np.load(c.test))
     assert classifier.score(test["features"], names[test["labels"]]) > 0.9
     np.testing.assert_array_equal(
         classifier.predict(test["features"]), names[classifier.result_.predict(test["features"])]
@@ -115,6 +121,11 @@ def test_a_result_is_a_fitted_classifier(result: Result) -> None:
         result.to_sklearn(["a", "b"])
     with pytest.raises(Misuse, match="one label for each"):
         result.to_sklearn(["a", "b", "b"])
+
+
+def test_labels_are_in_the_study_s_order(result: Result) -> None:
+    with pytest.raises(Misuse, match="in its order"):
+        result.to_sklearn(result.spec.question.classes[::-1])
 
 
 def test_what_fails_leaves_what_was_fitted() -> None:

@@ -37,10 +37,7 @@ def refusal(values: dict[str, Any]) -> str:
         ({"withhold": {"margin": 4}}, "at most 3 may be missing"),
         ({"noise": NOISE}, "exclude each other"),
         ({"noise": {**NOISE, "delta": 1.1e-5}, "withhold": None}, "less than or equal to 0.00001"),
-        (
-            {"noise": {**NOISE, "delta": 9e-6}, "withhold": None},
-            "at most 1 / (most · members_max) = 4e-06",
-        ),
+        ({"noise": {**NOISE, "delta": 9e-6}, "withhold": None}, "at most 1 / (most · members_max) = 4e-06"),
         ({"noise": {**NOISE, "epsilon": 11.0}, "withhold": None}, "less than or equal to 10"),
         ({"noise": NOISE, "withhold": None, "ring_bits": 32}, "needs ring_bits = 48"),
         (
@@ -237,6 +234,7 @@ def test_the_commands(cli: Cli) -> None:
     new = ("admin", "study", "new", "s.toml", "--extractor", "ab" * 32, "--dim", "64")
     classes = ("--class", "cat", "--class", "dog", "--members", "12")
     assert "String should match" in cli(*new[:5], "ab", *new[6:], *classes).error
+    assert "64 printable ASCII characters" in cli(*new, *classes, "--class", "bär").error
     assert not Path("s.toml").exists()
     cli.json(*new, *classes, "--name", "pets")
     assert "exists already" in cli(*new, *classes).error

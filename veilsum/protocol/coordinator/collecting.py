@@ -31,11 +31,7 @@ class Collecting(CoordinatorPhase):
 
     @classmethod
     def begin(
-        cls,
-        attempt: Attempt,
-        now_s: float,
-        earlier: tuple[SurvivorSet, ...] = (),
-        shelf: Shelf | None = None,
+        cls, attempt: Attempt, now_s: float, earlier: tuple[SurvivorSet, ...] = (), shelf: Shelf | None = None
     ) -> "Collecting":
         """Open the attempt; `Setting` describes the arguments."""
         setting = Setting(attempt, earlier, MemoryShelf() if shelf is None else shelf)

@@ -518,7 +518,7 @@ class Closed(AttemptPhase, kind=7):
     def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
         """Report the revealed outcome; `receive` has already erased the secrets."""
         self.check_may_erase(request, now_s)
-        report = Erased.make(key, context=request.context, member=self.member, revealed=self.revealed)
+        report = Erased.make(key, context=self.attempt.context, member=self.member, revealed=self.revealed)
         return self, (report,)
 
     def _evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:

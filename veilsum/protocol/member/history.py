@@ -138,7 +138,7 @@ class History(Struct):
                 ["coordinator"],
             )
         links = opening.links
-        if len(links) < self.length or extend_chain(EMPTY_CHAIN, links[: self.length]) != self.head:
+        if extend_chain(EMPTY_CHAIN, links[: self.length]) != self.head:
             raise PeerFault(
                 Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
             )

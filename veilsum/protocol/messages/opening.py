@@ -3,18 +3,7 @@
 from typing import Annotated
 
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.codec import (
-    U8,
-    U64,
-    Digest,
-    Id,
-    Key,
-    Many,
-    Shared,
-    Signature,
-    Struct,
-    UInt,
-)
+from veilsum.protocol.codec import U8, U64, Digest, Id, Key, Many, Shared, Signature, Struct, UInt
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages.base import Message, Names, Signed
 from veilsum.protocol.tags import Tag, hash_fields

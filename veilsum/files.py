@@ -1,0 +1,112 @@
+"""Private files and folders that survive a power cut."""
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of mode 0700, and the ones above it, durably; one that exists stays as it is."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        sync_folder(each.parent)
+
+
+def make_private(folder: Path) -> Path:
+    """`make_folder`, and mode 0700 for one that exists too."""
+    make_folder(folder)
+    folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
+    return folder
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file as a whole: after a crash it holds the old bytes or the new ones. Its mode is 0600.
+
+    Raises:
+        OSError: the disk is full, or refuses.
+    """
+    _replace(path.parent, {path.name: data})
+
+
+def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
+    """Replace files in a folder, as `write_durably`, and remove those of None; the last one is there only once all others are.
+
+    What is there with these bytes already stays as it is: every file got its name after its bytes were on the disk.
+    """
+    changed = {name: data for name, data in files.items() if data is None or not _holds(folder / name, data)}
+    last = list(files)[-1]
+    _replace(folder, {name: data for name, data in changed.items() if name != last})
+    if last in changed:
+        _replace(folder, {last: changed[last]})
+
+
+def make_durably(path: Path, data: bytes) -> None:
+    """Write a file unless it exists, whole or not at all; the first of several writers wins."""
+    temporary = _written_beside(path, data)
+    try:
+        with suppress(FileExistsError):
+            path.hardlink_to(temporary)
+    finally:
+        temporary.unlink()
+    sync_folder(path.parent)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file is a temporary one of these functions."""
+    return name.startswith(".")
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    alike = found.st_mode == stat.S_IFREG | FILE_MODE and found.st_size == len(data)
+    return alike and path.read_bytes() == data
+
+
+def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
+    """One sync of the folder, whatever the number of files."""
+    fresh = dict[Path, Path]()
+    try:
+        for name, data in files.items():
+            if data is None:
+                (folder / name).unlink(missing_ok=True)
+            else:
+                fresh[folder / name] = _written_beside(folder / name, data)
+        for path, written in fresh.items():
+            written.replace(path)
+    except BaseException:
+        for written in fresh.values():
+            written.unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+
+
+def _written_beside(path: Path, data: bytes | memoryview) -> Path:
+    """Return a temporary file after its bytes are on the disk."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
