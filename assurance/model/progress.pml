@@ -60,7 +60,7 @@ byte copy, copy_from;
 byte losses = LOSSES, copies = 1, restarts = 1;
 byte kind_, open_;
 #if !RULE_ANSWER_AGAIN
-byte told[4];
+byte heard[4];          /* what each was asked last */
 #endif
 
 bool P2_a_certificate_has_t_votes = true;
@@ -234,7 +234,7 @@ inline receive(m, kind) {
 #if RULE_ANSWER_AGAIN
 #define NOT_TOLD(m) 1
 #else
-#define NOT_TOLD(m) (told[m] != ASKED(m))
+#define NOT_TOLD(m) (heard[m] != ASKED(m))
 #endif
 
 inline speak(m, kind) {
@@ -243,7 +243,7 @@ inline speak(m, kind) {
   answer[m] = kind;
   made = ((kind == REVEAL || kind == AGAIN) -> WITH(made, m) : made);
 #if !RULE_ANSWER_AGAIN
-  told[m] = kind
+  heard[m] = kind
 #endif
 }
 
