@@ -1,4 +1,4 @@
-"""Folders that one process uses, and what is said where their files are missing or damaged."""
+"""Lock a member's folder, read its files, and explain what to do if they are missing or damaged."""
 
 import fcntl
 import os

@@ -288,7 +288,7 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
 
 
 def _of_bytes(value: bytes) -> bytes:
-    """UTF-8 spelled as any other text; other bytes, such as a digest, but for zeros at the end, which numpy drops."""
+    """Spell UTF-8 as other text. Strip trailing zeros from other bytes, such as a digest: numpy drops them."""
     try:
         return one_spelling(value.decode()).encode()
     except UnicodeDecodeError:

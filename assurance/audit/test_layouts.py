@@ -47,7 +47,7 @@ def variances(mechanism: Mechanism, shares: tuple[Share, ...]) -> Any:
 
 
 def seen(name: str, members: list[tuple[Share, ...]]) -> float:
-    """μ of sums whose members draw these shares, by whoever knows them: the record's shift over the deviation of the noise."""
+    """μ of sums whose members draw these shares: the record's shift divided by the standard deviation of the noise."""
     mechanism, record = posed(name)
     weights = record / np.maximum(sum(variances(mechanism, own) for own in members), 1.0)
     scores = np.zeros(RELEASES)
