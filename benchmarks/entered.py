@@ -16,9 +16,10 @@ import structlog
 
 from client_sdk.result import Result
 from service.journal import Journal
-from tests.support.consortium import coordinator, founded
+from tests.support.consortium import founded
 from tests.support.party import Party
 from tests.support.serving import running
+from tests.support.stage import coordinator
 
 ROOT = Path(__file__).parents[1]
 OURS = tuple(f"{ROOT / package}/" for package in ("client_sdk", "service", "training", "veilsum"))

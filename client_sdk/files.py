@@ -56,11 +56,14 @@ def _absent(path: Path, of: str) -> str:
 
 
 class FolderLock:
-    """Exclusive use of an identity's folder, until `release` or the end of the process."""
+    """Exclusive use of an identity's folder, until `release` or the end of its owner; a fork of the process has no part in it."""
+
+    _descriptor: int | None = None
 
     def __init__(self, folder: Path) -> None:
+        self._process = os.getpid()
         # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -77,8 +80,19 @@ class FolderLock:
     def __exit__(self, *_error: object) -> None:
         self.release()
 
+    def __del__(self) -> None:
+        self.release()  # a notebook's cell may have overwritten the member before it was closed
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a fork of the process that took the folder."""
+        return self._process != os.getpid()
+
     def release(self) -> None:
         """Give the folder back; again is harmless."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            if not self.forked:
+                # Forks, such as workers that load data, have it open too.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)

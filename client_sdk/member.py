@@ -55,7 +55,7 @@ class Conversations:
         roster: the admin's roster: the object, its bytes, a path to them, or None to fetch it from the
             coordinator. However it comes, it is checked against `policy.admin_key`.
         progress: is told what the member does and waits for; called from the lanes' threads too, never twice
-            at a time.
+            at a time. Without it the logger `veilsum` is told, by warnings of what the member waits for.
         patience_s: seconds for which an unreachable coordinator is tried again.
         lanes: chunks in flight.
         transcripts: fetch and replay each round's transcript, as an auditor does: with 200 members it is tens of
@@ -273,6 +273,10 @@ class Conversations:
 
     def _alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
         """Two conversations at once would race for one stored phase; nothing is begun for the second, or after `close`."""
+        if self.lock.forked:  # two processes with one identity's keys would mask or vote twice
+            raise Misuse(
+                "this member was made before this process was forked: make one here, after that is closed"
+            )
         with self._turn:
             if self._busy or not self._open:
                 state = "in another conversation: wait for it" if self._busy else "closed: make a new one"

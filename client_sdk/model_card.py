@@ -72,6 +72,8 @@ def _lines(result: "Result") -> Iterator[str]:
         "The sum is of what members contributed: a member that contributed false labels changed the head, and no check can tell. Records "
         "that differ from the members', or another extractor, make the head wrong without a sign. It has not been tested for any use."
     )
+    yield ""
+    yield "`veilsum verify` checks the signed record, the head and the evidence beside this card, not the card: anyone with this folder can edit it."
 
 
 def _literal(text: str) -> str:

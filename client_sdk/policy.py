@@ -80,8 +80,10 @@ class Policy:
         1. it is approved (study-refused); 2. ε ≤ epsilon_max; 3. its μ fits the budget of a fresh record (policy-refused).
         """
         if not self.approves(content):
+            given = ", ".join(sorted(bytes_of(each, "approved").hex() for each in self.approved))
             raise refused(
-                f"this member has not approved study {content.notes.name}: read it, then approve {content.approval.hex()}"
+                f"this member has not approved study {content.notes.name}: read it, then approve {content.approval.hex()} "
+                f"(approved: {given or 'none'})"
             )
         noise = content.question.noise
         if self.epsilon_max is not None and (noise is None or noise.epsilon > self.epsilon_max):

@@ -1,5 +1,6 @@
 """Progress events: each wait reports the awaited members, a count and a deadline."""
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,17 +47,22 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
+def logged(event: Progress) -> None:
+    """Log what an event says in words, as a warning if the member waits."""
+    if event.detail:
+        level = logging.WARNING if event.step is Step.WAITING else logging.INFO
+        logging.getLogger("veilsum").log(level, event.detail)
+
+
 class Reporter:
     """Passes events on, one at a time, whichever thread they come from, and none twice in a row."""
 
     def __init__(self, watcher: Watcher | None) -> None:
-        self._watcher, self._lock = watcher, threading.Lock()
+        self._watcher, self._lock = watcher or logged, threading.Lock()
         self._last: Progress | None = None
 
     def __call__(self, event: Progress) -> None:
         """Hand an event to the watcher, unless the last one said the same."""
-        if self._watcher is None:
-            return
         with self._lock:
             if event != self._last:
                 self._last = event

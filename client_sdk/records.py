@@ -255,7 +255,8 @@ def _labels_of(labels: Any, rows: int) -> Array:
         missing = label is None or (isinstance(label, float) and math.isnan(label))
         if not missing and not isinstance(label, str):
             raise WrongDtype(
-                f"the label in row {row} is a {type(label).__name__}; pass class indices or class keys as text"
+                f"the label in row {row} is of type {type(label).__name__}: pass class indices by labels.astype(int), or class keys as "
+                "text, None for a missing one"
             )
         keys[row] = label if isinstance(label, str) else None
     return keys

@@ -480,7 +480,7 @@ class Result:
         terms, holders, question = self.evidence.opening.terms, self.record.holders, self.spec.question
         if len(holders) != (0 if terms.indicator == NO_CONTEXT else len(question.classes)):
             raise mismatch("the record gives one count a class exactly if the terms name an indicator")
-        if withheld_classes(question, holders) != terms.withheld and holders:
+        if withheld_classes(question, holders) != terms.withheld:
             raise mismatch("the classes withheld do not follow from the counts")
 
     def _check_noise(self) -> None:

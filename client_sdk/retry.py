@@ -114,12 +114,16 @@ def _refused(answer: Response | Unreached) -> bool:
 
 
 def _accepted(request: Request, answer: Response) -> Response:
-    if 200 <= answer.status < 300:
+    page = answer.headers.get("content-type", "").startswith("text/html")
+    if 200 <= answer.status < 300 and not page:
         return answer
     problem = _problem(answer)
     if problem is None:
+        how = " with a web page" if page else " without a problem document"
+        if moved := answer.headers.get("location", "").partition("?")[0]:
+            how = f", a redirect to {moved[:200]}"
         raise UnexpectedAnswer(
-            f"{request.method} {request.path} was answered by HTTP {answer.status} without a problem document: "
+            f"{request.method} {request.path} was answered by HTTP {answer.status}{how}: "
             "is this the coordinator's address, and no proxy in between that answers for it?"
         )
     raise fault_of(problem)

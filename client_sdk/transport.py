@@ -334,7 +334,9 @@ def _tls(url: str, verify: bool | str, cert: ClientCertificate | None) -> ssl.SS
 
 
 def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
-    """The request as it goes out, signed over what stands on the wire."""
+    """The request as it goes out, signed over what stands on the wire; Misuse after `close`."""
+    if client.is_closed:
+        raise Misuse("closed while a conversation was under way: make a new one, and it goes on where it was")
     built = client.build_request(
         request.method,
         request.path,

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 from research.analysis import analyse, member_models, sweep
 from research.results import AnalysedResult
 from training.calibrating import VIRTUAL, MemberFeatures
+from training.data.folder import DataError
 from training.evaluate import extract_features
+from training.experiments.choices import ConfigError
 from training.experiments.config import Experiment, load_changed
 from training.experiments.running import FinishedRun, run
+from training.federated import DivergedError
 from training.hardware import CPU, Hardware
 from training.results import write_result
+from training.resume import ResumeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,17 +82,26 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    experiment = load_changed(args.experiment, args.variant, args.changes)
-    hardware, folder = Hardware.named(args.device), args.output / f"seed-{args.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    finished = run(
-        experiment,
-        args.seed,
-        folder=args.data,
-        snapshot=folder / "run",
-        workers=args.workers,
-        hardware=hardware,
-    )
+    if args.seed < 0 or args.workers < 1:
+        parser.error("--seed takes 0 or more, --workers 1 or more")
+    folder = args.output / f"seed-{args.seed}"
+    try:
+        hardware = Hardware.named(args.device)
+    except ValueError as error:
+        parser.error(f"--device: {error}")
+    try:
+        experiment = load_changed(args.experiment, args.variant, args.changes)
+        folder.mkdir(parents=True, exist_ok=True)
+        finished = run(
+            experiment,
+            args.seed,
+            folder=args.data,
+            snapshot=folder / "run",
+            workers=args.workers,
+            hardware=hardware,
+        )
+    except (ConfigError, DataError, DivergedError, ResumeError, OSError) as error:
+        parser.error(str(error))
     write_result(
         analysed(experiment, finished, workers=args.workers, hardware=hardware), folder / "result.json"
     )

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from research.results import AnalysedResult, ResultError, read_results, read_run, shortened, task
+from research.results import AnalysedResult, ResultError, files_in, read_results, read_run, shortened, task
 from training.results import Diverged, write_result
 
 LARGEST = 20_000  # bytes: a hundred classes over a hundred rounds take 15,000
@@ -21,8 +21,10 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
     """Copy files, and return their number and bytes.
 
     Raises:
-        ResultError: a file holds no result, would replace another run, or is too large; or runs of one experiment differ in settings.
+        ResultError: the source is not a folder, a file holds no result, would replace another run, or is too large; or runs of one experiment differ in settings.
     """
+    if not source.is_dir():
+        raise ResultError(f"{source} is not a folder of results")
     read_results([source])  # refuses a folder without any, and whatever is damaged
     copied = size = 0
     runs = _runs(source)
@@ -45,7 +47,7 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
 
 def _runs(folder: Path) -> dict[Path, AnalysedResult | Diverged]:
     found = {}
-    for file in sorted(folder.rglob("*.json")):
+    for file in files_in(folder):
         try:
             found[file] = read_run(file)
         except ResultError:
@@ -71,7 +73,10 @@ def main() -> int:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     args = parser.parse_args()
-    copied, size = keep(args.source, args.target)
+    try:
+        copied, size = keep(args.source, args.target)
+    except (ResultError, OSError) as error:
+        parser.error(str(error))
     print(f"{copied} results, {size / copied:,.0f} bytes each, {size / 1e3:,.0f} kB in all")
     return 0
 

@@ -1,6 +1,7 @@
 """What an operator can set: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
 
 import os
+from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,8 @@ SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Names another folder of secrets, for clusters that have files of their own in /run/secrets."""
 _SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 _PREFIX = "VEILSUM_"
+_NEAR = 0.82
+"""How much of a name must be a setting's for a misspelling, by `difflib`."""
 
 
 class OpenIDConnect(BaseModel):
@@ -91,8 +94,18 @@ class Settings(BaseSettings):
     connections: Annotated[int, Field(ge=1)] = 4096
 
 
-def check_secrets(folder: Path = _SECRETS) -> None:
-    """Raise Misuse for a file of our settings in a folder of secrets that others than its owner and group may read."""
-    for path in folder.glob("*"):
-        if path.name.upper().startswith(_PREFIX) and (why := loose_mode(path, group_may=True)) is not None:
+def check_given(folder: Path = _SECRETS) -> None:
+    """Raise Misuse for a misspelt setting, and for a file of our settings in a folder of secrets that others than its owner and group may read.
+
+    Other names with our prefix are left alone: commands have variables of their own, and Kubernetes makes some for a service called veilsum.
+    """
+    files = [path for path in folder.glob("*") if path.name.upper().startswith(_PREFIX)]
+    known = [name.upper() for name in Settings.model_fields]
+    for name in (*os.environ, *(path.name for path in files)):
+        prefix, _, own = name.upper().partition(_PREFIX)
+        near = get_close_matches(own, known, 1, _NEAR)
+        if not prefix and own not in known and near:
+            raise Misuse(f"{name} is not a setting: did you mean {_PREFIX}{near[0]}? Rename it, or unset it")
+    for path in files:
+        if (why := loose_mode(path, group_may=True)) is not None:
             raise Misuse(why)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from client_sdk.errors import first_fault
 from veilsum import names
@@ -50,6 +50,12 @@ def load_admin(folder: Path) -> SigningKey:
     return SigningKey(seed)
 
 
+def _short(name: str) -> str:
+    if (length := len(name.encode())) > MAX_NAME:
+        raise ValueError(f"got {length} bytes in UTF-8, expected at most {MAX_NAME}")
+    return name
+
+
 class Draft(BaseModel):
     """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
 
@@ -59,7 +65,7 @@ class Draft(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     number: Annotated[int, Field(ge=1, lt=1 << 64, strict=True)]
-    name: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    name: Annotated[str, AfterValidator(_short)] = ""
     coordinator: Hex32
     study_key: Hex32 | None = None
     members: dict[MemberId, Hex32] = {}

@@ -1,9 +1,8 @@
-"""Features, labels and ids from files: .npz, .npy, .safetensors, .parquet, .csv, .tsv, .pt. Only .pt needs torch."""
+"""Features, labels and ids from files: .npz, .safetensors, .parquet, .csv, .tsv, .pt. Only .pt needs torch."""
 
 import csv
 import gzip
 import hashlib
-import itertools
 import json
 import re
 import zipfile
@@ -21,7 +20,7 @@ from safetensors.numpy import load_file, save
 
 from client_sdk.records import Records, one_spelling
 from veilsum.calibration import CalibrationError
-from veilsum.calibration.rows import as_array, as_features, as_labels, unit_rows, usable_rows
+from veilsum.calibration.rows import as_array, unit_rows
 from veilsum.files import write_durably
 from veilsum.protocol.errors import Misuse
 
@@ -145,15 +144,14 @@ class _Found(NamedTuple):
     """Everything in the file, for error messages."""
 
 
-def read_table(path: Path, labels: Path | None = None, id_column: str | None = None) -> Table:
+def read_table(path: Path, id_column: str | None = None) -> Table:
     """Read features, labels and ids.
 
-    `.npz`, `.safetensors` and `.pt` hold arrays named `features`, `labels` and, optionally, `ids`. `.npy` holds the features and takes the
-    labels from a second `.npy`. `.parquet`, `.csv` and `.tsv` have a column `label`, optionally a column of ids, and one column for
-    each feature; in `.parquet` a column `features` may hold a list of numbers for each record instead. Text files may be gzipped
-    (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
+    `.npz`, `.safetensors` and `.pt` hold arrays named `features`, `labels` and, optionally, `ids`. `.parquet`, `.csv` and `.tsv` have a
+    column `label`, optionally a column of ids, and one column for each feature; in `.parquet` a column `features` may hold a list of
+    numbers for each record instead. Text files may be gzipped (`.csv.gz`), and commas, semicolons, tabs or bars separate their columns.
 
-    `labels` is the file with the labels of a `.npy`, and `id_column` names the id column, `id` by default.
+    `id_column` names the id column, `id` by default.
 
     Raises:
         Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
@@ -165,14 +163,8 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
         raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READERS)}")
     if id_column is not None and reader not in {_csv, _parquet}:
         raise Misuse(f"--id-column is for tables: {kind} files hold an array `ids`")
-    if labels is not None and reader is not _npy:
-        raise Misuse(f"{path}: {kind} files hold their labels themselves: leave out --labels")
     arrays, names = _read(path, reader, id_column)
-    if labels is not None:
-        arrays["labels"] = _read(labels, _npy, None).arrays["features"]
     missing = [name for name in ("features", "labels") if name not in arrays]
-    if missing == ["labels"] and path.suffix == ".npy":
-        raise Misuse(f"{path} has no labels: pass --labels FILE.npy, or save both in one .npz")
     if missing:
         kind_of = "column" if reader in {_csv, _parquet} else "array"
         wanted = ["label" if kind_of == "column" and name == "labels" else name for name in missing]
@@ -191,53 +183,54 @@ def read_table(path: Path, labels: Path | None = None, id_column: str | None = N
 
 
 def read_records(
-    path: Path,
-    labels: Path | None = None,
-    id_column: str | None = None,
-    *,
-    held_out: float = 0.0,
-    moments: Moments | None = None,
+    path: Path, id_column: str | None = None, *, held_out: float = 0.0, moments: Moments | None = None
 ) -> FileRecords:
-    """Read a member's records. Raises Misuse as `read_table`, and if features, labels or ids have a wrong shape or type."""
-    rows = read_table(path, labels, id_column)
+    """Read records. Raises Misuse as `read_table`, and if features, labels or ids have a wrong shape or type."""
+    rows = read_table(path, id_column)
     with of_file(path):
         features = rows.features if moments is None else moments.apply(rows.features)
         return FileRecords(features, rows.labels, rows.ids, held_out)
 
 
-def usable_part(
-    path: Path, labels: Path | None = None, *, classes: int = MAX_CLASSES, moments: Moments | None = None
-) -> tuple[Part, tuple[bytes, ...] | None, int]:
-    """Read labelled features: the rows without NaN, infinity or nothing but zeros, their ids, and how many other rows were skipped."""
-    table = read_table(path, labels)
-    with of_file(path):
-        features = table.features if moments is None else moments.apply(table.features)
-        matrix = as_features(features, features.shape[1])
-        indices = as_labels(table.labels, len(matrix), classes)
-        usable = usable_rows(matrix, indices, classes)
-    if not usable.any():
-        raise Misuse(f"{path} has no usable record: each row is all zeros, or holds NaN or infinity")
-    ids = None
-    if table.ids is not None:
-        ids = tuple(itertools.compress(Records(matrix, indices, table.ids).keys, usable))
-    return (matrix[usable], indices[usable]), ids, int(np.count_nonzero(~usable))
+def class_keys(parts: Sequence[FileRecords]) -> list[str]:
+    """Class keys for records without a study: `class-0` and so on if all labels are class indices, else the labels in order.
+
+    Raises:
+        Misuse: the labels are numbers that are not class indices, or there are too few or too many different ones.
+    """
+    labels = {one_spelling(text) for part in parts for text in part.texts} - {""}
+    if all(map(_number, labels)):
+        if not all(label.isdecimal() and int(label) < MAX_CLASSES for label in labels):
+            raise Misuse(
+                f"labels are numbers, but not class indices from 0 to {MAX_CLASSES - 1}: number the classes from 0, leave "
+                "missing labels empty, or write class keys as text"
+            )
+        return [f"class-{index}" for index in range(max([1, *map(int, labels)]) + 1)]
+    keys = sorted(labels)
+    if not 2 <= len(keys) <= MAX_CLASSES:
+        raise Misuse(f"labels are of {len(keys)} classes, expected 2 to {MAX_CLASSES}")
+    return keys
 
 
-def split(features: Features, labels: Labels, ids: Sequence[bytes] | None, share: float) -> tuple[Part, Part]:
-    """Split (n, dim) features, no row all zeros, and (n,) labels into those to fit and a hold-out set, in their order.
+def divide(
+    features: Features, labels: Labels, ids: Sequence[bytes] | None, bounds: Sequence[float]
+) -> list[Part]:
+    """Divide (n, dim) features, no row all zeros, and (n,) labels into as many parts as there are intervals from 0 to 1 between `bounds`.
 
-    The digest of a row's id decides, or else of the row, so that each run holds out the same ones, and what is of one record stays
-    together: otherwise a head that knows a person from other rows would be judged on it.
+    A number drawn from the digest of a row's id decides, or else of the row, so that each run has the same parts, and what is of one record
+    stays together: otherwise a head that knows a person from other rows would be judged on it.
     """
     if ids is None:
         rows = (unit_rows(features)[0] + 0.0).astype("<f8")  # −0.0 as 0.0
         ids = [
             row.tobytes() + int(label).to_bytes(8, "little") for row, label in zip(rows, labels, strict=True)
         ]
-    limit = int(share * _DRAWS)
-    drawn = (int.from_bytes(hashlib.sha256(_RECORD + each).digest()[-8:], "little") % _DRAWS for each in ids)
-    held = np.fromiter((each < limit for each in drawn), bool, len(labels))
-    return (features[~held], labels[~held]), (features[held], labels[held])
+    drawn = [
+        int.from_bytes(hashlib.sha256(_RECORD + each).digest()[-8:], "little") % _DRAWS / _DRAWS
+        for each in ids
+    ]
+    places = np.searchsorted(bounds, drawn, side="right")
+    return [(features[places == part], labels[places == part]) for part in range(len(bounds) + 1)]
 
 
 def held_out_from(given: str | None) -> float | Path | None:
@@ -254,12 +247,12 @@ def held_out_from(given: str | None) -> float | Path | None:
 
 
 @contextmanager
-def of_file(path: Path) -> Iterator[None]:
-    """Raise errors about a file's records as Misuse that names the file."""
+def of_file(*paths: Path) -> Iterator[None]:
+    """Raise errors about the records of files as Misuse that names the files."""
     try:
         yield
     except (CalibrationError, Misuse) as error:
-        raise Misuse(f"{path}: {error}") from error
+        raise Misuse(f"{', '.join(map(str, paths))}: {error}") from error
 
 
 def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
@@ -273,7 +266,8 @@ def _read(path: Path, reader: Any, id_column: str | None) -> _Found:
         raise Misuse(f"{path}: {error}") from error
     except Exception as error:  # each parser fails in its own ways, and its words may quote the file
         raise Misuse(
-            f"can't read {path} as {path.suffix}: it is damaged, of another format, or holds Python objects ({type(error).__name__})"
+            f"can't read {path} as {path.suffix}: it is damaged, of another format, not UTF-8, or holds Python objects, which "
+            f".astype(str) turns into text ({type(error).__name__})"
         ) from error
     return found
 
@@ -283,11 +277,6 @@ def _npz(path: Path, _id_column: str | None) -> _Found:
         raise Misuse(f"{path} is not an .npz archive: write it with numpy.savez")
     with np.load(path, allow_pickle=False) as archive:
         return _Found({name: archive[name] for name in _WANTED if name in archive.files}, archive.files)
-
-
-def _npy(path: Path, _id_column: str | None) -> _Found:
-    with path.open("rb") as file:  # numpy.load would try pickle on anything else
-        return _Found({"features": np.lib.format.read_array(file, allow_pickle=False)}, ["features"])
 
 
 def _safetensors(path: Path, _id_column: str | None) -> _Found:
@@ -357,7 +346,7 @@ def _column(column: Any) -> Array:
         column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     if values.dtype == object and len(values) and all(isinstance(each, np.ndarray) for each in values):
-        return np.stack(list(values))
+        return as_array(list(values))
     return values
 
 
@@ -420,7 +409,7 @@ def _csv(path: Path, id_column: str | None) -> _Found:
 def _whole(texts: Array) -> Array:
     """A column's texts as int64 if all are whole numbers, else as they are."""
     try:
-        return texts.astype(np.int64)
+        return texts if _grouped(texts).any() else texts.astype(np.int64)
     except (ValueError, OverflowError):
         return texts
 
@@ -428,6 +417,7 @@ def _whole(texts: Array) -> Array:
 def _numbers(path: Path, name: str, texts: Array) -> Array:
     """A column's texts as float64, NaN where it is empty or NA. Raises Misuse that names the first line without a number, and never its text."""
     texts = np.where((texts == "") | (texts == "NA"), "nan", texts)
+    texts = np.where(_grouped(texts), "not a number", texts)
     try:
         return texts.astype(np.float64)
     except (ValueError, OverflowError):
@@ -438,12 +428,17 @@ def _numbers(path: Path, name: str, texts: Array) -> Array:
     )
 
 
+def _grouped(texts: Array) -> npt.NDArray[np.bool_]:
+    """Which texts numpy would read as a number though they hold an underscore, as Python's own numbers may: 1_0 is a label, not 10."""
+    return np.char.find(texts, "_") >= 0
+
+
 def _number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text
 
 
 def _check_names(path: Path, names: Sequence[str], index: Sequence[Any] = ()) -> None:
@@ -473,6 +468,10 @@ def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _F
     found.arrays.update(_ids(path, columns, id_column))
     if (labels := columns.pop("label", None)) is not None:
         found.arrays["labels"] = _texts(labels)
+    if ours := [name for name in columns if name.casefold() in {"id", "ids", "label", "labels"}]:
+        raise Misuse(
+            f"{path}: column {', '.join(ours)} is not a feature: name labels label and ids id, or pass --id-column; remove others"
+        )
     strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu" or values.ndim != 1]
     if strange:
         raise Misuse(f"{path}: column {', '.join(strange)} does not hold numbers; each feature is a column")
@@ -483,7 +482,6 @@ def _columns(path: Path, columns: dict[str, Array], id_column: str | None) -> _F
 
 _READERS = {
     ".npz": _npz,
-    ".npy": _npy,
     ".safetensors": _safetensors,
     ".pt": _pt,
     ".parquet": _parquet,

@@ -6,7 +6,9 @@ running if it is killed.
 
 import multiprocessing
 import os
+import runpy
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -81,3 +83,22 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def end_with_pipe() -> None:
+    """End this process by SIGTERM once the other end of the pipe that is its standard input is closed, if only because its holder was killed."""
+
+    def follow() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+if (
+    __name__ == "__main__"
+):  # python -m veilsum.processes MODULE WORDS: as python -m MODULE WORDS, until that pipe is closed
+    end_with_pipe()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

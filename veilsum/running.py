@@ -237,7 +237,8 @@ def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
         Misuse: no such study, or it is revoked.
     """
     found = client.studies(federation)
-    named = [each for each in found if each.name == wanted and not each.revoked]
+    named = [each for each in found if each.name == wanted]
+    named = [each for each in named if not each.revoked] or named
     if not named:
         named = [each for each in found if len(wanted) >= 8 and each.study.startswith(wanted.lower())]
     if not named:
@@ -245,7 +246,9 @@ def find_study(client: Operator, federation: str, wanted: str) -> StudyView:
         raise Misuse(f"no study {wanted!r} is published; published: {known}")
     newest = max(named, key=lambda each: each.version)
     if newest.revoked:
-        raise Misuse(f"the roster revokes study {newest.name}, version {newest.version}")
+        raise Misuse(
+            f"study {newest.name}, version {newest.version} is revoked, or an earlier study key signed it: publish a later version"
+        )
     return newest
 
 

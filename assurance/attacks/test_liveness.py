@@ -2,18 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from client_sdk.result import Result
-from tests.support.federation import Federation as Members
-from tests.support.local_coordinator import refusal
+from tests.support.consortium import Consortium, refused, unchanged
 from tests.support.simulator import After, Federation, of
+from tests.support.stage import standing
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Failed, Freezing, Recovered
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import Freeze, Refusal, Vote
 
 
@@ -46,38 +43,31 @@ def test_what_was_certified_and_not_revealed_is_summed_again_to_the_last_bit() -
 
 
 def test_a_coordinator_that_withholds_an_end_stalls_members_and_makes_them_spend_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    federation = Members(tmp_path)
-    coordinator = federation.coordinator
-    cohort = federation.enrol()
-    first = coordinator.open_round(cohort)
-    federation.together(federation.contributions(first), vanish=dict.fromkeys(federation.ids, "chunks/0"))
-    federation.clock.now_s += 2 * 86_400
-    coordinator.cancel(first)
-    coordinator.expire(first)
-    # They report, and are cut off before the answer comes.
-    federation.together(federation.contributions(first), vanish=dict.fromkeys(federation.ids, "/answers"))
-    assert coordinator.view(first).state == "erased"
-    handle = coordinator.handle
-
-    def withholding(request: Any) -> Any:
-        if "/closing" in request.path:
-            return refusal(PeerFault(Cause.NOT_FOUND, "there is no such context"))
-        return handle(request)
-
-    monkeypatch.setattr(coordinator, "handle", withholding)
-    second = coordinator.open_round(cohort)
-    before = set(coordinator.wire)
-    stalled = federation.together(federation.contributions(second))
-    assert {*stalled} == {*federation.ids}
-    assert {each.cause for each in stalled.values()} == {Cause.OUTCOME_MISSING}
-    assert all(f"round {first} and is not shown how it ended" in str(each) for each in stalled.values())
-    said = "".join(map(str, set(coordinator.wire) - before))
-    assert not [member for member in stalled if member in said]  # they upload and sign nothing
-    ledgers = [federation.open[member].ledger() for member in stalled]
-    assert {run.state for runs in ledgers for run in runs} == {"reserved"}
-    monkeypatch.setattr(coordinator, "handle", handle)
-    results = federation.together(federation.contributions(second))
-    assert {type(each) for each in results.values()} == {Result}, results
-    federation.close()
+    with standing(tmp_path / "service") as stage:
+        consortium = Consortium(stage, tmp_path)
+        cohort = consortium.enrol()
+        first = consortium.open_round(cohort)
+        vanishing = dict.fromkeys(consortium.ids, "chunks/0")
+        consortium.together(consortium.contributions(first), vanish=vanishing)
+        stage.pass_time(consortium.operator.round(first).spec.latest_end_s)
+        # They report, and are cut off before the answer comes.
+        vanishing = dict.fromkeys(consortium.ids, "/answers")
+        consortium.together(consortium.contributions(first), vanish=vanishing)
+        assert consortium.operator.round(first).state == "erased"
+        consortium.shows("GET .*/closing", refused(Cause.NOT_FOUND))
+        second = consortium.open_round(cohort)
+        stalled = consortium.together(consortium.contributions(second))
+        assert {*stalled} == {*consortium.ids}
+        assert {each.cause for each in stalled.values()} == {Cause.OUTCOME_MISSING}
+        assert all(f"round {first} and is not shown how it ended" in str(each) for each in stalled.values())
+        assert {each.method for each in consortium.requests(second)} == {
+            "GET"
+        }  # they upload and sign nothing
+        ledgers = [consortium.open[member].ledger() for member in stalled]
+        assert {run.state for runs in ledgers for run in runs} == {"reserved"}
+        consortium.on_answer = unchanged
+        results = consortium.together(consortium.contributions(second))
+        assert {type(each) for each in results.values()} == {Result}, results
+        consortium.close()

@@ -29,20 +29,23 @@ from client_sdk.identity import Identity
 from client_sdk.records import Records
 from client_sdk.result import Result
 from tests.support.consortium import (
+    CLASSES,
+    DIM,
+    LEAST,
+    NOISY,
+    WITHHOLDING,
     Consortium,
-    Coordinator,
     Sent,
     Stopped,
-    coordinator,
     founded,
     hostile,
     nothing,
     unchanged,
 )
-from tests.support.federation import CLASSES, DIM, LEAST, NOISY, WITHHOLDING
+from tests.support.stage import Stage, coordinator
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Lost, Study
+from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Study
 from veilsum.protocol.rest import RoundView
 from veilsum.study.promise import study_mu
 from veilsum.study.vectors import vector
@@ -54,13 +57,13 @@ ONE_STEP = {**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}}
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with coordinator(tmp_path_factory.mktemp("stage") / "service") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def summed(stage: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]:
+def summed(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]:
     """Five members whose records of period p1 were summed."""
     with founded(stage, tmp_path_factory.mktemp("summed")) as made:
         made.play()
@@ -103,7 +106,7 @@ def spoilt(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**values, "question": {**question, **change}}
 
 
-def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium, stage: Coordinator) -> None:
+def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium, stage: Stage) -> None:
     """By the service; and by members and the second implementation if a coordinator shows it none the less."""
     before, values = stage.stored(), summed.content({"version": 1000}).model_dump(mode="json")
     ReferenceStudy(rfc8785.dumps(values))
@@ -142,12 +145,12 @@ def test_1_what_would_give_rows_back_is_refused_by_everybody(summed: Consortium,
     ids=lambda change: next(iter(change)),
 )
 def test_2_another_floor_gives_no_second_sum(
-    summed: Consortium, stage: Coordinator, change: dict[str, Any]
+    summed: Consortium, stage: Stage, change: dict[str, Any]
 ) -> None:
     """It would have other survivors, and the difference of the sums be a few members'. Nobody has fresh records, or repeats that question."""
     sums, before, first = summed.sums(), stage.stored(), summed.links()[0].context.hex()
     summed.given = {member: summed.records(member) for member in summed.ids}
-    summed.publish(**change)
+    summed.revise(**change)
     with pytest.raises(PeerFault, match="repeat-mismatch"):
         summed.play("p1", first)
     with hostile(summed):
@@ -169,14 +172,14 @@ def test_2_another_floor_gives_no_second_sum(
     ids=["again", "without a history", "as a repetition"],
 )
 def test_2_neither_does_another_cohort(
-    stage: Coordinator, tmp_path: Path, links: Any, change: dict[str, Any], by_service: str, by_members: Cause
+    stage: Stage, tmp_path: Path, links: Any, change: dict[str, Any], by_service: str, by_members: Cause
 ) -> None:
     with founded(stage, tmp_path, 4) as made:
         made.play()
         sums, before, repeats = made.sums(), stage.stored(), None
         if change:
             repeats = made.links()[0].context.hex()
-            made.publish(**change)
+            made.revise(**change)
         with pytest.raises(PeerFault, match=by_service):
             made.play("p1", repeats)
         with hostile(made, links=links):
@@ -188,7 +191,7 @@ def test_2_neither_does_another_cohort(
 
 def test_2_and_5_a_repetition_is_the_same_sum_whatever_the_notes_say(summed: Consortium) -> None:
     """Also if data has changed meanwhile: the same vector of everybody, to the bit."""
-    summed.publish({"purpose": "Another purpose.", "display": ["L", "R"]})
+    summed.revise({"purpose": "Another purpose.", "display": ["L", "R"]})
     summed.given = {member: Records(np.ones((30, DIM)), np.arange(30) % 2) for member in summed.ids}
     summed.play("p1", summed.links()[0].context.hex())
     assert not summed.refusals()
@@ -203,7 +206,7 @@ def test_2_and_5_a_repetition_is_the_same_sum_whatever_the_notes_say(summed: Con
 # 3. A colluder that changes its mind
 
 
-def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, tmp_path: Path) -> None:
+def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Stage, tmp_path: Path) -> None:
     """Its bit decides whether a class is withheld: with and without it, two sums would show the class's few holders."""
     records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
     question = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 5, "records": records}
@@ -232,7 +235,7 @@ def test_3_a_colluder_flips_its_class_bit_between_two_runs(stage: Coordinator, t
 # 4. Records that change, and members that leave
 
 
-def test_4_later_sums_hold_new_ids_only(stage: Coordinator, tmp_path: Path) -> None:
+def test_4_later_sums_hold_new_ids_only(stage: Stage, tmp_path: Path) -> None:
     """Every member changes a record and one withdraws: no record is summed again."""
     with founded(stage, tmp_path) as made:
         *staying, leaving = made.ids
@@ -253,11 +256,11 @@ def test_4_later_sums_hold_new_ids_only(stage: Coordinator, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("change", [1e-12, 1e-3, "extractor"])
-def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Coordinator, change: Any) -> None:
+def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Stage, change: Any) -> None:
     """Slightly otherwise, or by another extractor; in another period and cohort, under another version of the study."""
     before, sums, other = stage.stored(), summed.sums(), change == "extractor"
     question: dict[str, Any] = {"extractor": "ab" * 32, "dim": DIM + 1} if other else {}
-    summed.publish(**question)
+    summed.revise(**question)
     for member in summed.ids:
         features, labels = summed.data(member)
         again = np.ones((len(labels), DIM + 1)) if other else features + change
@@ -268,11 +271,11 @@ def test_6_records_extracted_again_add_no_rows(summed: Consortium, stage: Coordi
     assert summed.sums() == sums
 
 
-def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Coordinator, tmp_path: Path) -> None:
+def test_6_another_extractor_sums_the_frozen_set_or_nothing(stage: Stage, tmp_path: Path) -> None:
     """A repetition over all survivors; a record that is gone or unusable adds nothing, a new one neither."""
     with founded(stage, tmp_path) as made:
         made.play()
-        made.publish(extractor="ab" * 32, dim=DIM + 1)
+        made.revise(extractor="ab" * 32, dim=DIM + 1)
         expected = {}
         for member in made.ids:
             _, labels = made.data(member)
@@ -346,7 +349,7 @@ POISONS = (
     ids=["exact", "withholding", "noisy"],
 )
 def test_7_poisoned_records_change_no_request(
-    stage: Coordinator, tmp_path: Path, question: dict[str, Any], poisons: tuple[str, ...]
+    stage: Stage, tmp_path: Path, question: dict[str, Any], poisons: tuple[str, ...]
 ) -> None:
     """Nobody's: method, path, order, headers and lengths are those of a run in which all records are clean."""
     with founded(stage, tmp_path, **question) as made:
@@ -376,7 +379,7 @@ def test_7_poisoned_records_change_no_request(
     ],
 )
 def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
-    stage: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: dict[str, Any]
 ) -> None:
     """Every member stops now and then, before or after a write takes effect or a request is answered, and comes back without data."""
     with founded(stage, tmp_path, 4, **question) as made:
@@ -384,11 +387,7 @@ def test_8_crashes_at_durable_writes_and_requests_change_no_byte(
         made.play()
         assert not made.refusals()
         assert machines.stops > 20
-        bodies = dict[tuple[str, str, str], set[bytes]]()
-        for member in made.ids:
-            for each in made.sent[member]:
-                if each.kind:
-                    bodies.setdefault((member, each.path, each.kind), set()).add(each.body)
+        bodies = made.bodies()
         assert {len(said) for said in bodies.values()} == {1}
         chunks = {hashlib.sha256(body).digest() for (*_, kind), [body] in bodies.items() if kind == "Chunk"}
         assert machines.stored == chunks
@@ -451,7 +450,7 @@ class Machines:
 
 
 @pytest.mark.parametrize("copied", ["before the yes", "before the upload"])
-def test_8_a_restored_copy_has_the_same_vector(stage: Coordinator, tmp_path: Path, copied: str) -> None:
+def test_8_a_restored_copy_has_the_same_vector(stage: Stage, tmp_path: Path, copied: str) -> None:
     """Whatever history it is shown: the rows it selects, of more than `most`, are those that it selected before."""
     with founded(stage, tmp_path) as made:
         (victim, *others), copy = made.ids, tmp_path / "copy"
@@ -492,7 +491,7 @@ def test_8_a_restored_copy_has_the_same_vector(stage: Coordinator, tmp_path: Pat
 
 @pytest.mark.parametrize("silent", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_9_an_erasure_and_enough_reveals_never_exist_together(
-    stage: Coordinator, tmp_path: Path, silent: int
+    stage: Stage, tmp_path: Path, silent: int
 ) -> None:
     """Some stop before they reveal, the others' reveals are kept from the service, and a colluder reports that it made none."""
     with founded(stage, tmp_path) as made:
@@ -558,7 +557,7 @@ def replay(made: Consortium, member: str, view: RoundView, replies: list[httpx.R
 
 
 @pytest.mark.slow  # test_noise_chains holds each part of it on a simulated service
-def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, tmp_path: Path) -> None:
+def test_10_charges_stay_within_the_budget_whatever_happens(stage: Stage, tmp_path: Path) -> None:
     """Over VOID attempts, whole chains, a LOST one and other studies: a record costs what was stated, and never more than its owner gave."""
     with founded(stage, tmp_path, 4, **ONE_STEP) as made:
         noise = made.content().question.noise
@@ -583,22 +582,20 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, 
         # Nothing is left for another run over these records, of any kind.
         made.play("p2")
         assert {made.ledger(member)[-1].rows for member in made.ids} == {0}
-        made.publish(noise=None)
+        made.revise(noise=None)
         made.play("p3")
         assert made.refusals() == {Declined}
         # New records in a run that the admin gives up: the charge stays, and another study takes no more than is left.
-        made.publish()
+        made.revise()
         made.given, made.silent = {}, set(made.ids[:3])
         made.play("p4")
         assert made.last.state == "erasing"
-        made.operator.close_lost(
-            made.last.round, Lost.make(made.admin, context=bytes.fromhex(made.last.context))
-        )
+        made.lose(made.last.round)
         made.silent = set()
         assert made.come_back().state == "lost"
         assert charges(made) == {whole}
         made.given = {member: made.records(member, "p4") for member in made.ids}
-        made.publish(noise={**ONE_STEP["noise"], "epsilon": 1.0})
+        made.revise(noise={**ONE_STEP["noise"], "epsilon": 1.0})
         made.play("p5")
         assert not made.refusals()
         assert whole < max(charges(made)) <= made.policy.mu_budget
@@ -613,7 +610,7 @@ def test_10_charges_stay_within_the_budget_whatever_happens(stage: Coordinator, 
         made.play("p7")
         assert not made.refusals()
         # A certified step is never repeated.
-        made.publish()
+        made.revise()
         with hostile(made):
             made.play("p1", certified)
         assert made.refusals() == {Cause.TERMS_REFUSED}

@@ -75,7 +75,7 @@ class Coordinator(Party):
     def open(self, terms: Any) -> bytes:
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.known.links, terms))
         vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, reports={}, evicted=(), survivors=())
-        vars(self).update(shares=defaultdict(dict))  # dealer and index → holder → share
+        vars(self).update(asked=b"", shares=defaultdict(dict))  # dealer and index → holder → share
         before = terms.indicator if self.fresh else self.run[3]
         self.earlier = tuple(M.SurvivorSet(each[1]) for at, each in self.known.certified.items() if at == before)
         return encode(self.opening)
@@ -113,13 +113,15 @@ class Coordinator(Party):
         headers = [self.uploads[v].header for v in self.whole() if v != said.member]
         right = sorted(said.dealers + said.complaints) == [header.member for header in headers]
         demand(right and said.uploads == self.delivered(headers), "malformed", said.member)
-        self.receipts[said.member] = said
+        demand(self.receipts.setdefault(said.member, said) == said, "conflict", said.member)
 
-    def on_vote(self, said: Any) -> None:
+    def on_vote(self, said: Any) -> None:  # §4.6
+        demand(self.votes.get(said.member, said) == said, "already-voted", said.member)
+        demand(self.asked in {b"", said.outcome}, "survivors-invalid", said.member)
         self.votes[said.member] = said
 
     def on_erased(self, said: Any) -> None:  # §4.9
-        self.reports[said.member] = said
+        demand(self.reports.setdefault(said.member, said) == said, "conflict", said.member)
 
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
         """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
@@ -175,6 +177,7 @@ class Coordinator(Party):
         except Refused as refused:
             return encode(M.VoidRequest(self.context, refused.args[0]))
         headers = tuple(self.uploads[each.member].header for each in self.survivors)
+        self.asked = outcome(self.context, "none", self.survivors)  # until it asks for VOID
         return encode(M.Freeze(self.context, headers, self.earlier))
 
     def _undisputed(self, staying: Any, conflicts: Any, complaints: Any) -> Any:

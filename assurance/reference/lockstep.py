@@ -220,6 +220,8 @@ class Lockstep(Federation):
             case Freeze() | VoidRequest() if not self.proposed:
                 self.proposed = True
                 self.alike(message, self.twin.freeze())
+            case VoidRequest():
+                self.twin.asked = b""
             case Certificate():
                 self.alike(message, self.twin.certify(message.reason))
             case Erasure():

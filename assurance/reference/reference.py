@@ -288,7 +288,7 @@ class Member(Party):
     def __init__(self, name: str, *cohort: Any, federation: bytes = b"", now: int = 0, **options: Any) -> None:
         demand(not federation or decode(cohort[1], "Roster").federation == federation, "wrong-federation")
         super().__init__(*cohort, **options)
-        self.name, self.now, self.step, number = name, now, 0, self.roster.number
+        self.name, self.now, self.step, self.open, number = name, now, 0, False, self.roster.number
         same = number > self.known.number or (number, self.roster_hash) == (self.known.number, self.known.roster)
         demand(same or not self.known.number, "roster-rollback")
         vars(self.known).update(number=number, roster=self.roster_hash)
@@ -311,6 +311,7 @@ class Member(Party):
         return encode(self.card)
 
     def on_cards(self, said: Any) -> None:  # §4.2
+        demand(not self.places, "wrong-phase")
         m, cards, study = said.manifest, {each.card.member: each.card for each in said.shown}, self.study
         demand((m.cohort, m.roster_hash, *m[2:6]) == (self.cohort, self.roster_hash, *self.run), "wrong-cohort")
         demand({*m.members} <= {*self.keys}, "unknown-member")
@@ -353,7 +354,7 @@ class Member(Party):
     def on_opening(self, said: Any) -> Any:  # §4.3, clauses 2 to 11
         terms, place, study, known = said.terms, said[1:3], self.study, self.known
         demand(self.places, "wrong-phase")  # it has no cards
-        if self.context and said == self.opening and not self._late():
+        if self.open and said == self.opening and not self._late():
             return self.announced  # what was sent before, if anything was
         if self.context and self._late():
             self._erase()  # as it has done when that attempt's time was up
@@ -404,10 +405,13 @@ class Member(Party):
     def _enter(self, opening: Any) -> None:
         self.begin(opening)
         # Headers and shares are those delivered, by dealer.
-        vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={})
+        vars(self).update(
+            open=True, own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={}
+        )
         vars(self).update(revealed=NONE, announced=None)
 
     def _check_open(self) -> None:
+        demand(self.open, "wrong-phase")
         demand(not self._late(), "terms-expired")
 
     def upload(self, x: Any, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
@@ -441,7 +445,10 @@ class Member(Party):
 
     def on_deliveries(self, said: Any) -> Any:  # → Receipt (§4.5)
         self._check_open()
+        demand(not self.vote, "wrong-phase")
         demand(self.name in self.places, "not-a-decryptor")
+        if self.receipt:
+            return self.receipt
         x, count, opened = self.places[self.name], len(self.places), dict[str, Any]()
         for each in said.items:
             self.verify(each.header)
@@ -459,7 +466,9 @@ class Member(Party):
         self.shares |= opened
         fates = (tuple(v for v in self.headers if (v in opened) == clean) for clean in (True, False))
         self.known.joined.add(self.context)
-        self.receipt = sign(self.key, "Receipt", self.context, self.name, self.delivered(self.headers.values()), *fates)
+        self.receipt: Any = sign(
+            self.key, "Receipt", self.context, self.name, self.delivered(self.headers.values()), *fates
+        )
         return self.receipt
 
     def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
@@ -502,12 +511,13 @@ class Member(Party):
         demand(end in {None, link}, "wrong-context")
         if not survivors:
             return self._close(reason)
-        self.certified = survivors
+        vars(self).update(open=False, certified=survivors)
         self.known.certified[context] = (link, survivors, self.study, self.terms)
         self._ratchet(self.place[0] + 1)
         return self._reveal()
 
     def _close(self, reason: str) -> None:
+        self.open = False
         self.known.ends.setdefault(self.context, self.link(reason))
         if reason in {"erased", "lost"} or self._late() or self.place[1] == 7:
             self._ratchet(self.place[0] + 1)
@@ -530,8 +540,8 @@ class Member(Party):
 
     def on_disclosure(self, said: Any) -> None:  # an indicator recounted (§8.2)
         staying = [each for each in self.certified if each.member not in self.evicted]
-        right = self.terms.step == "indicator" and [survivor(each.header) for each in said.entries] == staying
-        demand(right and staying, "disclosure-invalid")
+        demand(staying and self.terms.step == "indicator", "wrong-phase")
+        demand([survivor(each.header) for each in said.entries] == staying, "disclosure-invalid")
         owed, holders = self.owed(staying, ()), [0] * self.elements
         for header, commits, siblings, digests, chunks, seeds in said.entries:
             v, paired = header.member, pieces(commits, 16)
@@ -549,9 +559,11 @@ class Member(Party):
     def on_erasurerequest(self, _: Any) -> Any:  # → Erased (§4.9)
         demand(self.name in self.places, "not-a-decryptor")
         demand(self._late(), "wrong-phase")
+        demand(self.context not in self.known.ends, "wrong-context")
         return self._erase()
 
     def _erase(self) -> Any:
+        self.open = False
         self._ratchet(self.place[0] + 1)
         self.shares.clear()
         self.known.joined.add(self.context)

@@ -8,7 +8,7 @@ import os
 import platform
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -20,14 +20,16 @@ import pytest
 
 from assurance.reference import reference, wire
 from assurance.reference.lies import Lie
-from assurance.reference.lockstep import Lockstep
+from assurance.reference.lockstep import TAKES, Lockstep
 from assurance.reference.study import Study
-from assurance.reference.wire import M
+from assurance.reference.wire import M, Refused
+from tests.support.forging import again
 from tests.support.simulator import After
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Checking
+from veilsum.protocol.coordinator import Checking, CoordinatorPhase, Freezing
+from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.member import Closed, Ready
-from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Terms
+from veilsum.protocol.messages import NO_CONTEXT, Erased, ErasureRequest, Message, Receipt, Terms, Upload, Vote
 
 ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "60"))
 """In all; a federation lives for `EACH` of them."""
@@ -238,6 +240,67 @@ def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str]) -> None:
     assert federation.ends["Recovered"] >= 1
     assert federation.ends["Voided"] >= 1
     figures.update({f"sparse {name}": count for name, count in (federation.compared + federation.ends).items()})
+
+
+class Insistent(Lockstep):
+    """After each message shows the member all earlier ones of the attempt again. Sends each answer twice, and other ones beside it."""
+
+    def __post_init__(self) -> None:
+        self.shown = defaultdict[str, dict[Message, None]](dict)
+        super().__post_init__()
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        replies = super()._tell(member, message)
+        self.shown[member][message] = None
+        here = self.twins[member].context
+        for before in self.shown[member]:
+            if getattr(before, "context", here) == here:
+                self.show(member, before)
+        return replies
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        key, other = self.keys[member], reply
+        match reply:
+            case Upload():
+                other = replace(reply, header=again(reply.header, key, salt=bytes(32)))
+            case Receipt():
+                other = again(reply, key, dealers=reply.complaints, complaints=reply.dealers)
+            case Vote():
+                other = again(reply, key, outcome=bytes(32))
+                if isinstance(phase, Freezing):
+                    self._compare(phase, other)
+            case Erased():
+                other = again(reply, key, revealed=bytes(range(32)))
+        after = super()._answer(phase, member, reply)
+        if other != reply and type(after) is type(phase) and isinstance(after, TAKES[type(reply)]):
+            self._compare(after, reply)
+            self._compare(after, other)
+        return after
+
+    def _compare(self, phase: CoordinatorPhase, message: Message) -> None:
+        """One that changes nothing."""
+        cause = said = None
+        try:
+            assert phase.receive(message, self.now_s) == phase
+        except PeerFault as fault:
+            cause = fault.cause.value
+        try:
+            self.twin.receive(message.to_bytes())
+        except Refused as refused:
+            said = refused.args[0]
+        assert said == cause
+        self.compared[cause or "again"] += 1
+
+
+@pytest.mark.parametrize("last", [None, After.UPLOAD, After.RECEIPT])
+def test_each_message_is_taken_in_its_phase_and_once(last: After | None) -> None:
+    """Half of the members leave after this one of theirs."""
+    federation = Insistent(6, drop=dict.fromkeys(range(3), last) if last else {})
+    federation.run_round()
+    assert federation.ends == {"ClosedByAdmin" if last else "Recovered": 1}
+    causes = {"again", "refused", "upload-conflict", "conflict", "already-voted"}
+    assert causes <= {*federation.compared}
+    assert ("survivors-invalid" in federation.compared) == (last is not After.UPLOAD)
 
 
 def test_an_open_attempt_refuses_any_other_opening_before_it_looks_at_it() -> None:

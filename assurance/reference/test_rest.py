@@ -20,9 +20,9 @@ from assurance.reference import reference, wire
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
 from client_sdk.records import Records
-from tests.support.consortium import coordinator
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
+from tests.support.stage import coordinator
 from veilsum.protocol import rest
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Study

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from service.settings import Settings, check_secrets
+from service.settings import Settings, check_given
 from service.storage import migrating
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
@@ -17,8 +17,8 @@ from veilsum.protocol.errors import Misuse
 
 
 def prepare(settings: Settings) -> None:
-    """Make the data folder. Raises Misuse where others may enter it or read a secret."""
-    check_secrets()
+    """Make the data folder. Raises Misuse where others may enter it or read a secret, and for a misspelt setting."""
+    check_given()
     make_folder(settings.data_dir)
     if (why := loose_mode(settings.data_dir, group_may=True)) is not None:
         raise Misuse(why)

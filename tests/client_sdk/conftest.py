@@ -8,8 +8,9 @@ import pytest
 from client_sdk.database import StateDatabase
 from client_sdk.identity import Identity
 from client_sdk.result import Result
-from tests.support.federation import Federation
+from tests.support.consortium import Consortium
 from tests.support.remembered import remembered
+from tests.support.stage import Stage, standing
 from veilsum.protocol import round_spec
 from veilsum.protocol.messages import Certificate, Vote, void_hash
 
@@ -30,29 +31,36 @@ def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Result]:
-    """A federation whose round is done, and a member's result with its transcript."""
-    federation = Federation(tmp_path_factory.mktemp("federation"))
-    federation.transcripts = True
-    round_id = federation.coordinator.open_round(federation.enrol())
-    result = federation.together(federation.contributions(round_id))["member-0"]
-    federation.close()
-    return federation, result
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One coordinator for all tests."""
+    with standing(tmp_path_factory.mktemp("stage") / "service") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
-def voided(done: tuple[Federation, Result]) -> Result:
+def done(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Consortium, Result]:
+    """A federation whose round is done, and a member's result with its transcript."""
+    consortium = Consortium(stage, tmp_path_factory.mktemp("federation"))
+    consortium.transcripts = True
+    round_id = consortium.open_round(consortium.enrol())
+    result = consortium.together(consortium.contributions(round_id))["member-0"]
+    consortium.close()
+    return consortium, result
+
+
+@pytest.fixture(scope="session")
+def voided(done: tuple[Consortium, Result]) -> Result:
     """The result beside a certificate of the same attempt that says VOID."""
-    federation, result = done
+    consortium, result = done
     context = result.evidence.attempt.context
     votes = tuple(
         Vote.make(
-            Identity.load(federation.folder / member).key,
+            Identity.load(consortium.folder / member).key,
             context=context,
             member=member,
             outcome=void_hash(context, "cancelled"),
         )
-        for member in federation.ids
+        for member in consortium.ids
     )
     certificate = Certificate(context, (), "cancelled", votes)
     return replace(result, evidence=replace(result.evidence, certificate=certificate))
@@ -60,12 +68,12 @@ def voided(done: tuple[Federation, Result]) -> Result:
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
-    """Whatever federation a test has made is closed after it."""
+    """Whatever a test has made is closed after it."""
     yield
-    while Federation.made:
-        Federation.made.pop().close()
+    while Consortium.made:
+        Consortium.made.pop().close()
 
 
 @pytest.fixture
-def federation(tmp_path: Path) -> Federation:
-    return Federation(tmp_path)
+def consortium(stage: Stage, tmp_path: Path) -> Consortium:
+    return Consortium(stage, tmp_path)

@@ -14,7 +14,7 @@ from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
 from client_sdk.retry import RetryingClient
 from client_sdk.transport import BlockingDriver
-from tests.support.federation import Clock
+from tests.support.stage import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER, Scope, TokenRequest
 
@@ -70,7 +70,7 @@ URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
 
 def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
     """How often a request is sent that gets no word from behind a proxy, and what is said in the end."""
-    seen, clock = list[httpx.Request](), Clock()
+    seen, clock = list[httpx.Request](), Still()
 
     def handler(request: httpx.Request) -> httpx.Response:
         seen.append(request)

@@ -10,17 +10,18 @@ from safetensors.numpy import load
 from client_sdk.combined import Combined
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
-from tests.support.federation import DIM, Federation
+from tests.support.consortium import DIM, Consortium
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.record import CombinedRecord, PartView, SolutionView, sign_record
 from veilsum.study.answers import answer, pooled
 from veilsum.study.result_files import files
 
 
-def made(consortium: Federation, results: list[Result], **changes: Any) -> Combined:
+def made(consortium: Consortium, results: list[Result], **changes: Any) -> Combined:
     """What an honest coordinator would have made of them, but for the changes."""
     spec, records = results[-1].spec, [result.record for result in results]
-    sums = [load(consortium.coordinator.rounds[each.round].sums)["sum"] for each in records]
+    sums = [load(consortium.operator.sums(each.round))["sum"] for each in records]
     vectors = 3 * len(results)
     found = answer(spec, pooled(spec, np.sum(sums, axis=0), vectors), vectors)
     file = files(spec, found).head
@@ -47,22 +48,22 @@ def made(consortium: Federation, results: list[Result], **changes: Any) -> Combi
 
 
 @pytest.fixture(scope="module")
-def combined(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, list[Result]]:
+def combined(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Consortium, list[Result]]:
     """Two periods of a federation, and the results of both."""
-    federation = Federation(tmp_path_factory.mktemp("combined"))
-    return federation, results_of(federation, "p1", "p2")
+    consortium = Consortium(stage, tmp_path_factory.mktemp("combined"))
+    return consortium, results_of(consortium, "p1", "p2")
 
 
-def results_of(federation: Federation, *periods: str) -> list[Result]:
-    results = [federation.run(federation.enrol(period))["member-0"] for period in periods]
+def results_of(consortium: Consortium, *periods: str) -> list[Result]:
+    results = [consortium.run(consortium.enrol(period))["member-0"] for period in periods]
     assert all(isinstance(result, Result) for result in results), results
     return results
 
 
-def test_a_combination_follows_from_its_rounds(combined: tuple[Federation, list[Result]]) -> None:
-    federation, results = combined
-    found = made(federation, results)
-    found.verify(results, federation.admin.public)
+def test_a_combination_follows_from_its_rounds(combined: tuple[Consortium, list[Result]]) -> None:
+    consortium, results = combined
+    found = made(consortium, results)
+    found.verify(results, consortium.admin.public)
     assert found.weights.shape == (DIM, 2)
     assert found.bias is None
     for shown in (results[:1], [], [*results[:1], *results[:1]]):
@@ -85,38 +86,38 @@ def test_a_combination_follows_from_its_rounds(combined: tuple[Federation, list[
     ],
 )
 def test_a_record_that_says_something_else_is_refused(
-    combined: tuple[Federation, list[Result]], changes: dict[str, Any], match: str
+    combined: tuple[Consortium, list[Result]], changes: dict[str, Any], match: str
 ) -> None:
-    federation, results = combined
+    consortium, results = combined
     with pytest.raises(PeerFault, match=match) as caught:
-        made(federation, results, **changes).verify(results)
+        made(consortium, results, **changes).verify(results)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
-def test_parts_that_are_not_the_rounds_are_refused(combined: tuple[Federation, list[Result]]) -> None:
-    federation, results = combined
-    parts = made(federation, results).record.parts
+def test_parts_that_are_not_the_rounds_are_refused(combined: tuple[Consortium, list[Result]]) -> None:
+    consortium, results = combined
+    parts = made(consortium, results).record.parts
     forged = (parts[0].model_copy(update={"sums": "ab" * 32}), parts[1])
     with pytest.raises(PeerFault, match="has another sums than the round itself"):
-        made(federation, results, parts=forged).verify(results)
-    unsigned = made(federation, results)
+        made(consortium, results, parts=forged).verify(results)
+    unsigned = made(consortium, results)
     bare = Combined(unsigned.record.model_copy(update={"signature": ""}), unsigned.head_file)
     with pytest.raises(PeerFault, match=r"^bad-signature:"):
         bare.verify(results)
 
 
-def test_rounds_of_another_question_do_not_add_up(federation: Federation) -> None:
-    results = results_of(federation, "p1")
-    federation.coordinator.publish(federation.make_study({"version": 2}, loss=90))
-    results += results_of(federation, "p2")
+def test_rounds_of_another_question_do_not_add_up(consortium: Consortium) -> None:
+    results = results_of(consortium, "p1")
+    consortium.publish(consortium.make_study({"version": 2}, loss=90))
+    results += results_of(consortium, "p2")
     with pytest.raises(PeerFault, match="not exact sums of one question over different periods"):
-        made(federation, results).verify(results)
+        made(consortium, results).verify(results)
 
 
-def test_a_head_for_members_adds_nothing_to_one_for_anyone(federation: Federation) -> None:
-    results = results_of(federation, "p1")
-    federation.after["readers"] = "anyone"
-    federation.coordinator.publish(federation.make_study({"version": 2}))
-    results += results_of(federation, "p2")
+def test_a_head_for_members_adds_nothing_to_one_for_anyone(consortium: Consortium) -> None:
+    results = results_of(consortium, "p1")
+    consortium.after["readers"] = "anyone"
+    consortium.publish(consortium.make_study({"version": 2}))
+    results += results_of(consortium, "p2")
     with pytest.raises(PeerFault, match="for the same readers"):
-        made(federation, results).verify(results)
+        made(consortium, results).verify(results)

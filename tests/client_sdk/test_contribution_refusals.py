@@ -1,28 +1,25 @@
 """What a member refuses in a round, or is refused, and what ends its part in it."""
 
-import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
-from client_sdk.effects import Request, Response
-from client_sdk.errors import NoResult, PeerFault, StateError
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
-from tests.support.federation import DIM, NOISY, Federation
-from tests.support.local_coordinator import Round, refusal
+from tests.support.consortium import DIM, NOISY, Consortium, Sent, changed, hostile, refused, unchanged
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
-from veilsum.protocol.coordinator import Collecting, Recovered
+from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.member import Opened, Ready
-from veilsum.protocol.messages import ErasureRequest, parse
-from veilsum.protocol.record import DocumentView, ResultRecord
-from veilsum.protocol.rest import RoundView
+from veilsum.protocol.messages import ErasureRequest
 from veilsum.study.result_files import material_file
 
 
@@ -37,20 +34,20 @@ from veilsum.study.result_files import material_file
     ],
 )
 def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
-    federation: Federation, policy: dict[str, Any], number: int, cause: Cause
+    consortium: Consortium, policy: dict[str, Any], number: int, cause: Cause
 ) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
-    store = federation.open["member-0"].session.store
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
+    store = consortium.open["member-0"].session.store
     while (held := store.held(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
         next(steps)
     steps.close()
-    federation.policy = replace(federation.policy, **policy)
-    federation.coordinator.roster = federation.make_roster(number)
+    consortium.policy = replace(consortium.policy, **policy)
+    consortium.operator.publish_roster(consortium.make_roster(number))
     with pytest.raises(PeerFault, match=f"^{cause.value}:"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert not any("uploads" in request.path for request in federation.coordinator.requests)
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    assert not consortium.requests("uploads")
 
 
 @pytest.mark.parametrize(
@@ -64,244 +61,263 @@ def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
     ids=["of another federation", "of another round", "ended before its end", "not ended at its end"],
 )
 def test_a_view_that_is_not_of_this_round_or_of_no_end_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], why: str
+    consortium: Consortium, changes: dict[str, Any], why: str
 ) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.view
-
-    def shown(round_id: str) -> RoundView:
-        return true(round_id).model_copy(update=changes)
-
-    monkeypatch.setattr(federation.coordinator, "view", shown)
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows(f"GET /v1/rounds/{round_id}", changed(**changes))
     with pytest.raises(PeerFault, match=why):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
 
 
-def test_an_opening_of_another_round_is_refused(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    federation.coordinator.rounds["ab" * 8] = federation.coordinator.rounds[round_id]
+def test_an_opening_of_another_round_is_refused(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, "ab" * 8, round_id)
     with pytest.raises(PeerFault, match=r"^wrong-context:"):
-        federation.alone(federation.contributions("ab" * 8, ["member-0"])["member-0"])
-    assert not any("uploads" in request.path for request in federation.coordinator.requests)
+        consortium.alone(consortium.contributions("ab" * 8, ["member-0"])["member-0"])
+    assert not consortium.requests("uploads")
 
 
-@pytest.mark.parametrize("path", ["PUT .*/uploads/member-0$", "POST .*/answers"])
-def test_a_refusal_by_the_coordinator_reaches_the_caller(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.handle
-
-    def handle(request: Request) -> Response:
-        member = parse(request.body).member if "answers" in request.path else "member-0"  # type: ignore[attr-defined]  # answers have one
-        if re.match(path, f"{request.method} {request.path}") and member == "member-0":
-            return refusal(PeerFault(Cause.CONFLICT, "no", ["member-0"]))
-        return true(request)
-
-    monkeypatch.setattr(federation.coordinator, "handle", handle)
-    results = federation.together(federation.contributions(round_id))
+@pytest.mark.parametrize("path", ["PUT .*/uploads/member-0", "POST .*/answers"])
+def test_a_refusal_by_the_coordinator_reaches_the_caller(consortium: Consortium, path: str) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows(path, refused(Cause.CONFLICT), ["member-0"])
+    results = consortium.together(consortium.contributions(round_id))
     fault = results["member-0"]
     assert isinstance(fault, PeerFault)
     assert fault.cause is Cause.CONFLICT
 
 
-def test_an_answer_that_comes_after_its_phase_is_no_failure(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true, refused = federation.coordinator.handle, list[Request]()
+def test_an_answer_that_comes_after_its_phase_is_no_failure(consortium: Consortium) -> None:
+    round_id, refusals = consortium.open_round(consortium.enrol()), list[httpx.Response]()
 
-    def handle(request: Request) -> Response:
-        if "answers" in request.path and not refused:
-            refused.append(request)
-            true(request)
-            return refusal(PeerFault(Cause.WRONG_PHASE))
-        return true(request)
+    def once(answer: httpx.Response) -> httpx.Response:
+        if refusals:
+            return answer
+        refusals.append(refused(Cause.WRONG_PHASE)(answer))
+        return refusals[0]
 
-    monkeypatch.setattr(federation.coordinator, "handle", handle)
-    results = federation.together(federation.contributions(round_id))
-    assert refused
+    consortium.shows("POST .*/answers", once)
+    results = consortium.together(consortium.contributions(round_id))
+    assert refusals
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
-def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cohort = federation.coordinator.open_cohort()
-    monkeypatch.setattr(federation.coordinator, "has_news", lambda _request: True)
-    steps = federation.steps(federation.member("member-0").enrol(cohort, federation.records("member-0")))
-    while len(federation.clock.pauses) < 3:
+def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(consortium: Consortium) -> None:
+    cohort = consortium.open_cohort()
+    consortium.holds, pauses = False, consortium.clock.pauses
+    pauses.clear()
+    steps = consortium.steps(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    while len(pauses) < 3:
         next(steps)
     steps.close()
-    assert federation.clock.pauses == [1.0, 1.0, 1.0]
-    for member in federation.ids[1:]:
-        federation.until(federation.member(member).enrol(cohort, federation.records(member)), "PUT").close()
-    federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids})
-    round_id = federation.coordinator.open_round(cohort)
-    federation.clock.pauses.clear()
-    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
-    while len(federation.clock.pauses) < 3:
+    assert pauses == [1.0, 1.0, 1.0]
+    for member in consortium.ids[1:]:
+        consortium.until(consortium.member(member).enrol(cohort, consortium.records(member)), "PUT").close()
+    consortium.together({m: consortium.member(m).enrol(cohort) for m in consortium.ids})
+    round_id = consortium.open_round(cohort)
+    pauses.clear()
+    steps = consortium.steps(consortium.contributions(round_id, ["member-0"])["member-0"])
+    while len(pauses) < 3:
         next(steps)
-    assert federation.clock.pauses == [1.0, 1.0, 1.0]
+    assert pauses == [1.0, 1.0, 1.0]
 
 
-def test_nothing_is_fetched_that_a_record_names_without_a_signature(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    sign = federation.coordinator.sign
-    document = DocumentView(name="other", sha256="ab" * 32)
-
-    def forged(*words: Any, **changes: Any) -> ResultRecord:
-        return sign(*words, **changes).model_copy(update={"documents": (document,)})
-
-    monkeypatch.setattr(federation.coordinator, "sign", forged)
-    results = federation.together(federation.contributions(round_id))
+def test_nothing_is_fetched_that_a_record_names_without_a_signature(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows("GET .*/result", changed(documents=[{"name": "other", "sha256": "ab" * 32}]))
+    results = consortium.together(consortium.contributions(round_id))
     assert {fault.cause for fault in results.values()} == {Cause.BAD_SIGNATURE}
-    fetched = {request.path.rsplit("/", 1)[-1] for request in federation.coordinator.requests}
-    assert "result" in fetched
-    assert not fetched & {"weights", "other", "transcript"}
+    assert consortium.requests("/result")
+    assert not consortium.requests("/result/")
+    assert not consortium.requests("/transcript")
 
 
-def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_takes_part_in_one_attempt(stage: Stage, tmp_path: Path) -> None:
     # Two sums over the same records, one of them without a member, would show that member's vector.
-    federation = Federation(tmp_path, members=5)
-    coordinator, cohort = federation.coordinator, federation.enrol()
-    first = coordinator.open_round(cohort)
-    solve = coordinator._solve
+    consortium = Consortium(stage, tmp_path, members=5, question=NOISY)
+    cohort = consortium.enrol()
+    first = consortium.open_round(cohort)
+    following = list[str]()
 
-    def go_on(entry: Round, phase: Recovered) -> None:
-        solve(entry, phase)
-        following = coordinator.rounds[coordinator.open_round(cohort)]
-        following.version = entry.version + 1
-        coordinator.rounds[first] = following
+    def on_answer(member: str, sent: Sent, answer: httpx.Response) -> httpx.Response:
+        if not following and consortium.operator.round(first).ended:
+            following.append(consortium.open_round(cohort))
+        return consortium.instead(member, sent, first, following[0]) if following else answer
 
-    monkeypatch.setattr(coordinator, "_solve", go_on)
-    results = federation.together(federation.contributions(first))
+    consortium.on_answer = on_answer
+    results = consortium.together(consortium.contributions(first))
     assert {fault.cause for fault in results.values()} == {Cause.WRONG_CONTEXT}
-    following = coordinator.rounds[first].phase
-    assert isinstance(following, Collecting)
-    assert following.attempt.opening.place == (1, 0)
-    assert following.announced == {}
-    again = federation.together(federation.contributions(first))
+    again = consortium.together(consortium.contributions(first))
     assert {fault.cause for fault in again.values()} == {Cause.WRONG_CONTEXT}
+    phase = consortium.round(following[0]).live
+    assert isinstance(phase, Collecting)
+    assert phase.announced == {}
 
 
-def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None:
-    cohort = federation.enrol()
-    first = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/1")
-    federation.clock.now_s += 2 * 86_400
+def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    first = consortium.open_round(cohort)
+    consortium.run_until(consortium.contributions(first, ["member-0"])["member-0"], "chunks/1")
+    consortium.clock.ahead_s += 2 * 86_400
     with pytest.raises(NoResult, match="past its latest end"):
-        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
-    federation.coordinator.cohorts[cohort].place = (1, 0)
-    other = federation.coordinator.open_round(cohort)
-    federation.coordinator.rounds[first] = federation.coordinator.rounds[other]
+        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
+    consortium.expire(first)
+    consortium.together(consortium.contributions(first, consortium.ids[1:]))
+    other = consortium.open_round(cohort)
+    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
     with pytest.raises(PeerFault, match="this round is over for this member"):
-        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
+        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
 
 
-def test_a_request_to_erase_before_the_latest_end_opens_nothing(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    attempt = federation.coordinator.rounds[round_id].phase.attempt
-    monkeypatch.setattr(Collecting, "request_for", lambda *_: ErasureRequest(attempt.context))
-    federation.policy = replace(federation.policy, lifetime_max_s=60.0)  # what it would have refused
+def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    request = ErasureRequest(consortium.round(round_id).attempt.context).to_bytes()
+    consortium.shows(
+        "GET .*/requests/.*", lambda answer: httpx.Response(200, headers=answer.headers, content=request)
+    )
+    consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
     with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Ready)
 
 
-def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federation) -> None:
-    cohort = federation.enrol()
-    abandoned = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
-    state = federation.folder / "member-0/state"
-    store = federation.open["member-0"].session.store
+def test_keys_of_an_abandoned_cohort_are_erased_from_another(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    abandoned = consortium.open_round(cohort)
+    consortium.run_until(consortium.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
+    state = consortium.folder / "member-0/state"
+    store = consortium.open["member-0"].session.store
     held, unsent = store.held(bytes.fromhex(cohort)), store.unsent(bytes.fromhex(cohort))
     assert held is not None
     assert unsent is not None
     ready = ready_of(held.phase)
     keys = [bytes(unsent[0]), *(bytes(pair.key) for pair in (*ready.masks, *ready.boxes))]
-    federation.clock.now_s += 2 * 86_400
-    federation.coordinator.publish(federation.make_study({"name": "other"}, loss=90))
-    coordinator, other = federation.coordinator, federation.enrol("p2")
-    flows = federation.contributions(coordinator.open_round(other), ["member-0"])
+    consortium.clock.ahead_s += 2 * 86_400
+    consortium.publish(consortium.make_study({"name": "other"}, loss=90))
+    other = consortium.enrol("p2")
+    # Too few report; the admin closes it, and its records are spent. Those of the other run are not.
+    consortium.expire(abandoned)
+    consortium.lose(abandoned)
+    round_id = consortium.open_round(other)
+    consortium.shows("GET .*/closing", refused(Cause.NOT_FOUND))
     with pytest.raises(PeerFault, match=f"round {abandoned} and is not shown how it ended"):
-        federation.alone(flows["member-0"])
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
-    # Too few report; the admin closes it, and its records are spent. Those of the other run are not.
-    coordinator.expire(abandoned)
-    coordinator.lose(abandoned, federation.admin)
-    round_id = coordinator.open_round(other)
-    flows = federation.contributions(round_id)
-    assert all(isinstance(result, Result) for result in federation.together(flows).values())
-    states = {run.period: run.state for run in federation.open["member-0"].ledger()}
+    consortium.on_answer = unchanged
+    flows = consortium.contributions(round_id)
+    assert all(isinstance(result, Result) for result in consortium.together(flows).values())
+    states = {run.period: run.state for run in consortium.open["member-0"].ledger()}
     assert states == {"p1": State.SPENT, "p2": State.SPENT}
 
 
 @pytest.mark.parametrize("how", ["other bytes", "other arrays"])
 def test_material_that_the_terms_do_not_name_or_the_step_does_not_take_is_refused(
-    tmp_path: Path, how: str
+    stage: Stage, tmp_path: Path, how: str
 ) -> None:
-    federation = Federation(tmp_path, question=NOISY)
-    cohort = federation.enrol()
-    federation.run(cohort)
+    consortium = Consortium(stage, tmp_path, question=NOISY)
+    cohort = consortium.enrol()
+    consortium.run(cohort)
     other = material_file({"centre": np.zeros(DIM + (how == "other arrays"))})
-    changes = {"material": sha256(other).digest()} if how == "other arrays" else {}
-    results = federation.run(cohort, shown_material=other, **changes)
+    changes: dict[str, Any] = {"material": sha256(other).digest()} if how == "other arrays" else {}
+    consortium.shows("GET .*/material", lambda _: httpx.Response(200, content=other))
+    with hostile(consortium, over=(), **changes):
+        results = consortium.run(cohort)
     assert {fault.cause for fault in results.values()} == {Cause.TERMS_REFUSED}
     said = {fault.detail for fault in results.values()}
     expected = "float64 arrays" if how == "other arrays" else "does not match the SHA-256 in the signed terms"
     assert all(expected in each for each in said), said
-    assert not any(
-        "uploads" in request.path
-        for request in federation.coordinator.requests
-        if round_of(federation) in request.path
-    )
+    assert not consortium.requests(f"{consortium.rounds[-1]}/uploads")
 
 
-def round_of(federation: Federation) -> str:
-    return list(federation.coordinator.rounds)[-1]
-
-
-def test_an_upload_is_completed_from_what_is_stored_or_not_at_all(federation: Federation) -> None:
-    coordinator, member = federation.coordinator, "member-0"
-    round_id = coordinator.open_round(federation.enrol())
-    arrays = federation.folder / member / "state/arrays"
+def test_an_upload_is_completed_from_what_is_stored_or_not_at_all(consortium: Consortium) -> None:
+    member = "member-0"
+    round_id = consortium.open_round(consortium.enrol())
+    arrays = consortium.folder / member / "state/arrays"
     rows = set(arrays.iterdir())
-    federation.run_until(federation.contributions(round_id, [member])[member], "chunks/0")
+    consortium.run_until(consortium.contributions(round_id, [member])[member], "chunks/0")
     [path] = set(arrays.iterdir()) - rows
     kept = path.read_bytes()
     path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     with pytest.raises(StateError, match="damaged"):
-        federation.alone(federation.contributions(round_id, [member])[member])
+        consortium.alone(consortium.contributions(round_id, [member])[member])
     path.unlink()
     with pytest.raises(StateError, match="missing"):
-        federation.alone(federation.contributions(round_id, [member])[member])
-    assert len(coordinator.wire[f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""]) <= 1
+        consortium.alone(consortium.contributions(round_id, [member])[member])
+    assert len(consortium.requests(f"{member}/chunks/0")) == 1
     path.write_bytes(kept)
     path.chmod(0o600)
-    results = federation.together(federation.contributions(round_id))
+    results = consortium.together(consortium.contributions(round_id))
     assert all(isinstance(result, Result) for result in results.values()), results
-    sent = coordinator.wire[f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""]
-    assert len(set(sent)) == 1
+    assert len({each.body for each in consortium.requests(f"{member}/chunks/0")}) == 1
 
 
-def test_a_seed_that_masks_other_bytes_sends_none(federation: Federation) -> None:
-    coordinator, member = federation.coordinator, "member-0"
-    cohort = federation.enrol()
-    round_id = coordinator.open_round(cohort)
-    federation.until(federation.contributions(round_id, [member])[member], "chunks/0", "before").close()
-    store, name = federation.open[member].session.store, bytes.fromhex(cohort)
+def test_a_seed_that_masks_other_bytes_sends_none(consortium: Consortium) -> None:
+    member = "member-0"
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    consortium.until(consortium.contributions(round_id, [member])[member], "chunks/0", "before").close()
+    store, name = consortium.open[member].session.store, bytes.fromhex(cohort)
     unsent = store.unsent(name)
     assert unsent is not None
     store.keep_unsent(name, SecretBytes(32), sha256(unsent[1].tobytes()).digest())
     with pytest.raises(StateError, match="can't be completed"):
-        federation.alone(federation.contributions(round_id, [member])[member])
-    assert not coordinator.wire.get((f"PUT /v1/rounds/{round_id}/uploads/{member}/chunks/0", ""))
+        consortium.alone(consortium.contributions(round_id, [member])[member])
+    assert not consortium.requests("/chunks/")
+
+
+def test_a_round_of_a_cohort_that_was_not_joined_is_no_business_of_a_member(
+    stage: Stage, tmp_path: Path
+) -> None:
+    consortium = Consortium(stage, tmp_path, 5)
+    cohort = consortium.open_cohort()
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:4]}
+
+    def stuck() -> bool:
+        consortium.operator.close_cohort(cohort)
+        return True
+
+    consortium.together(flows, stuck=stuck)
+    round_id = consortium.open_round(cohort)
+    with pytest.raises(NotEnrolled, match="holds no keys for"):
+        consortium.alone(consortium.contributions(round_id, ["member-4"])["member-4"])
+
+
+@pytest.mark.parametrize("policy", [{"members_min": 4}, {"lifetime_max_s": 60.0}, None])
+def test_what_is_not_allowed_is_not_opened(consortium: Consortium, policy: dict[str, Any] | None) -> None:
+    """By a policy that is stricter than it was, or for a run that was given up."""
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    if policy is None:
+        consortium.alone(consortium.member("member-0").give_up("study", "p1"))
+    else:
+        consortium.policy = replace(consortium.policy, **policy)
+    with pytest.raises(PeerFault, match=r"^policy-refused:"):
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    held = consortium.open["member-0"].session.store.held(bytes.fromhex(cohort))
+    assert held is not None
+    assert isinstance(held.phase, Ready)
+
+
+def test_a_result_that_is_refused_is_refused_again(consortium: Consortium) -> None:
+    """The second call reads the evidence of the first from the disk."""
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.misstate(rows=1 << 30)
+    for _ in range(2):
+        results = consortium.together(consortium.contributions(round_id))
+        assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
+
+
+def test_another_opening_of_a_round_that_is_open_is_refused(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    first = consortium.open_round(cohort)
+    consortium.run_until(consortium.contributions(first, ["member-0"])["member-0"], "chunks/1")
+    consortium.operator.cancel(first, "a test")
+    consortium.together(consortium.contributions(first, consortium.ids[1:]))
+    other = consortium.open_round(cohort)
+    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, first, other)
+    with pytest.raises(PeerFault, match=r"^wrong-context: another opening is shown"):
+        consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])

@@ -13,9 +13,11 @@ from safetensors.numpy import save
 
 from client_sdk import Result
 from client_sdk.errors import NoResult, PeerFault
+from client_sdk.evidence import Evidence
 from client_sdk.progress import Step
 from client_sdk.store import Store
-from tests.support.federation import CLASSES, DIM, LEAST, WITHHOLDING, Federation
+from tests.support.consortium import CLASSES, DIM, LEAST, WITHHOLDING, Consortium, changed
+from tests.support.stage import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.calibration.head_file import Calibrated
@@ -28,13 +30,13 @@ HOLD = ((0, 1), (0,), (0, 1))
 """The classes that each of three members holds: a class needs three holders, so the second is withheld."""
 
 
-class Counting(Federation):
+class Counting(Consortium):
     """Members that hold classes of their own."""
 
-    def __init__(self, folder: Path, members: int = 3, **changes: Any) -> None:
+    def __init__(self, stage: Stage, folder: Path, members: int = 3, **changes: Any) -> None:
         records = {"least": LEAST, "most": 40, "least_per_class": LEAST, "rows_per_id": 1}
         values = {**WITHHOLDING, "members_min": 3 if members == 3 else members - 1, "records": records}
-        super().__init__(folder, members, question={**values, **changes})
+        super().__init__(stage, folder, members, question={**values, **changes})
 
     def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         place = self.ids.index(member)
@@ -45,13 +47,13 @@ class Counting(Federation):
     def both(self) -> tuple[str, dict[str, Any]]:
         """Everybody's single call, and the indicator that it was given."""
         cohort = self.enrol()
-        indicator = self.coordinator.open_round(cohort)
+        indicator = self.open_round(cohort)
         return indicator, self.together(self.contributions(indicator), stuck=self.leading_on(cohort))
 
 
 @pytest.fixture
-def counting(tmp_path: Path) -> Counting:
-    return Counting(tmp_path)
+def counting(stage: Stage, tmp_path: Path) -> Counting:
+    return Counting(stage, tmp_path)
 
 
 def counted(counting: Counting, member: str = "member-0") -> Any:
@@ -63,10 +65,10 @@ FEW = {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1}
 """Three members that hold the published class stand for 15 rows of it."""
 
 
-def test_counts_that_leave_too_few_rows_end_the_run_at_once(tmp_path: Path) -> None:
-    counting = Counting(tmp_path, records=FEW)
+def test_counts_that_leave_too_few_rows_end_the_run_at_once(stage: Stage, tmp_path: Path) -> None:
+    counting = Counting(stage, tmp_path, records=FEW)
     cohort = counting.enrol()
-    indicator = counting.coordinator.open_round(cohort)
+    indicator = counting.open_round(cohort)
     for _ in range(2):  # after a restart it is the same
         agents = counting.agents()
         ends = counting.together({m: counting.open[m].joined(agent) for m, agent in agents.items()})
@@ -122,7 +124,7 @@ def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
 
 def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.coordinator.open_round(cohort)
+    indicator = counting.open_round(cohort)
     counting.together(counting.contributions(indicator))
     held = Store(counting.folder / "member-1").held(bytes.fromhex(cohort))
     assert held is not None
@@ -133,10 +135,10 @@ def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) ->
 
 def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.coordinator.open_round(cohort)
+    indicator = counting.open_round(cohort)
     counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
     assert Store(counting.folder / "member-2").ledger.history().counted == ()
-    main = counting.coordinator.open_round(cohort)
+    main = counting.open_round(cohort)
     results = counting.together(counting.contributions(main))
     assert {type(result) for result in results.values()} == {Result}, results
     assert counted(counting, "member-2").holders == (3, 2)
@@ -147,8 +149,8 @@ def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) ->
 
 def test_a_cohort_that_is_shown_without_its_round_is_refused(counting: Counting) -> None:
     cohort = counting.enrol()
-    indicator = counting.coordinator.open_round(cohort)
-    counting.coordinator.cohorts[cohort].rounds.clear()
+    indicator = counting.open_round(cohort)
+    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[]))
     results = counting.together(counting.contributions(indicator))
     assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 
@@ -162,19 +164,16 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("how", LIES)
-def test_counts_that_a_record_misstates_are_refused(
-    counting: Counting, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_counts_that_a_record_misstates_are_refused(counting: Counting, how: str) -> None:
     changes, words = LIES[how]
-    true = counting.coordinator.sign
-    monkeypatch.setattr(counting.coordinator, "sign", lambda *args: true(*args, **changes))
+    counting.misstate(**changes)
     _, results = counting.both()
     assert {fault.cause for fault in results.values()} == {Cause.RESULT_MISMATCH}
     assert all(words in fault.detail for fault in results.values()), results
 
 
 def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
-    _, results = counting.both()
+    indicator, results = counting.both()
     result = results["member-0"]
 
     def verified(file: bytes | None = None, **changes: Any) -> None:
@@ -184,6 +183,9 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
         replace(result, record=record, head_file=file or result.head_file).verify(counting.admin.public)
 
     verified()
+    evidence = Evidence.load(Store(counting.folder / "member-0").results(indicator))
+    with pytest.raises(PeerFault, match="an indicator has no result"):
+        replace(result, evidence=evidence).verify(counting.admin.public)
     for empty in (2, -1, 0):
         solution = result.record.solution.model_copy(update={"empty_classes": (empty,)})
         with pytest.raises(PeerFault, match="that the head cannot answer, of 2"):

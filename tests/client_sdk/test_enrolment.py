@@ -2,30 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.support.federation import Federation
+from tests.support.consortium import NOISY, Consortium, changed, message
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.member import Enrolled, Ready
+from veilsum.study import promise
 
 
-def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federation) -> None:
-    cohort = bytes.fromhex(federation.coordinator.open_cohort())
-    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
-    federation.run_until(flows.pop("member-0"), "PUT")
-    enrolled = federation.open["member-0"].session.store.held(cohort)
+def test_the_private_keys_are_gone_once_the_manifest_stands(consortium: Consortium) -> None:
+    cohort = bytes.fromhex(consortium.open_cohort())
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    consortium.run_until(flows.pop("member-0"), "PUT")
+    enrolled = consortium.open["member-0"].session.store.held(cohort)
     assert enrolled is not None
     assert isinstance(enrolled.phase, Enrolled)
     assert repr(enrolled) == "<StoredPhase Enrolled >"
-    federation.together({**flows, "member-0": federation.member("member-0").enrol(cohort)})
-    held = federation.open["member-0"].session.store.held(cohort)
+    consortium.together({**flows, "member-0": consortium.member("member-0").enrol(cohort)})
+    held = consortium.open["member-0"].session.store.held(cohort)
     assert held is not None
     assert isinstance(held.phase, Ready)
-    stored = b"".join(p.read_bytes() for p in (federation.folder / "member-0").rglob("*") if p.is_file())
+    stored = b"".join(p.read_bytes() for p in (consortium.folder / "member-0").rglob("*") if p.is_file())
     assert bytes(enrolled.phase.mask_private) not in stored
     assert bytes(enrolled.phase.box_private) not in stored
     with pytest.raises(Misuse, match="no cohort yet"):
@@ -33,95 +36,137 @@ def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federati
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_other_data_for_an_answered_run_are_refused(federation: Federation, *, over: bool) -> None:
-    cohort = federation.enrol()
+def test_other_data_for_an_answered_run_are_refused(consortium: Consortium, *, over: bool) -> None:
+    cohort = consortium.enrol()
     if over:
-        federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
-    own = federation.records("member-0")
-    federation.alone(federation.member("member-0").enrol(cohort, own))
+        consortium.together(consortium.contributions(consortium.open_round(cohort)))
+    own = consortium.records("member-0")
+    consortium.alone(consortium.member("member-0").enrol(cohort, own))
     changed = replace(own, features=own.features[::-1].copy())
-    for other in (changed, federation.records("member-0", "p2")):
+    for other in (changed, consortium.records("member-0", "p2")):
         with pytest.raises(Misuse, match=r"period p1 was answered with other data: \d+ of its \d+ rows"):
-            federation.alone(federation.member("member-0").enrol(cohort, other))
+            consortium.alone(consortium.member("member-0").enrol(cohort, other))
 
 
-def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=3)
-    cohort = federation.coordinator.open_cohort()
+def test_a_cohort_that_fails_says_why(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, members=3)
+    cohort = consortium.open_cohort()
 
     def stuck() -> bool:
-        federation.coordinator.close_cohort(cohort)
+        consortium.operator.close_cohort(cohort)
         return True
 
-    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids[:2]}
-    results = federation.together(flows, stuck=stuck)
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:2]}
+    results = consortium.together(flows, stuck=stuck)
     assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
 
 
-def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=5)
-    cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids[:4]}
+def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, members=5)
+    cohort = consortium.open_cohort()
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids[:4]}
 
     def stuck() -> bool:
-        federation.coordinator.close_cohort(cohort)
+        consortium.operator.close_cohort(cohort)
         return True
 
-    flow = federation.member("member-4").enrol(cohort, federation.records("member-4"))
-    late = federation.until(flow, cohort)
-    federation.together(flows, stuck=stuck)
+    flow = consortium.member("member-4").enrol(cohort, consortium.records("member-4"))
+    late = consortium.until(flow, cohort)
+    consortium.together(flows, stuck=stuck)
     with pytest.raises(PeerFault, match=r"^wrong-phase:"):
         for _ in late:
             pass
     with pytest.raises(PeerFault, match="formed without member-4") as caught:
-        federation.alone(federation.member("member-4").enrol(cohort))
+        consortium.alone(consortium.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.UNKNOWN_MEMBER
 
 
-def test_a_cohort_that_takes_no_cards_is_not_answered(federation: Federation) -> None:
-    cohort = federation.coordinator.open_cohort()
-    federation.coordinator.close_cohort(cohort)
+def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) -> None:
+    cohort = consortium.open_cohort()
+    consortium.operator.close_cohort(cohort)
     with pytest.raises(NotEnrolled, match=r"takes no cards any more \(failed\)"):
-        federation.alone(federation.member("member-0").enrol(cohort, federation.records("member-0")))
-    assert federation.open["member-0"].ledger() == ()
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    assert consortium.open["member-0"].ledger() == ()
 
 
-def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(federation: Federation) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    federation.coordinator.roster = federation.make_roster(2)
-    results = federation.together(federation.contributions(round_id))
+def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(consortium: Consortium) -> None:
+    cohort = consortium.enrol()
+    round_id = consortium.open_round(cohort)
+    consortium.operator.publish_roster(consortium.make_roster(2))
+    results = consortium.together(consortium.contributions(round_id))
     for fault in results.values():
         assert isinstance(fault, PeerFault)
         assert fault.cause is Cause.ROSTER_ROLLBACK
         assert "enrol in a new cohort" in fault.detail
-    federation.coordinator.roster = federation.roster
+    consortium.shows("GET .*/roster", message(consortium.roster))
     with pytest.raises(PeerFault, match="roster 1 is shown, and roster 2 was seen"):
-        federation.alone(federation.member("member-0").enrol(cohort))
-    federation.coordinator.roster = federation.make_roster(2, readers=("member-0",))
+        consortium.alone(consortium.member("member-0").enrol(cohort))
+    consortium.shows("GET .*/roster", message(consortium.make_roster(2, readers=("member-0",))))
     with pytest.raises(PeerFault, match="two rosters of number 2"):
-        federation.alone(federation.member("member-0").enrol(cohort))
+        consortium.alone(consortium.member("member-0").enrol(cohort))
 
 
-def test_a_cohort_is_not_entered_under_an_older_roster(federation: Federation) -> None:
-    cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
-    federation.run_until(flows.pop("member-0"), "PUT")
-    federation.together(flows)
-    federation.coordinator.roster = federation.make_roster(2)
+def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consortium) -> None:
+    members = tuple(
+        replace(each, key=SigningKey(b"O" * 32).public) if each.member == "member-0" else each
+        for each in consortium.roster.members
+    )
+    consortium.operator.publish_roster(consortium.make_roster(2, members=members))
+    cohort = consortium.open_cohort()
+    with pytest.raises(PeerFault, match=r"^unknown-member: the roster lists another key for member-0"):
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    assert consortium.open["member-0"].ledger() == ()
+
+
+@pytest.mark.parametrize("changes", [{"counter": 7}, {"period": "p2"}, {"repeats": "ab" * 32}])
+def test_a_cohort_of_another_name_is_not_answered(consortium: Consortium, changes: dict[str, Any]) -> None:
+    cohort = consortium.open_cohort()
+    consortium.shows("GET /v1/cohorts/.*", changed(**changes))
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+    assert consortium.open["member-0"].ledger() == ()
+
+
+def test_a_cohort_that_a_study_s_noise_does_not_fit_is_refused(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consortium = Consortium(stage, tmp_path, question=NOISY)
+
+    def unfit(*_: object) -> None:
+        raise PeerFault(Cause.WEAK_PARAMETERS, "too coarse")
+
+    monkeypatch.setattr(promise, "check_noise", unfit)
+    cohort = consortium.open_cohort()
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    assert {fault.cause for fault in consortium.together(flows).values()} == {Cause.WEAK_PARAMETERS}
+
+
+def test_a_cohort_of_fewer_members_than_the_policy_wants_is_left(consortium: Consortium) -> None:
+    consortium.policy = replace(consortium.policy, members_min=4)
+    cohort = consortium.open_cohort()
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    assert {fault.cause for fault in consortium.together(flows).values()} == {Cause.POLICY_REFUSED}
+
+
+def test_a_cohort_is_not_entered_under_an_older_roster(consortium: Consortium) -> None:
+    cohort = consortium.open_cohort()
+    flows = {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
+    consortium.run_until(flows.pop("member-0"), "PUT")
+    consortium.together(flows)
+    consortium.operator.publish_roster(consortium.make_roster(2))
     with pytest.raises(PeerFault, match=r"^roster-rollback:"):
-        federation.alone(federation.member("member-0").enrol(cohort))
+        consortium.alone(consortium.member("member-0").enrol(cohort))
 
 
-def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation) -> None:
-    cohort = federation.coordinator.open_cohort()
+def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium) -> None:
+    cohort = consortium.open_cohort()
     other = SigningKey(b"O" * 32)
-    forged = federation.make_roster(1, admin=other)
-    foreign = federation.make_roster(1, admin=other, federation=other.public)
+    forged = consortium.make_roster(1, admin=other)
+    foreign = consortium.make_roster(1, admin=other, federation=other.public)
     for roster, cause in ((forged, Cause.BAD_SIGNATURE), (foreign, Cause.WRONG_FEDERATION)):
-        federation.coordinator.roster = roster
+        consortium.shows("GET .*/roster", message(roster))
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):
-            federation.alone(federation.member("member-0").enrol(cohort))
+            consortium.alone(consortium.member("member-0").enrol(cohort))
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):
-            federation.member("member-0", roster=roster.to_bytes())
-        federation.open.clear()
+            consortium.member("member-0", roster=roster.to_bytes())
+        consortium.open.clear()

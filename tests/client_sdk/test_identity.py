@@ -18,7 +18,7 @@ from client_sdk.errors import IdentityError, Misuse, StateError
 from client_sdk.identity import Identity
 from client_sdk.session import ready_of
 from client_sdk.store import Store
-from tests.support.federation import Federation
+from tests.support.consortium import Consortium
 from veilsum.files import make_private
 
 
@@ -131,11 +131,11 @@ def test_one_user_at_a_time(tmp_path: Path) -> None:
     identity.lock().release()
 
 
-def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(federation: Federation, tmp_path: Path) -> None:
-    federation.run(federation.enrol())
-    federation.enrol("p2")
-    federation.close()
-    old, new = federation.folder / "member-0", tmp_path / "new"
+def test_a_new_identity_takes_over_the_ledger_of_a_lost_one(consortium: Consortium, tmp_path: Path) -> None:
+    consortium.run(consortium.enrol())
+    consortium.enrol("p2")
+    consortium.close()
+    old, new = consortium.folder / "member-0", tmp_path / "new"
     with Identity.load(old).lock(), pytest.raises(IdentityError, match="another process"):
         Identity.create(new, "member-0", ledger=old)
     kept = shutil.copytree(old, tmp_path / "kept")

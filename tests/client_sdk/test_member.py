@@ -1,7 +1,9 @@
 """The front door: members in threads and on event loops, and the real coordinator."""
 
 import asyncio
+import gc
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -22,17 +24,17 @@ from client_sdk.errors import IdentityError, Misuse
 from client_sdk.member import Conversations
 from client_sdk.operator import Operator
 from client_sdk.transport import BlockingDriver
-from tests.support.consortium import coordinator
-from tests.support.federation import NOISY, WITHHOLDING, Federation
+from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.serving import TOKEN
+from tests.support.stage import Stage, coordinator
 from veilsum.protocol import round_spec
 
 URL = "https://sum.example.org"
 
 
-def test_a_member_has_one_conversation_at_a_time(federation: Federation) -> None:
-    cohort = federation.coordinator.open_cohort()
-    conversations = federation.member("member-0")
+def test_a_member_has_one_conversation_at_a_time(consortium: Consortium) -> None:
+    cohort = consortium.open_cohort()
+    conversations = consortium.member("member-0")
     first = conversations.enrol(cohort)
     next(first)
     with pytest.raises(Misuse, match="another conversation"):
@@ -42,7 +44,7 @@ def test_a_member_has_one_conversation_at_a_time(federation: Federation) -> None
 
 
 def test_of_threads_that_begin_together_one_has_the_conversation(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, busy = list[int](), [False]
     together, over = threading.Barrier(4), threading.Barrier(4)
@@ -61,7 +63,7 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
 
     monkeypatch.setattr(Conversations, "_busy", property(slowly, kept), raising=False)
     monkeypatch.setattr("client_sdk.member.enrol", flow)
-    conversations = federation.member("member-0")
+    conversations = consortium.member("member-0")
 
     def begin(_: int) -> str:
         conversation, refused = conversations.enrol("ab" * 32), ""
@@ -80,14 +82,14 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
     assert len(begun) == 1
 
 
-def test_a_closed_member_makes_nothing(federation: Federation) -> None:
-    identity = Identity.load(federation.folder / "member-0")
-    member = Member(URL, identity, federation.policy)
-    asynchronous = AsyncMember(URL, Identity.load(federation.folder / "member-1"), federation.policy)
+def test_a_closed_member_makes_nothing(consortium: Consortium) -> None:
+    identity = Identity.load(consortium.folder / "member-0")
+    member = Member(URL, identity, consortium.policy)
+    asynchronous = AsyncMember(URL, Identity.load(consortium.folder / "member-1"), consortium.policy)
     member.close()
     asyncio.run(asynchronous.close())
-    before = sorted(federation.folder.rglob("*"))
-    records = federation.records("member-0")
+    before = sorted(consortium.folder.rglob("*"))
+    records = consortium.records("member-0")
     for ask in (
         lambda: member.contribute("0" * 16),
         lambda: next(member.join(records)),
@@ -101,7 +103,7 @@ def test_a_closed_member_makes_nothing(federation: Federation) -> None:
 
     with pytest.raises(Misuse, match="closed: make a new one"):
         asyncio.run(asked())
-    assert sorted(federation.folder.rglob("*")) == before
+    assert sorted(consortium.folder.rglob("*")) == before
 
 
 def test_both_kinds_of_member_have_the_same_methods() -> None:
@@ -117,23 +119,48 @@ def test_both_kinds_of_member_have_the_same_methods() -> None:
     assert Member.enrol.__doc__ == AsyncMember.enrol.__doc__ == Conversations.enrol.__doc__
 
 
-def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(federation: Federation) -> None:
-    conversations = federation.member("member-0")
-    flow = conversations.enrol(federation.coordinator.open_cohort())
+def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(consortium: Consortium) -> None:
+    conversations = consortium.member("member-0")
+    flow = conversations.enrol(consortium.open_cohort())
     next(flow)
     conversations.close()
-    identity = Identity.load(federation.folder / "member-0")
+    identity = Identity.load(consortium.folder / "member-0")
     with pytest.raises(IdentityError, match="another process"):
         identity.lock()
     flow.close()
     identity.lock().release()
 
 
-def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) -> None:
-    identity = Identity.load(federation.folder / "member-0")
-    with Member(URL, identity, federation.policy), pytest.raises(IdentityError, match="another process"):
-        Member(URL, identity, federation.policy)
-    Member(URL, identity, federation.policy).close()
+def test_an_identity_in_use_is_refused_and_given_back(consortium: Consortium) -> None:
+    identity = Identity.load(consortium.folder / "member-0")
+    with Member(URL, identity, consortium.policy), pytest.raises(IdentityError, match="another process"):
+        Member(URL, identity, consortium.policy)
+    Member(URL, identity, consortium.policy)  # not closed, and gone
+    gc.collect()
+    Member(URL, identity, consortium.policy).close()
+
+
+def test_a_fork_has_no_part_in_a_member(consortium: Consortium) -> None:
+    """It would speak with the same keys. Nor does one that lives on, such as a worker that loads data, keep the folder."""
+    identity = Identity.load(consortium.folder / "member-0")
+    member = Member(URL, identity, consortium.policy, patience_s=0)
+    over, end = os.pipe()
+    if not (fork := os.fork()):
+        os.close(end)
+        try:
+            with pytest.raises(Misuse, match="forked"):
+                member.studies()
+            os.read(over, 1)
+        except BaseException:  # noqa: BLE001 - pytest must not go on in the fork
+            os._exit(1)
+        os._exit(0)
+    try:
+        member.close()
+        Member(URL, identity, consortium.policy).close()
+    finally:
+        os.close(end)
+        _, status = os.waitpid(fork, 0)
+    assert status == 0
 
 
 def test_the_package_shows_little_and_imports_late() -> None:
@@ -152,22 +179,18 @@ def test_the_package_shows_little_and_imports_late() -> None:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    with coordinator(tmp_path / "service") as stage:
-        yield stage.url
+def served(tmp_path: Path) -> Iterator[Stage]:
+    with coordinator(tmp_path / "service") as made:
+        yield made
 
 
 @pytest.mark.parametrize("question", [WITHHOLDING, NOISY], ids=["blocking", "asynchronous"])
-def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question: dict[str, Any]) -> None:
+def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, question: dict[str, Any]) -> None:
     """In threads of their own: blocking members, or each on an event loop."""
-    federation = Federation(tmp_path / "federation", readers=("member-0",), question=question)
-    federation.clock.now_s = time.time()
+    consortium = Consortium(served, tmp_path / "federation", readers=("member-0",), question=question)
+    address, name, roster, study = served.url, consortium.name, consortium.roster, consortium.study
     with Operator(address, TOKEN) as operator:
-        key = bytes.fromhex(operator.coordinator().public_key)
-        roster = federation.make_roster(1, coordinator=key, readers=("member-0",))
-        name = operator.publish_roster(roster).federation
         assert operator.roster(name) == roster
-        study = federation.make_study()
         shown = operator.publish_study(study)
         assert operator.studies(name) == (shown,)
         assert operator.study(name, shown.study) == study
@@ -176,27 +199,27 @@ def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question
         path.write_bytes(roster.to_bytes())
 
         def live(member: str) -> Result:
-            identity = Identity.load(federation.folder / member)
+            identity = Identity.load(consortium.folder / member)
             if question is NOISY:
                 return asyncio.run(on_a_loop(member, identity))
-            with Member(address, identity, federation.policy, roster=roster, lanes=2) as agent:
+            with Member(address, identity, consortium.policy, roster=roster, lanes=2) as agent:
                 assert repr(agent) == f"<Member {member}>"
-                [result] = agent.join(federation.records(member), once=True)
-                assert [run.rows for run in agent.ledger()] == [len(federation.records(member))]
+                [result] = agent.join(consortium.records(member), once=True)
+                assert [run.rows for run in agent.ledger()] == [len(consortium.records(member))]
                 if member == "member-0":
                     assert list(agent.sums(result)) == ["ffc"]
                 return result
 
         async def on_a_loop(member: str, identity: Identity) -> Result:
-            async with AsyncMember(address, identity, federation.policy, roster=path, lanes=2) as agent:
+            async with AsyncMember(address, identity, consortium.policy, roster=path, lanes=2) as agent:
                 assert repr(agent) == f"<AsyncMember {member}>"
-                [result] = [each async for each in agent.join(federation.records(member), once=True)]
+                [result] = [each async for each in agent.join(consortium.records(member), once=True)]
                 if member == "member-0":
                     assert list(await agent.sums(result)) == ["ffc"]
                 return result
 
         with ThreadPoolExecutor(3) as pool:
-            running = [pool.submit(live, member) for member in federation.ids]
+            running = [pool.submit(live, member) for member in consortium.ids]
             cohort = operator.open_cohort(name, shown.study, "p1").cohort
             view = operator.cohort(cohort)
             while view.state == "enrolling":
@@ -212,12 +235,12 @@ def test_agents_and_the_service_over_http(tmp_path: Path, address: str, question
         assert operator.result(round_id) == results[0].record
         assert [run.over for run in operator.runs(name).runs] == [True]
         assert operator.chain(name).links[-1].reason == "none"
-        assert operator.federation(name).members == federation.ids
+        assert operator.federation(name).members == consortium.ids
         assert len(operator.sums(round_id)) > 100
         other = operator.open_cohort(name, shown.study, "p2").cohort
         assert operator.close_cohort(other).state == "failed"
     assert all(result.counted for result in results)
-    results[0].verify(federation.admin.public)
+    results[0].verify(consortium.admin.public)
 
 
 class Line(httpx.HTTPTransport):
@@ -238,28 +261,23 @@ def test_what_a_member_asks_from_its_card_to_its_result(
 ) -> None:
     """docs/protocol.md §11: five requests to a cohort, eight to a result, whatever it waits for."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
-    federation, lines = Federation(tmp_path / "federation"), dict[str, Line]()
-    federation.clock.now_s = time.time()
-    with coordinator(tmp_path / "service", max_wait_s=60.0) as stage, Operator(stage.url, TOKEN) as operator:
-        key = bytes.fromhex(operator.coordinator().public_key)
-        name = operator.publish_roster(federation.make_roster(1, coordinator=key)).federation
-        study = operator.publish_study(federation.make_study()).study
-        cohort = operator.open_cohort(name, study, "p1").cohort
-        members = {}
-        for member in federation.ids:
+    with coordinator(tmp_path / "service", max_wait_s=60.0) as served:
+        consortium, lines = Consortium(served, tmp_path / "federation"), dict[str, Line]()
+        operator, cohort, members = consortium.operator, consortium.open_cohort(), dict[str, Member]()
+        for member in consortium.ids:
             lines[member] = Line()
-            driver = BlockingDriver(stage.url, transport=lines[member])
-            identity = Identity.load(federation.folder / member)
-            members[member] = Member(stage.url, identity, federation.policy, driver=driver)
+            driver = BlockingDriver(served.url, transport=lines[member])
+            identity = Identity.load(consortium.folder / member)
+            members[member] = Member(served.url, identity, consortium.policy, driver=driver)
         with ThreadPoolExecutor(len(members)) as pool:
             if agent:
                 joined = pool.map(
-                    lambda each: next(members[each].join(federation.records(each), once=True)), members
+                    lambda each: next(members[each].join(consortium.records(each), once=True)), members
                 )
                 while operator.cohort(cohort).state == "enrolling":
                     time.sleep(0.01)
             else:
-                list(pool.map(lambda each: members[each].enrol(cohort, federation.records(each)), members))
+                list(pool.map(lambda each: members[each].enrol(cohort, consortium.records(each)), members))
             round_id = operator.open_round(cohort).round
             results = list(
                 joined if agent else pool.map(lambda each: each.contribute(round_id), members.values())

@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
-from tests.support.federation import NOISY, Federation
+from tests.support.consortium import NOISY, Consortium
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import Manifest
@@ -52,11 +52,11 @@ def test_keys_and_digests_are_bytes_or_hexadecimal() -> None:
     assert policy == Policy(KEY, approved={"AB" * 32, "cd" * 32})
 
 
-def test_a_study_is_approved_by_its_digest_alone(federation: Federation) -> None:
-    content = federation.content()
+def test_a_study_is_approved_by_its_digest_alone(consortium: Consortium) -> None:
+    content = consortium.content()
     assert Policy(KEY, approved={content.approval}).approves(content)
     assert Policy(KEY, approved={content.approval.hex()}).approves(content)
-    for other in (content.question.digest, federation.study.hash):
+    for other in (content.question.digest, consortium.study.hash):
         assert not Policy(KEY, approved={other}).approves(content)
     with pytest.raises(Misuse, match=r"64 hexadecimal digits.*`veilsum member join` shows"):
         Policy(KEY, approved={content.notes.name})  # whoever has the study key can sign anything under it
@@ -65,20 +65,20 @@ def test_a_study_is_approved_by_its_digest_alone(federation: Federation) -> None
     assert caught.value.cause is Cause.STUDY_REFUSED
 
 
-def test_a_renewal_needs_no_new_approval_and_every_other_change_does(federation: Federation) -> None:
-    policy = Policy(KEY, approved={federation.content().approval})
-    assert policy.approves(federation.content({"version": 2, "expires": 1_500_000}))
+def test_a_renewal_needs_no_new_approval_and_every_other_change_does(consortium: Consortium) -> None:
+    policy = Policy(KEY, approved={consortium.content().approval})
+    assert policy.approves(consortium.content({"version": 2, "expires": 1_500_000}))
     for changed in (
-        federation.content({"purpose": "another"}),
-        federation.content({"display": ["L", "R"]}),
-        federation.content(extractor="ab" * 32),
-        federation.content(windows={"enrol": 9, "upload": 9, "answer": 9}),
+        consortium.content({"purpose": "another"}),
+        consortium.content({"display": ["L", "R"]}),
+        consortium.content(extractor="ab" * 32),
+        consortium.content(windows={"enrol": 9, "upload": 9, "answer": 9}),
     ):
         assert not policy.approves(changed)
 
 
-def test_the_most_epsilon_refuses_exact_studies_too(federation: Federation) -> None:
-    exact, noisy = federation.content(), federation.content(**NOISY)
+def test_the_most_epsilon_refuses_exact_studies_too(consortium: Consortium) -> None:
+    exact, noisy = consortium.content(), consortium.content(**NOISY)
     policy = Policy(KEY, approved={exact.approval, noisy.approval}, epsilon_max=8.0, mu_budget=10.0)
     policy.check_study(noisy)
     with pytest.raises(PeerFault, match="an exact study"):
@@ -95,18 +95,18 @@ def test_the_most_epsilon_refuses_exact_studies_too(federation: Federation) -> N
 
 @pytest.mark.parametrize(("epsilon", "taken"), [(9.99, True), (10.0, False)])
 def test_a_record_s_noise_adds_up_to_two_unless_the_member_says_otherwise(
-    federation: Federation, *, epsilon: float, taken: bool
+    consortium: Consortium, *, epsilon: float, taken: bool
 ) -> None:
     """At δ = 10⁻⁵, ε = 10 is a μ of 2.0004."""
     noise = {**NOISY["noise"], "epsilon": epsilon, "delta": 1e-5}
-    content = federation.content(**{**NOISY, "noise": noise})
+    content = consortium.content(**{**NOISY, "noise": noise})
     policy = Policy(KEY, approved={content.approval})
     with nullcontext() if taken else pytest.raises(PeerFault, match="mu_budget: this member wants at most"):
         policy.check_study(content)
 
 
-def test_a_cohort_too_small_or_too_weak_is_refused(federation: Federation) -> None:
-    manifest = manifest_of(federation)
+def test_a_cohort_too_small_or_too_weak_is_refused(consortium: Consortium) -> None:
+    manifest = manifest_of(consortium)
     Policy(KEY, members_min=3).check_manifest(manifest)
     with pytest.raises(
         PeerFault, match="members_min: this member wants at least 4, the coordinator offers 3"
@@ -116,23 +116,21 @@ def test_a_cohort_too_small_or_too_weak_is_refused(federation: Federation) -> No
         Policy(KEY, decryptor_colluders_min=1).check_manifest(manifest)
 
 
-def manifest_of(federation: Federation) -> Manifest:
-    manifest = federation.coordinator.cohorts[federation.enrol()].manifest
-    assert manifest is not None
-    return manifest
+def manifest_of(consortium: Consortium) -> Manifest:
+    return consortium.operator.manifest(consortium.enrol())
 
 
-def test_an_attempt_that_lasts_too_long_is_refused(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    attempt = federation.coordinator.rounds[round_id].phase.attempt
-    now_s = federation.clock.now_s
-    federation.policy.check_opening(attempt, now_s)
+def test_an_attempt_that_lasts_too_long_is_refused(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    attempt = consortium.round(round_id).attempt
+    now_s = consortium.clock()
+    consortium.policy.check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match=r"lifetime_max_s: this member wants at most 3600 s.*86400 s"):
-        replace(federation.policy, lifetime_max_s=3600).check_opening(attempt, now_s)
-    replace(federation.policy, lifetime_max_s=86_400).check_opening(attempt, now_s)
+        replace(consortium.policy, lifetime_max_s=3600).check_opening(attempt, now_s)
+    replace(consortium.policy, lifetime_max_s=86_400).check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match="lifetime_max_s"):
-        replace(federation.policy, lifetime_max_s=86_399).check_opening(attempt, now_s)
+        replace(consortium.policy, lifetime_max_s=86_399).check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match="study-refused"):
-        replace(federation.policy, approved=()).check_opening(attempt, now_s)
+        replace(consortium.policy, approved=()).check_opening(attempt, now_s)
     with pytest.raises(PeerFault, match="members_min"):
-        replace(federation.policy, members_min=9).check_opening(attempt, now_s)
+        replace(consortium.policy, members_min=9).check_opening(attempt, now_s)

@@ -242,7 +242,7 @@ def test_wrong_shapes_and_types_raise_at_construction() -> None:
         records(features=np.array([["a"] * 3] * 40))
     with pytest.raises(WrongDtype):
         records(labels=[b"a"] * 40)
-    with pytest.raises(WrongDtype, match="the label in row 1 is a int"):
+    with pytest.raises(WrongDtype, match="the label in row 1 is of type int"):
         records(labels=np.array(["a", 1] * 20, object))
     with pytest.raises(ShapeMismatch, match="features have 3 columns; the study's extractor gives 10"):
         records().check_dim(10)

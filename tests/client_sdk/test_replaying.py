@@ -4,17 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from client_sdk.errors import PeerFault
 from client_sdk.evidence import replayed
 from client_sdk.identity import Identity
 from client_sdk.result import TRANSCRIPT, Result
-from tests.support.federation import Federation, asked
+from tests.support.consortium import Consortium
 from tests.support.forging import again
-from tests.support.local_coordinator import Round
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Recovered
 from veilsum.protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse
 from veilsum.protocol.record import DisputeView, sign_record
 from veilsum.protocol.transcript import Transcript
@@ -27,13 +27,13 @@ def transcript_of(result: Result) -> Transcript:
     return Transcript.from_json(result.transcript_file.decode())
 
 
-def doctored(federation: Federation, result: Result, edit: Edit) -> Result:
+def doctored(consortium: Consortium, result: Result, edit: Edit) -> Result:
     """A coordinator changes the transcript, signs it, and signs a record that names it."""
     entries = list(transcript_of(result).entries)
     edit(entries)
-    made = Transcript(tuple(entries)).signed(federation.coordinator_key, result.evidence.attempt.context)
+    made = Transcript(tuple(entries)).signed(consortium.coordinator_key, result.evidence.attempt.context)
     record = sign_record(
-        result.record.model_copy(update={"transcript": made.head.hex()}), federation.coordinator_key
+        result.record.model_copy(update={"transcript": made.head.hex()}), consortium.coordinator_key
     )
     return replace(result, transcript_file=made.to_json().encode(), record=record)
 
@@ -45,12 +45,12 @@ def cause_of(result: Result) -> tuple[Cause, tuple[str, ...]]:
 
 
 def test_a_result_comes_with_the_transcript_and_the_members_own_header(
-    done: tuple[Federation, Result], tmp_path: Path
+    done: tuple[Consortium, Result], tmp_path: Path
 ) -> None:
-    federation, result = done
+    consortium, result = done
     assert result.verdict is not None
     assert result.verdict.kept
-    assert [result.verdict.counted(member) for member in federation.ids] == [True] * 3
+    assert [result.verdict.counted(member) for member in consortium.ids] == [True] * 3
     result.save(tmp_path)
     assert Result.load(tmp_path).transcript_file == result.transcript_file
     decryptor = replace(result.evidence, own=(), headers=())
@@ -64,40 +64,42 @@ def test_a_result_comes_with_the_transcript_and_the_members_own_header(
     assert Survivor.of(header) in result.certificate.survivors
 
 
-def test_a_transcript_that_the_record_does_not_name_is_refused(done: tuple[Federation, Result]) -> None:
-    federation, result = done
+def test_a_transcript_that_the_record_does_not_name_is_refused(done: tuple[Consortium, Result]) -> None:
+    consortium, result = done
     other = transcript_of(result)
-    cut = Transcript(other.entries[:-1]).signed(federation.coordinator_key, result.evidence.attempt.context)
+    cut = Transcript(other.entries[:-1]).signed(consortium.coordinator_key, result.evidence.attempt.context)
     changed = replace(result, transcript_file=cut.to_json().encode())
     assert cause_of(changed) == (Cause.RESULT_MISMATCH, ("coordinator",))
     assert cause_of(replace(result, transcript_file=b"{}"))[0] is Cause.MALFORMED
 
 
-def test_one_that_the_coordinator_did_not_sign_is_refused(done: tuple[Federation, Result]) -> None:
-    federation, result = done
-    unsigned = transcript_of(result).signed(federation.admin, result.evidence.attempt.context)
+def test_one_that_the_coordinator_did_not_sign_is_refused(done: tuple[Consortium, Result]) -> None:
+    consortium, result = done
+    unsigned = transcript_of(result).signed(consortium.admin, result.evidence.attempt.context)
     changed = replace(result, transcript_file=unsigned.to_json().encode())
     assert cause_of(changed) == (Cause.BAD_SIGNATURE, ("coordinator",))
 
 
-def test_a_member_that_broke_a_rule_is_told_of_beside_the_result(done: tuple[Federation, Result]) -> None:
-    federation, result = done
+def test_a_member_that_broke_a_rule_is_told_of_beside_the_result(done: tuple[Consortium, Result]) -> None:
+    consortium, result = done
     entries = transcript_of(result).entries
     at, vote = next((i, v) for i, e in enumerate(entries) if isinstance(v := parse(e), Vote))
-    key = Identity.load(federation.folder / vote.member).key
+    key = Identity.load(consortium.folder / vote.member).key
     other = again(vote, key, outcome=bytes(32)).to_bytes()
-    told = doctored(federation, result, lambda made: made.insert(at + 1, other))
+    told = doctored(consortium, result, lambda made: made.insert(at + 1, other))
     told.verify()
     assert told.verdict is not None
     [finding] = told.verdict.findings
     assert (finding.parties, finding.cause) == ((vote.member,), Cause.ALREADY_VOTED)
 
 
-def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_path: Path) -> None:
+def test_one_of_another_attempt_is_refused(
+    stage: Stage, done: tuple[Consortium, Result], tmp_path: Path
+) -> None:
     _, result = done
-    other = Federation(tmp_path)
+    other = Consortium(stage, tmp_path)
     other.transcripts = True
-    round_id = other.coordinator.open_round(other.enrol("p2"))
+    round_id = other.open_round(other.enrol("p2"))
     second = other.together(other.contributions(round_id))["member-0"]
     with pytest.raises(PeerFault, match="another attempt") as caught:
         replayed(
@@ -107,12 +109,12 @@ def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_
 
 
 def test_another_outcome_than_the_member_was_shown_is_refused(
-    done: tuple[Federation, Result], voided: Result
+    done: tuple[Consortium, Result], voided: Result
 ) -> None:
-    federation, result = done
+    consortium, result = done
     assert result.transcript_file is not None
     at = [type(parse(entry)) for entry in transcript_of(result).entries].index(Certificate)
-    cut = doctored(federation, result, lambda entries: entries.__delitem__(slice(at, None)))
+    cut = doctored(consortium, result, lambda entries: entries.__delitem__(slice(at, None)))
     assert cause_of(cut) == (Cause.RESULT_MISMATCH, ("coordinator",))
     with pytest.raises(PeerFault, match="another outcome"):
         replayed(result.transcript_file, voided.evidence, result.record)
@@ -125,7 +127,7 @@ def test_another_outcome_than_the_member_was_shown_is_refused(
             replayed(result.transcript_file, result.evidence, result.record.model_copy(update=change))
 
 
-def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -> None:
+def test_another_upload_of_its_own_is_refused(done: tuple[Consortium, Result]) -> None:
     _, result = done
     assert result.transcript_file is not None
     evidence = replace(result.evidence, own=(Survivor("member-0", bytes(32)),))
@@ -136,39 +138,35 @@ def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -
     assert replayed(result.transcript_file, decryptor, result.record).kept
 
 
-def test_it_is_fetched_where_it_is_asked_for(tmp_path: Path) -> None:
-    federation = Federation(tmp_path)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    flows = federation.contributions(round_id)
+def test_it_is_fetched_where_it_is_asked_for(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path)
+    round_id = consortium.open_round(consortium.enrol())
+    flows = consortium.contributions(round_id)
     flows["member-1"].close()
-    flows["member-1"] = federation.member("member-1", transcripts=True).contribute(round_id)
-    results = federation.together(flows)
-    assert [results[member].verdict is not None for member in federation.ids] == [False, True, False]
-    fetched = [r for r in federation.coordinator.requests if "transcript" in asked(r)]
-    assert len(fetched) == 1
-    loaded = Result.load(federation.member("member-0").session.store.results(round_id))
-    loaded.verify(federation.admin.public)
+    flows["member-1"] = consortium.member("member-1", transcripts=True).contribute(round_id)
+    results = consortium.together(flows)
+    assert [results[member].verdict is not None for member in consortium.ids] == [False, True, False]
+    assert len(consortium.requests("/transcript")) == 1
+    loaded = Result.load(consortium.member("member-0").session.store.results(round_id))
+    loaded.verify(consortium.admin.public)
     assert (loaded.verdict, loaded.counted) == (None, True)
 
 
-def test_what_shows_that_the_coordinator_is_false_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    federation = Federation(tmp_path)
-    federation.transcripts = True
-    round_id = federation.coordinator.open_round(federation.enrol())
-    coordinator, solve = federation.coordinator, federation.coordinator._solve
-
-    def doctoring(entry: Round, phase: Recovered) -> None:
-        """A request to void the attempt, after its certificate."""
-        request = VoidRequest(phase.attempt.context, "cancelled").to_bytes()
-        entry.transcript = replace(entry.transcript, entries=(*entry.transcript.entries, request))
-        solve(entry, phase)
-
-    monkeypatch.setattr(coordinator, "_solve", doctoring)
-    failed = federation.together(federation.contributions(round_id))["member-0"]
+def test_what_shows_that_the_coordinator_is_false_is_kept(stage: Stage, tmp_path: Path) -> None:
+    """A request to void the attempt, after its certificate."""
+    consortium = Consortium(stage, tmp_path)
+    consortium.transcripts = True
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.together(consortium.contributions(round_id), vanish={"member-0": "/result"})
+    true = Transcript.from_json(consortium.operator.transcript(round_id).decode())
+    context = consortium.round(round_id).attempt.context
+    entries = (*true.entries, VoidRequest(context, "cancelled").to_bytes())
+    false = Transcript(entries).signed(consortium.coordinator_key, context)
+    consortium.misstate(transcript=false.head.hex())
+    consortium.shows("GET .*/transcript", lambda _: httpx.Response(200, content=false.to_json()))
+    failed = consortium.together(consortium.contributions(round_id, ["member-0"]))["member-0"]
     assert isinstance(failed, PeerFault)
     assert (failed.cause, failed.parties) == (Cause.WRONG_PHASE, ("coordinator",))
-    folder = federation.member("member-0").session.store.results(round_id)
+    folder = consortium.member("member-0").session.store.results(round_id)
     assert not Result.saved_in(folder)
     assert Transcript.from_json((folder / TRANSCRIPT).read_text()).signature

@@ -1,7 +1,7 @@
 """Verification from the stored bytes alone."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,33 +16,38 @@ from client_sdk.identity import Identity
 from client_sdk.member import judge
 from client_sdk.records import Records
 from client_sdk.result import Result
-from tests.support.federation import CLASSES, Federation, tensor
-from tests.support.forging import again
-from veilsum.calibration import FFCStatistics, solve_ffc
+from tests.support.consortium import CLASSES, NOISY, Consortium
+from tests.support.forging import again, tensor
+from tests.support.stage import Stage
+from veilsum.calibration import CalibrationError, FFCStatistics, solve_ffc
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.disputes import Dispute, vertex_cover
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Survivor, UploadHeader
-from veilsum.protocol.record import DocumentView, sign_record
+from veilsum.protocol.messages import Evictions, Proof, Survivor, UploadHeader
+from veilsum.protocol.record import DisputeView, DocumentView, sign_record
+from veilsum.protocol.rest import NoiseView
 from veilsum.protocol.transcript import Transcript
+from veilsum.study.answers import refusal
+from veilsum.study.result_files import document_file
 
 
-def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: Path) -> None:
-    federation, result = done
+def test_a_result_survives_the_disk(done: tuple[Consortium, Result], tmp_path: Path) -> None:
+    consortium, result = done
     result.save(tmp_path / "out")
     loaded = Result.load(str(tmp_path / "out"))
-    loaded.verify(federation.admin.public)
+    loaded.verify(consortium.admin.public)
     loaded.verify()
     assert loaded.record == result.record
     assert loaded.head_file == result.head_file
     assert np.array_equal(loaded.weights, result.weights)
-    assert (loaded.counted, loaded.survivors) == (True, federation.ids)
+    assert (loaded.counted, loaded.survivors) == (True, consortium.ids)
     assert loaded.certificate == result.certificate
     assert repr(loaded) == f"<Result of round {result.record.round}, 3 survivors, counted>"
 
 
 @pytest.mark.parametrize("name", ["evidence.bin", "record.json", "transcript.json", "weights.safetensors"])
-def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: Path, name: str) -> None:
-    federation, result = done
+def test_every_flipped_byte_is_found(done: tuple[Consortium, Result], tmp_path: Path, name: str) -> None:
+    consortium, result = done
     result.save(tmp_path)
     path = tmp_path / name
     whole = path.read_bytes()
@@ -55,24 +60,92 @@ def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: 
                 "weights.safetensors"
             ):
                 continue  # white space
-            changed.verify(federation.admin.public)
+            changed.verify(consortium.admin.public)
         except (PeerFault, StateError):
             continue
         pytest.fail(f"{name}: byte {place}")
 
 
-def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
+def test_another_admin_is_refused(done: tuple[Consortium, Result]) -> None:
     with pytest.raises(PeerFault, match=r"^wrong-federation:"):
         done[1].verify(b"x" * 32)
 
 
 @pytest.mark.parametrize("signature", ["", "ab" * 64])
 def test_a_record_that_the_coordinator_did_not_sign_is_refused(
-    done: tuple[Federation, Result], signature: str
+    done: tuple[Consortium, Result], signature: str
 ) -> None:
     record = done[1].record.model_copy(update={"signature": signature})
     with pytest.raises(PeerFault, match=r"^bad-signature:"):
         replace(done[1], record=record).verify()
+
+
+def signed(consortium: Consortium, result: Result, **changes: Any) -> Result:
+    """A result of a coordinator that says something else, without the transcript that would show it."""
+    record = sign_record(result.record.model_copy(update=changes), consortium.coordinator_key)
+    return replace(result, record=record, transcript_file=None)
+
+
+def test_disputes_that_a_record_misstates_are_refused(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, 5)
+    result = consortium.run(consortium.enrol())["member-0"]
+    attempt = result.evidence.attempt
+
+    def refused(*parties: str, dropped: Collection[str]) -> None:
+        view = DisputeView(cause="edge-disagreement", parties=parties)  # type: ignore[arg-type]  # two
+        with pytest.raises(PeerFault, match="do not follow from the record's disputes"):
+            signed(consortium, result, disputes=(view,), dropped=tuple(sorted(dropped))).verify()
+
+    refused("member-0", "member-0", dropped=set())
+    refused("member-0", "member-1", dropped=set())
+    for parties in (("member-0", "member-1"), ("stranger", "other")):
+        disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *parties)]
+        refused(*parties, dropped=vertex_cover(attempt.context, disputes, attempt.quorum.colluders))
+
+
+def test_a_record_that_names_other_survivors_is_refused(done: tuple[Consortium, Result]) -> None:
+    with pytest.raises(PeerFault, match="names other survivors"):
+        signed(*done, survivors=done[1].record.survivors[1:]).verify()
+
+
+def test_files_rows_and_evictions_that_do_not_fit_a_record_are_refused(
+    done: tuple[Consortium, Result],
+) -> None:
+    _, result = done
+    headless = replace(signed(*done, head=None), head_file=None)
+    rows = result.spec.question.records_max + 1
+    proof = Proof(header_of(result.evidence), b"", (), 0, ())
+    evicting = replace(signed(*done, evicted=("member-0",)), evictions=Evictions(bytes(32), (proof,)))
+    for forged, why in (
+        (replace(result, head_file=None), "the head's file is not the one"),
+        (replace(result, document_files={"a": b""}), "the documents are not those"),
+        (replace(result, material_file=b"m"), "the material is not the one"),
+        (headless, "the record names no head"),
+        (signed(*done, evicted=("member-1",)), "the record evicts member-1; the proofs do not match"),
+        (evicting, "the record evicts member-0"),  # with a = 0
+        (signed(*done, rows=rows), f"{rows} rows are more than the study admits"),
+    ):
+        with pytest.raises(PeerFault, match=why):
+            forged.verify()
+
+
+def test_noise_that_a_record_misstates_is_refused(
+    stage: Stage, tmp_path: Path, done: tuple[Consortium, Result]
+) -> None:
+    consortium = Consortium(stage, tmp_path, question={**NOISY, "noise": {**NOISY["noise"], "recipe": "sum"}})
+    noisy = consortium.run(consortium.enrol())["member-0"]
+    empty = noisy.record.solution.model_copy(update={"empty_classes": (1,)})
+    # The noise makes rows, and columns of a class without any.
+    signed(consortium, noisy, rows=noisy.spec.question.records_max + 1, solution=empty).verify()
+    assert noisy.record.noise is not None
+    with pytest.raises(PeerFault, match="says of noise what the study does not"):
+        signed(*done, noise=noisy.record.noise).verify()
+    with pytest.raises(PeerFault, match="says of noise what the study does not"):
+        signed(consortium, noisy, noise=None).verify()
+    for field in NoiseView.model_fields:
+        other = noisy.record.noise.model_copy(update={field: 1.01 * getattr(noisy.record.noise, field)})
+        with pytest.raises(PeerFault, match="promises other noise"):
+            signed(consortium, noisy, noise=other).verify()
 
 
 @pytest.mark.parametrize(
@@ -90,14 +163,14 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
     ],
 )
 def test_weights_that_are_none_are_refused_even_where_signed(
-    done: tuple[Federation, Result], tensors: Any, match: str
+    done: tuple[Consortium, Result], tensors: Any, match: str
 ) -> None:
-    federation, result = done
+    consortium, result = done
     file = tensors if isinstance(tensors, bytes) else save(tensors)
     changed = result.record.model_copy(update={"head": hashlib.sha256(file).hexdigest()})
-    forged = replace(result, head_file=file, record=sign_record(changed, federation.coordinator_key))
+    forged = replace(result, head_file=file, record=sign_record(changed, consortium.coordinator_key))
     with pytest.raises(PeerFault, match=match) as caught:
-        forged.verify(federation.admin.public)
+        forged.verify(consortium.admin.public)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
@@ -115,7 +188,7 @@ def header_of(evidence: Evidence) -> UploadHeader:
     return evidence.header
 
 
-FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] = {
+FORGERIES: dict[str, tuple[Callable[[Consortium, Evidence], Evidence], Cause]] = {
     "a stranger kept it": (lambda f, e: replace(e, member="stranger"), Cause.MANIFEST_MISMATCH),
     "another cohort's opening": (
         lambda f, e: reopened(e, f.coordinator_key, cohort=bytes(32)),
@@ -166,23 +239,23 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_forged_evidence_is_refused(done: tuple[Federation, Result], name: str) -> None:
-    federation, result = done
+def test_forged_evidence_is_refused(done: tuple[Consortium, Result], name: str) -> None:
+    consortium, result = done
     forge, cause = FORGERIES[name]
     with pytest.raises(PeerFault, match=f"^{cause.value}:"):
-        forge(federation, result.evidence).verify(federation.admin.public)
+        forge(consortium, result.evidence).verify(consortium.admin.public)
 
 
-def test_a_void_certificate_has_no_result(done: tuple[Federation, Result], voided: Result) -> None:
+def test_a_void_certificate_has_no_result(done: tuple[Consortium, Result], voided: Result) -> None:
     voided.evidence.verify(done[0].admin.public)
     with pytest.raises(PeerFault, match="ended without a sum"):
         voided.verify()
 
 
 def test_nothing_of_an_earlier_round_lies_beside_a_result(
-    done: tuple[Federation, Result], tmp_path: Path
+    done: tuple[Consortium, Result], tmp_path: Path
 ) -> None:
-    federation, result = done
+    consortium, result = done
     document = save({"mean": np.zeros(3)})
     views = [DocumentView(name=name, sha256=hashlib.sha256(document).hexdigest()) for name in ("a", "b")]
 
@@ -191,7 +264,7 @@ def test_nothing_of_an_earlier_round_lies_beside_a_result(
         documents = {view.name: document for view in names}
         return replace(
             result,
-            record=sign_record(record, federation.coordinator_key),
+            record=sign_record(record, consortium.coordinator_key),
             document_files=documents,
             material_file=b"m",
         )
@@ -208,33 +281,35 @@ def test_nothing_of_an_earlier_round_lies_beside_a_result(
     assert Result.load(tmp_path).document_files == {"a": document}
 
 
-def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(tmp_path: Path) -> None:
-    federation = Federation(tmp_path)
-    round_id = federation.coordinator.open_round(federation.enrol())
-    result = federation.together(federation.contributions(round_id))["member-0"]
-    session = federation.member("member-0").session
+def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(
+    stage: Stage, tmp_path: Path
+) -> None:
+    consortium = Consortium(stage, tmp_path)
+    round_id = consortium.open_round(consortium.enrol())
+    result = consortium.together(consortium.contributions(round_id))["member-0"]
+    session = consortium.member("member-0").session
     with pytest.warns(UserWarning, match="no temperature"):
         before = result.probabilities(np.eye(3))
-    everything = federation.records("member-0")
+    everything = consortium.records("member-0")
     assert judge(session, result, everything, None) is result  # each row was summed
     features, labels = map(
-        np.concatenate, zip(federation.data("member-0"), federation.data("member-1"), strict=True)
+        np.concatenate, zip(consortium.data("member-0"), consortium.data("member-1"), strict=True)
     )
-    ids = [f"p1-{row}" for row in range(len(federation.data("member-0")[1]))]
+    ids = [f"p1-{row}" for row in range(len(consortium.data("member-0")[1]))]
     more = Records(features, labels, ids + [f"new-{row}" for row in range(len(labels) - len(ids))])
     judged = judge(session, result, more, None)
     assert judged.judged is not None
     assert judged.judged.records == len(labels) - len(ids)
-    assert judged.judged.accuracy == result.evaluate(*federation.data("member-1"))
-    own = solve_ffc(_sums(*federation.data("member-0")))
+    assert judged.judged.accuracy == result.evaluate(*consortium.data("member-1"))
+    own = solve_ffc(_sums(*consortium.data("member-0")))
     assert judged.judged.own_accuracy == pytest.approx(
-        (own.predict(federation.data("member-1")[0], normalise=True) == federation.data("member-1")[1]).mean()
+        (own.predict(consortium.data("member-1")[0], normalise=True) == consortium.data("member-1")[1]).mean()
     )
     assert judge(session, result, everything, more).judged is not None  # of a file
     # The temperature goes with the result, on disk too.
     judged.save(tmp_path / "out")
     loaded = Result.load(tmp_path / "out")
-    loaded.verify(federation.admin.public)
+    loaded.verify(consortium.admin.public)
     assert loaded.judged == judged.judged
     sure = loaded.probabilities(np.eye(3))
     np.testing.assert_array_equal(
@@ -253,7 +328,7 @@ def test_a_result_is_judged_on_hold_out_records_beside_the_member_s_own_head(tmp
 
 @pytest.mark.parametrize(("wrong", "worse"), [(45, False), (55, False), (65, True)])
 def test_a_head_is_worse_only_where_chance_does_not_explain_it(
-    done: tuple[Federation, Result], wrong: int, *, worse: bool
+    done: tuple[Consortium, Result], wrong: int, *, worse: bool
 ) -> None:
     _, result = done
     assert result.head is not None
@@ -267,10 +342,10 @@ def test_a_head_is_worse_only_where_chance_does_not_explain_it(
     assert judged.worse == worse
 
 
-def test_a_card_shows_names_as_they_are(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, question={"classes": ["HLA-B*27", "<50"]})
-    federation.coordinator.publish(federation.make_study({"version": 2, "purpose": "to `sum` [x](y)"}))
-    card = federation.run(federation.enrol())["member-0"].model_card()
+def test_a_card_shows_names_as_they_are(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, question={"classes": ["HLA-B*27", "<50"]})
+    consortium.publish(consortium.make_study({"version": 2, "purpose": "to `sum` [x](y)"}))
+    card = consortium.run(consortium.enrol())["member-0"].model_card()
     for text in (r"0. HLA-B\*27", r"1. \<50", r"Purpose: to \`sum\` \[x\](y)"):
         assert text in card
 
@@ -281,10 +356,10 @@ def _sums(features: Any, labels: Any) -> FFCStatistics:
     return sums
 
 
-def test_a_member_makes_its_own_head_of_pooled_sums(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, after={"publish": ["pooled", "posterior"]})
-    result = federation.run(federation.enrol())["member-0"]
-    features, labels = federation.data("member-0")
+def test_a_member_makes_its_own_head_of_pooled_sums(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, after={"publish": ["pooled", "posterior"]})
+    result = consortium.run(consortium.enrol())["member-0"]
+    features, labels = consortium.data("member-0")
     own, held_out = (
         Records(features[:12], labels[:12]),
         Records(features[12:], [CLASSES[each] for each in labels[12:]]),
@@ -295,9 +370,21 @@ def test_a_member_makes_its_own_head_of_pooled_sums(tmp_path: Path) -> None:
     assert result.notes("pooled") == {"bias": False}
     with pytest.raises(Misuse, match="publishes no lda beside its head, but pooled, posterior"):
         result.arrays("lda")
+    refused = document_file(refusal(CalibrationError("too few rows")))
+    with pytest.raises(Misuse, match="no lda follows from the round's sums: CalibrationError: too few rows"):
+        replace(result, document_files={"lda": refused}).arrays("lda")
+    solution = result.record.solution.model_copy(update={"ridge": None})
+    with pytest.raises(Misuse, match="needs a ridge head"):
+        replace(result, record=result.record.model_copy(update={"solution": solution})).personalise(
+            own, held_out
+        )
+    with pytest.raises(Misuse, match="step sum ends in no head"):
+        _ = replace(result, head_file=None).calibrated
+    with pytest.raises(CalibrationError, match="features have 4 columns; the study's extractor gives 3"):
+        result.evaluate(np.ones((2, 4)), [0, 1])
     with pytest.raises(Misuse, match="no row has usable features"):
         result.evaluate(np.zeros((2, 3)), [0, 1])
-    plain = Federation(tmp_path / "plain")
+    plain = Consortium(stage, tmp_path / "plain")
     other = plain.run(plain.enrol())["member-0"]
     with pytest.raises(Misuse, match=r"after\.publish = pooled"):
         other.personalise(own, held_out)

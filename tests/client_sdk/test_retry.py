@@ -11,10 +11,16 @@ from client_sdk.environment import Environment
 from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
 from client_sdk.progress import Progress, Reporter, Step
 from client_sdk.retry import RetryingClient
-from tests.support.federation import Clock
-from tests.support.local_coordinator import problem, refusal
+from service.problems import problem_of
+from tests.support.stage import Still
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault as Fault
+
+
+def refusal(fault: Fault, **changes: str) -> Response:
+    document = problem_of(fault).model_copy(update=changes)
+    return Response(document.status, {}, document.model_dump_json().encode())
+
 
 REQUEST = Request("PUT", "/v1/thing", b"body")
 OK = Response(200, {}, b"fine")
@@ -29,7 +35,7 @@ def exchange(
     slow_s: float = 0.0,
     request: Request = REQUEST,
 ) -> tuple[Response, list[float], list[Progress]]:
-    clock, events = Clock(), list[Progress]()
+    clock, events = Still(), list[Progress]()
     caller = RetryingClient(
         patience_s,
         Environment(now_s=clock, monotonic_s=clock, jitter=lambda: jitter),
@@ -45,7 +51,7 @@ def exchange(
                 effect = flow.send(None)
             else:
                 assert effect == request
-                clock.now_s += slow_s
+                clock.ahead_s += slow_s
                 effect = flow.send(next(supply))
     except StopIteration as end:
         return end.value, clock.pauses, events
@@ -126,12 +132,24 @@ def test_a_refusal_is_not_tried_again() -> None:
 
 
 def test_an_unknown_cause_is_an_answer_that_this_release_does_not_know() -> None:
-    document = problem(Fault(Cause.CONFLICT, "words")).model_copy(update={"cause": "brand-new"})
     with pytest.raises(UnexpectedAnswer, match="'brand-new': words; update veilsum"):
-        exchange([Response(422, {}, document.model_dump_json().encode())])
+        exchange([refusal(Fault(Cause.CONFLICT, "words"), cause="brand-new")])
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 500])
 def test_a_refusal_without_a_problem_document(status: int) -> None:
     with pytest.raises(UnexpectedAnswer, match=f"HTTP {status} without a problem document"):
         exchange([Response(status, {}, b"<html>")])
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_web_page_is_no_answer_of_the_coordinator(status: int) -> None:
+    """Such as a network's own page, where one has to log in first."""
+    with pytest.raises(UnexpectedAnswer, match=f"HTTP {status} with a web page"):
+        exchange([Response(status, {"content-type": "text/html; charset=utf-8"}, b"<html>")])
+
+
+def test_a_redirect_is_named() -> None:
+    moved = Response(301, {"location": "https://sum.example.org/v1?token=secret"}, b"")
+    with pytest.raises(UnexpectedAnswer, match=r"HTTP 301, a redirect to https://sum\.example\.org/v1:"):
+        exchange([moved])

@@ -6,16 +6,16 @@ from typing import Any
 from client_sdk import Result
 from client_sdk.errors import PeerFault
 from client_sdk.store import Store
-from tests.support.federation import WITHHOLDING, Federation
+from tests.support.consortium import WITHHOLDING, Consortium, hostile, refused, unchanged
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.coordinator import Recovered
 
 QUESTION = {**WITHHOLDING, "withhold": {"margin": 1}, "members_min": 6}
 
 
-def known(federation: Federation) -> set[Any]:
+def known(consortium: Consortium) -> set[Any]:
     """Every member's ledger."""
-    stores = (Store(federation.folder / member) for member in federation.ids)
+    stores = (Store(consortium.folder / member) for member in consortium.ids)
     return {store.ledger.history() for store in stores}
 
 
@@ -23,34 +23,24 @@ def causes(results: dict[str, Any]) -> set[Any]:
     return {result.cause if isinstance(result, PeerFault) else type(result) for result in results.values()}
 
 
-def test_what_an_indicator_was_made_of_is_shown_late(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, 8, question=QUESTION)
-    coordinator = federation.coordinator
-    first, second = federation.enrol(), federation.enrol()
-    waiting = coordinator.open_round(first)
-    disclosed: dict[str, bytes] = {}
-    solve = coordinator._solve
-
-    def silent(entry: Any, phase: Recovered) -> None:
-        solve(entry, phase)
-        disclosed[waiting], entry.disclosure = entry.disclosure, b""
-
-    coordinator._solve = silent  # type: ignore[method-assign]
-    assert causes(federation.together(federation.contributions(waiting))) == {Cause.WRONG_PHASE}
-    coordinator._solve = solve  # type: ignore[method-assign]
-    links = coordinator.links
+def test_what_an_indicator_was_made_of_is_shown_late(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, 8, question=QUESTION)
+    first, second = consortium.enrol(), consortium.enrol()
+    waiting = consortium.open_round(first)
+    consortium.shows("GET .*/disclosure/.*", refused(Cause.WRONG_PHASE))
+    assert causes(consortium.together(consortium.contributions(waiting))) == {Cause.WRONG_PHASE}
+    consortium.on_answer = unchanged
+    links = consortium.links()
 
     # Everybody is shown the counts late, and the sum of all is made in another cohort.
-    coordinator.rounds[waiting].disclosure = disclosed[waiting]
-    federation.together(federation.contributions(waiting), stuck=lambda: False)
-    everybody = coordinator.open_round(second)
-    assert causes(federation.together(federation.contributions(everybody))) == {Result}
-    (before,) = {(each.head, each.length, each.settled) for each in known(federation)}
+    consortium.together(consortium.contributions(waiting), stuck=lambda: False)
+    everybody = consortium.open_round(second)
+    assert causes(consortium.together(consortium.contributions(everybody))) == {Result}
+    (before,) = {(each.head, each.length, each.settled) for each in known(consortium)}
 
     # The sum of all but one, under a history without the sum of all: their difference is one member's vector.
-    coordinator.links = links
-    coordinator.cohorts[first].place = (1, 0)
-    without = coordinator.open_round(first, step="sum")
-    results = federation.together(federation.contributions(without, federation.ids[:7]))
+    with hostile(consortium, links=links, over=()):
+        without = consortium.open_round(first)
+    results = consortium.together(consortium.contributions(without, consortium.ids[:7]))
     assert causes(results) == {Cause.OUTCOME_MISSING}
-    assert {(each.head, each.length, each.settled) for each in known(federation)} == {before}
+    assert {(each.head, each.length, each.settled) for each in known(consortium)} == {before}

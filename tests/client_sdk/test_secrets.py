@@ -11,7 +11,8 @@ from client_sdk.database import DATABASE
 from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
-from tests.support.federation import Federation
+from tests.support.consortium import Consortium
+from tests.support.stage import Stage
 from veilsum.protocol.codec import SecretBytes, Struct
 
 CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"
@@ -20,8 +21,8 @@ CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"
 class Witness:
     """Runs member-0, shows everything that can be shown at each step, and remembers every secret it held."""
 
-    def __init__(self, federation: Federation) -> None:
-        self.federation, self.home = federation, federation.folder / "member-0"
+    def __init__(self, consortium: Consortium) -> None:
+        self.federation, self.home = consortium, consortium.folder / "member-0"
         self.shown: list[str] = []
         self.secrets = {CANARY, Identity.load(self.home).key.seed}
         self.seeds = set[bytes]()
@@ -64,31 +65,31 @@ def forms(secret: bytes) -> tuple[str, ...]:
 
 
 def test_no_repr_no_log_and_no_other_file_holds_a_secret(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with monkeypatch.context() as patched:
         patched.setattr(database, "secrets", SimpleNamespace(token_bytes=lambda _: CANARY))
-        federation = Federation(tmp_path)
-    witness = Witness(federation)
-    cohort = federation.coordinator.open_cohort()
-    records = federation.records("member-0")
-    witness.watch(federation.member("member-0").enrol(cohort, records))
-    federation.together(
-        {m: federation.member(m).enrol(cohort, federation.records(m)) for m in federation.ids}
+        consortium = Consortium(stage, tmp_path)
+    witness = Witness(consortium)
+    cohort = consortium.open_cohort()
+    records = consortium.records("member-0")
+    witness.watch(consortium.member("member-0").enrol(cohort, records))
+    consortium.together(
+        {m: consortium.member(m).enrol(cohort, consortium.records(m)) for m in consortium.ids}
     )
-    round_id = federation.coordinator.open_round(cohort)
-    for flow in federation.contributions(round_id, federation.ids[1:]).values():
-        federation.until(flow, "chunks/1").close()
-    witness.watch(federation.contributions(round_id, ["member-0"])["member-0"])
-    results = federation.together(federation.contributions(round_id))
+    round_id = consortium.open_round(cohort)
+    for flow in consortium.contributions(round_id, consortium.ids[1:]).values():
+        consortium.until(flow, "chunks/1").close()
+    witness.watch(consortium.contributions(round_id, ["member-0"])["member-0"])
+    results = consortium.together(consortium.contributions(round_id))
     witness.look()
 
     # Two private keys, two pairs' two keys, its own shares and two dealers', a reveal, the canary and the seed.
     assert len(witness.secrets) >= 10
     assert len(witness.seeds) == 1
     witness.secrets |= witness.seeds
-    text = "\n".join([*witness.shown, *map(repr, (results, federation.events)), caplog.text])
+    text = "\n".join([*witness.shown, *map(repr, (results, consortium.events)), caplog.text])
     assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
     state = witness.home / "state" / DATABASE
     allowed = {witness.home / "identity.key", state}
@@ -99,8 +100,8 @@ def test_no_repr_no_log_and_no_other_file_holds_a_secret(
             assert not any(s in stored or s.hex().encode() in stored for s in witness.secrets), path
 
 
-def test_a_member_and_its_identity_show_no_key(federation: Federation) -> None:
-    identity = Identity.load(federation.folder / "member-0")
-    with Member("https://x", identity, federation.policy) as member:
-        for thing in (identity, identity.key, identity.__dict__, member, member.__dict__, federation.policy):
+def test_a_member_and_its_identity_show_no_key(consortium: Consortium) -> None:
+    identity = Identity.load(consortium.folder / "member-0")
+    with Member("https://x", identity, consortium.policy) as member:
+        for thing in (identity, identity.key, identity.__dict__, member, member.__dict__, consortium.policy):
             assert not any(form in repr(thing) for form in forms(identity.key.seed))

@@ -12,7 +12,7 @@ import pytest
 from client_sdk.database import DATABASE, StateDatabase
 from client_sdk.errors import StateError
 from client_sdk.store import Store
-from tests.support.federation import Federation
+from tests.support.consortium import Consortium
 from veilsum.protocol.member import History
 
 
@@ -22,19 +22,19 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_a_member_does_not_begin_without_its_state(federation: Federation) -> None:
+def test_a_member_does_not_begin_without_its_state(consortium: Consortium) -> None:
     """It would take every record for free."""
-    federation.enrol()
-    federation.close()
-    (federation.folder / "member-0/state" / DATABASE).unlink()
+    consortium.enrol()
+    consortium.close()
+    (consortium.folder / "member-0/state" / DATABASE).unlink()
     with pytest.raises(StateError, match="is missing"):
-        federation.member("member-0")
+        consortium.member("member-0")
 
 
-def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(federation: Federation) -> None:
-    cohort = bytes.fromhex(federation.enrol())
-    federation.close()
-    folder = federation.folder / "member-0"
+def test_a_truncation_or_flipped_byte_is_refused_or_changes_nothing(consortium: Consortium) -> None:
+    cohort = bytes.fromhex(consortium.enrol())
+    consortium.close()
+    folder = consortium.folder / "member-0"
     path = folder / "state" / DATABASE
 
     def known() -> object:
@@ -113,7 +113,7 @@ def test_nothing_that_was_replaced_or_erased_is_left_in_the_database(tmp_path: P
     assert not any(secret in raw for secret in erased)
 
 
-def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, federation: Federation) -> None:
+def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, consortium: Consortium) -> None:
     """And what was to be stored together is not stored at all."""
     with closing(database := store.database):
         database.open()
@@ -131,27 +131,27 @@ def test_a_full_disk_is_no_damage(store: Store, tmp_path: Path, federation: Fede
         with pytest.raises(OSError, match="full"):
             too_much()
         assert store.ledger.history() == History()
-        store.see_roster(federation.roster)
+        store.see_roster(consortium.roster)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "evidence.bin"])
 def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_anew(
-    federation: Federation, name: str
+    consortium: Consortium, name: str
 ) -> None:
-    federation.transcripts = True
-    round_id = federation.coordinator.open_round(federation.enrol())
-    federation.together(federation.contributions(round_id))
-    folder = federation.folder / "member-0/state/results" / round_id
+    consortium.transcripts = True
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.together(consortium.contributions(round_id))
+    folder = consortium.folder / "member-0/state/results" / round_id
     kept = (folder / name).read_bytes()
     for raw in (kept[:-1] + bytes([kept[-1] ^ 1]), kept[: len(kept) // 2], b"", b"garbage", b"null", b"[]"):
         (folder / name).write_bytes(raw)
         with pytest.raises(StateError, match=f"^{folder} .*move its record.json"):
-            federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+            consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
     if name != "evidence.bin":  # evidence is kept once
         (folder / "record.json").unlink()
     else:
         (folder / name).write_bytes(kept)
-    assert federation.alone(federation.contributions(round_id, ["member-0"])["member-0"]).counted
+    assert consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"]).counted
 
 
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
@@ -166,9 +166,9 @@ def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
 
 
 def test_a_phase_is_stored_with_what_it_learned_or_not_at_all(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cohort, session = bytes.fromhex(federation.enrol()), federation.open["member-0"].session
+    cohort, session = bytes.fromhex(consortium.enrol()), consortium.open["member-0"].session
     held = session.store.held(cohort)
     assert held is not None
     monkeypatch.setattr(Store, "hold", stop)
@@ -182,17 +182,17 @@ def stop(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_everything_a_member_writes_is_closed_to_others(federation: Federation) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    steps = federation.until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
-    home = federation.folder / "member-0"
+def test_everything_a_member_writes_is_closed_to_others(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    steps = consortium.until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
+    home = consortium.folder / "member-0"
     paths = [home, *home.rglob("*")]
     assert any(path.parent.name == "arrays" for path in paths)
     for path in paths:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     steps.close()
     (home / "state").chmod(0o755)
-    federation.together(federation.contributions(round_id))
+    consortium.together(consortium.contributions(round_id))
     paths = [home, *home.rglob("*")]
     assert any(path.name == "weights.safetensors" for path in paths)
     for path in paths:

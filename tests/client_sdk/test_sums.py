@@ -12,17 +12,19 @@ from safetensors.numpy import load, save
 
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result, verify_sums
-from tests.support.federation import NOISY, Federation, tensor
+from tests.support.consortium import NOISY, Consortium
+from tests.support.forging import tensor
+from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 
 
-def finished(folder: Path, question: dict[str, Any]) -> tuple[Result, bytes]:
-    federation = Federation(folder, question=question)
-    cohort = federation.enrol()
-    while federation.coordinator.next_step(cohort) is not None:
-        result = federation.run(cohort)["member-0"]
-    federation.close()
-    return result, federation.coordinator.rounds[result.record.round].sums
+def finished(stage: Stage, folder: Path, question: dict[str, Any]) -> tuple[Result, bytes]:
+    consortium = Consortium(stage, folder, question=question)
+    cohort = consortium.enrol()
+    while consortium.operator.cohort(cohort).step is not None:
+        result = consortium.run(cohort)["member-0"]
+    consortium.close()
+    return result, consortium.operator.sums(result.record.round)
 
 
 STATISTICS = [
@@ -33,27 +35,27 @@ STATISTICS = [
 
 
 @pytest.mark.parametrize("statistics", STATISTICS)
-def test_honest_sums_pass(tmp_path: Path, statistics: list[dict[str, Any]]) -> None:
-    result, sums = finished(tmp_path, {"statistics": statistics})
+def test_honest_sums_pass(stage: Stage, tmp_path: Path, statistics: list[dict[str, Any]]) -> None:
+    result, sums = finished(stage, tmp_path, {"statistics": statistics})
     pooled = verify_sums(result, sums)
     assert list(pooled) == [each["kind"] for each in statistics]
     assert result.record.rows == 20 + 21 + 22
 
 
-def test_every_step_of_a_noisy_chain_passes(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, question=NOISY)
-    cohort, kinds = federation.enrol(), list[str]()
-    while federation.coordinator.next_step(cohort) is not None:
-        result = federation.run(cohort)["member-0"]
-        kinds += verify_sums(result, federation.coordinator.rounds[result.record.round].sums)
+def test_every_step_of_a_noisy_chain_passes(stage: Stage, tmp_path: Path) -> None:
+    consortium = Consortium(stage, tmp_path, question=NOISY)
+    cohort, kinds = consortium.enrol(), list[str]()
+    while consortium.operator.cohort(cohort).step is not None:
+        result = consortium.run(cohort)["member-0"]
+        kinds += verify_sums(result, consortium.operator.sums(result.record.round))
         assert result.record.noise is not None
         assert (result.head is None) == (result.record.step == "mean")
     assert kinds == ["mean", "ffc"]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, bytes]:
-    return finished(tmp_path_factory.mktemp("sums"), {})
+def plain(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, bytes]:
+    return finished(stage, tmp_path_factory.mktemp("sums"), {})
 
 
 def named(result: Result, sums: bytes, **changes: Any) -> Result:

@@ -61,6 +61,19 @@ def one(request: Request) -> Flow[Response | Unreached]:
     return outcome
 
 
+def test_a_flow_that_goes_on_after_close_is_told_so() -> None:
+    """Another thread may close a member that waits."""
+    driver = BlockingDriver(URL, transport=httpx.MockTransport(lambda _: httpx.Response(200)))
+
+    def flow() -> Flow[None]:
+        yield Request("GET", "/v1/x")
+        driver.close()
+        yield Request("GET", "/v1/x")
+
+    with pytest.raises(Misuse, match="closed"):
+        driver.run(flow())
+
+
 def test_a_request_arrives_as_it_was_meant(run: Runner) -> None:
     seen: list[httpx.Request] = []
 

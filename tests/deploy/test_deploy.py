@@ -93,6 +93,13 @@ def test_every_coordinator_is_started_with_its_bounds() -> None:
     assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
 
 
+@pytest.mark.parametrize("path", sorted(DEPLOY.glob("*.service")), ids=lambda path: path.stem)
+def test_a_unit_is_started_again_however_long_what_it_needs_is_away(path: Path) -> None:
+    unit = settings_of(path.read_text())
+    assert (unit["StartLimitIntervalSec"], unit["Restart"][0]) in ((["0"], "always"), (["0"], "on-failure"))
+    assert int(unit["RestartSec"][0]) >= 5
+
+
 def test_nginx_knows_the_replicas() -> None:
     services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
     nginx = (DEPLOY / "compose" / "nginx.conf").read_text()

@@ -110,7 +110,7 @@ def test_3_fewer_members_than_the_study_needs_are_refused_over_fresh_records() -
     few = federation.ids[:5]
     sizes = cohort_sizes(federation.roster, federation.content.question, few, repeats=True)
     assert sizes.quorum.survivors_min == 5
-    with pytest.raises(PeerFault, match=r"^cohort-too-small: 5 members came; the study needs at least 6"):
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: 5 members; the study needs at least 6"):
         cohort_sizes(federation.roster, federation.content.question, few, repeats=False)
     with pytest.raises(PeerFault, match=r"^cohort-too-small:"):
         check(federation, changed(federation, members=few, decryptors=few))

@@ -31,6 +31,7 @@ from veilsum.protocol.messages import (
     RevealSummary,
     SurvivorSet,
     Upload,
+    UploadSummary,
     Vote,
     parse,
 )
@@ -118,6 +119,26 @@ def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -
         (COORDINATOR, "bad-signature"),
         (("member-1",), "share-invalid"),
     }
+
+
+def test_a_commitment_too_many_is_the_coordinators_fault_even_if_its_dealer_signed_it() -> None:
+    federation = Federation(5)
+    federation.run_round()
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, UploadSummary, "member-1")
+        summary = of(UploadSummary, parse(entries[at]))
+        commitments = (*summary.secret_commitments, bytes(16))
+        tree = commitment_tree(commitments, [bytes(16 * 6)] * 5)
+        header = again(summary.header, federation.keys["member-1"], commitment_root=tree.root)
+        changes: dict[str, Any] = {
+            "header": header,
+            "secret_commitments": commitments,
+            "path": tuple(tree.path(0)),
+        }
+        entries[at] = replace(summary, **changes).to_bytes()
+
+    assert (COORDINATOR, "upload-misshapen") in named(doctored(federation, edit))
 
 
 RUNS = tuple(bytes([place]) * 36 for place in range(6))
@@ -264,6 +285,10 @@ def test_an_honest_dealers_own_shares_prove_nothing(case: Case, index: int) -> N
     for holders in (case.federation.ids[:4], case.federation.ids[1:5], case.federation.ids[:5]):
         proof = case.proof(HONEST, index, holders)
         assert case.refused(proof).endswith("the shares recover the committed secret")
+
+
+def test_a_secret_that_a_dealer_does_not_have_frames_nobody(case: Case) -> None:
+    assert "share does not match" in case.refused(replace(case.proof(HONEST), index=6))
 
 
 def test_a_header_that_its_dealer_did_not_sign_frames_nobody(case: Case) -> None:

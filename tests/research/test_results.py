@@ -1,8 +1,11 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from research import analyse
+from research import keep as keeping
 from research.keep import keep
 from research.report import cells, markdown
 from research.results import AnalysedResult, Analyses, ResultError, read_result, read_results, shortened, task
@@ -55,12 +58,15 @@ def test_a_folder_is_read_by_experiment_and_seed_whatever_lies_beside(tmp_path: 
     each: dict[str, dict[str, Any]] = {"c": {"seed": 1}, "a": {"experiment": "z"}, "b/b": {"seed": 0}}
     for name, changes in each.items():
         write_result(one.model_copy(update=changes), tmp_path / f"{name}.json")
+    trial = tmp_path / "d/sweep/lr=0.1/seed-0/result.json"
+    write_result(one, trial)
     (tmp_path / "other.json").write_text('{"format": "else"}')
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "broken.json").write_text("{")
     read = read_results([tmp_path])
     assert [(run.experiment, run.seed) for run in read] == [("digits", 0), ("digits", 1), ("z", 0)]
     assert read_results([tmp_path / "a.json"])[0].experiment == "z"
+    assert read_results([trial.parents[2]]) == [one]
 
 
 @pytest.mark.parametrize(
@@ -121,3 +127,30 @@ def test_runs_at_other_settings_are_not_kept_as_seeds_of_one_experiment(make: Ma
     write_result(make(recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-0.json")
     write_result(make(seed=1, recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-1.json")
     assert keep(tmp_path / "again", tmp_path / "kept")[0] == 2  # the whole folder anew
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (keeping.main, ["missing", "kept"]),
+        (keeping.main, [__file__, "kept"]),
+        (analyse.main, ["no-such-experiment", "--output", "out"]),
+        (analyse.main, ["digits-spherefed", "--device", "abacus", "--output", "out"]),
+        (analyse.main, ["digits-spherefed", "--workers", "0", "--output", "out"]),
+        (analyse.main, ["digits-spherefed", "--seed", "-1", "--output", "out"]),
+        (analyse.main, ["digits-spherefed", "--output", __file__]),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line(
+    main: Callable[[], int],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["research", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "error: " in capsys.readouterr().err.splitlines()[-1]

@@ -213,7 +213,7 @@ class Consortium:
         def one(member: str) -> None:
             policy = Policy(admin_key=self.admin, approved={self.approval})
             with Member(self.cli.url, Identity.load(self.folder / member), policy) as joined:
-                joined.enrol(cohort, read_records(self.files[self.members.index(member)], None, None))
+                joined.enrol(cohort, read_records(self.files[self.members.index(member)]))
 
         for each in [threaded(partial(one, member)) for member in self.members]:
             each.result(PATIENCE_S)

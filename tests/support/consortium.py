@@ -1,29 +1,37 @@
-"""Where attacks on studies are played: the real coordinator on 127.0.0.1, SDK members in threads, and a note of whatever they send."""
+"""Members of the SDK and the real coordinator: flows that a test runs step by step and kills at any of them, or whole members in threads.
+
+Whatever members send is noted, and what comes back may be changed.
+"""
 
 import hashlib
+import json
 import re
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from safetensors.numpy import load
 
 from client_sdk import upload
+from client_sdk.agent import Agent
+from client_sdk.effects import Effect, Flow, Request, Together
 from client_sdk.environment import Environment
 from client_sdk.errors import NoResult
 from client_sdk.identity import Identity
-from client_sdk.member import Member
+from client_sdk.member import Conversations, Member
 from client_sdk.operator import Operator
 from client_sdk.policy import Policy
+from client_sdk.progress import Progress
 from client_sdk.records import Records
 from client_sdk.reservations import Reservations, Run
 from client_sdk.result import Result
@@ -32,65 +40,53 @@ from client_sdk.transport import BlockingDriver
 from service.coordinator import Coordinator as Service
 from service.coordinator import certificate_of
 from service.federations import Federations
-from service.storage.tables import metadata
-from service.telemetry import logs
-from tests.support.federation import Federation
-from tests.support.serving import TOKEN, Server, running, served
-from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Terms, parse
+from service.problems import problem_of
+from service.rounds import Round
+from tests.support.serving import TOKEN
+from tests.support.simulator import simulated_content, simulated_question, simulated_roster
+from tests.support.stage import Line, Stage
+from veilsum.protocol.causes import Cause
+from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.identity import SigningKey
+from veilsum.protocol.messages import (
+    NO_CONTEXT,
+    NO_REASON,
+    Certificate,
+    Link,
+    Lost,
+    Message,
+    Roster,
+    Study,
+    Terms,
+    parse,
+)
+from veilsum.protocol.record import ResultRecord, sign_record
+from veilsum.protocol.request_signature import SIGNATURE, SIGNATURE_INPUT, RequestSignature
 from veilsum.protocol.rest import OCTETS, RoundView, round_name
 from veilsum.protocol.round_spec import RoundSpec
-from veilsum.protocol.study import SUM_STEP
+from veilsum.protocol.study import DAY_S, SUM_STEP, Content
+from veilsum.study.vectors import vector
 
-DIARIES = {"audit", "audit_head", "leases", "nonces"}
-"""Tables that note who asked, not what was said."""
+T = TypeVar("T")
+Steps = Generator[tuple[str, Effect], None, Any]
+
+DIM, CLASSES = 3, ("left", "right")
+LEAST = 17
+"""Rows of a member, so that three of them are enough."""
+WITHHOLDING: dict[str, Any] = {"withhold": {"margin": 0}, "thin_classes": False}
+NOISY: dict[str, Any] = {
+    "noise": {"epsilon": 8.0, "delta": 1e-6, "unit": "record", "recipe": "mean+sum"},
+    "withhold": None,
+}
 POLLED = re.compile(r".*/runs|/v1/cohorts/<\d+>|/v1/rounds/<\d+>(/requests/<me>)?")
 """What members wait for: how often they ask depends on the others."""
 PATIENCE_S = 120.0
-"""For one run."""
+"""For one run of whole members."""
+Answer = Callable[[httpx.Response], httpx.Response]
 
 
 class Stopped(BaseException):
     """A member's machine stops, or the play is over."""
-
-
-@dataclass(frozen=True)
-class Coordinator:
-    """The real app, served over HTTP; one for many federations."""
-
-    server: Server
-    portal: BlockingPortal
-    url: str
-
-    def pass_time(self, until_s: float) -> None:
-        """Let deadlines come, for the coordinator and all members."""
-        self.server.clock.ahead_s += max(0.0, until_s - self.server.clock())
-        self.portal.call(self.server.coordinator.scheduler.wake)
-
-    def stored(self) -> dict[str, bytes]:
-        """Digest of every row and blob, by its table or folder and its key."""
-        folder, found = self.server.folder, dict[str, bytes]()
-        with closing(sqlite3.connect(f"file:{folder}/coordinator.sqlite3?mode=ro", uri=True)) as database:
-            for table in metadata.sorted_tables:
-                if table.name not in DIARIES:
-                    keys = [table.columns.keys().index(column.name) for column in table.primary_key]
-                    for row in database.execute(f'SELECT * FROM "{table.name}"'):
-                        name = "/".join([table.name, *(str(row[key]) for key in keys)])
-                        found[name] = hashlib.sha256(repr(row).encode()).digest()
-        for path in (folder / "blobs").rglob("*"):
-            if path.is_file():
-                found[str(path.relative_to(folder / "blobs"))] = hashlib.sha256(path.read_bytes()).digest()
-        return found
-
-
-@contextmanager
-def coordinator(folder: Path, max_wait_s: float = 2.0) -> Iterator[Coordinator]:
-    logs.configure(quiet=True)
-    with (
-        start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
-        portal.wrap_async_context_manager(running(folder, max_wait_s=max_wait_s)) as server,
-        portal.wrap_async_context_manager(served(server)) as url,
-    ):
-        yield Coordinator(server, portal, url)
 
 
 @dataclass(frozen=True)
@@ -126,31 +122,52 @@ def unchanged(*given: Any) -> Any:
     return given[-1]
 
 
-class Consortium(Federation):
-    """A federation whose members are `client_sdk.Member`, with default policies that approve whatever is published.
+class Consortium:
+    """Members' folders, an admin, an operator, and a study of the sums of features.
 
     Attributes:
-        given: what each member has, where that is not `records(member, period)`.
+        made: all that there are, so that a fixture can close them.
+        policy: of members that start from now on; it approves every study that is made.
+        open: members whose flows are run step by step.
+        given: what each whole member has, where that is not `records(member, period)`.
+        holds: whether a long poll is held until there is news; otherwise it is answered at once.
         on_request: is told of a member's request before it is sent, and after it was answered; may stop the member.
         on_answer: what a hostile coordinator makes of an answer.
         lie: what a colluder makes of its vector.
         silent: members that stop where they are shown a certificate, and reveal nothing.
         away: members that don't start again when they are stopped, beside silent ones.
         tries: rounds that the operator opens in a cohort before it gives up one that failed.
-        sent: what each has sent since the last cohort was opened.
+        sent: what each has sent since the last play began.
         vectors: what each has masked, by member, period and step.
-        outcomes: of the last run: a member's result, or why it has none.
+        outcomes: of the last play: a member's result, or why it has none.
     """
 
-    def __init__(self, stage: Coordinator, folder: Path, members: int = 5, **question: Any) -> None:
-        super().__init__(
-            folder, members, question=question, admin=hashlib.sha256(str(folder).encode()).digest()
-        )
-        self.stage, self.number, self.cohort = stage, 0, ""
-        self.clock = stage.server.clock  # type: ignore[assignment]  # its own, from now on
-        self.policy, self.operator = Policy(self.admin.public), Operator(stage.url, TOKEN)
-        key = bytes.fromhex(self.operator.coordinator().public_key)
-        self.name = self.operator.publish_roster(self.make_roster(1, coordinator=key)).federation
+    made: ClassVar[list["Consortium"]] = []
+
+    def __init__(
+        self,
+        stage: Stage,
+        folder: Path,
+        members: int = 3,
+        *,
+        readers: Sequence[str] = (),
+        question: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.made.append(self)
+        self.stage, self.folder, self.clock = stage, folder, stage.server.clock
+        self.admin = SigningKey(hashlib.sha256(str(folder).encode()).digest())
+        self.coordinator_key = stage.server.coordinator.key
+        self.ids = tuple(f"member-{index}" for index in range(members))
+        self.question, self.after = dict(question or {}), dict(after or {})
+        for member in self.ids:
+            Identity.create(folder / member, member)
+        self.policy = Policy(self.admin.public)
+        self.operator = Operator(stage.url, TOKEN, driver=BlockingDriver(stage.url, transport=Line(stage)))
+        self.driver = BlockingDriver(stage.url, transport=Tap(self), sleep=self.clock.sleep)
+        self.events: list[tuple[str, Progress]] = []
+        self.open: dict[str, Conversations] = {}
+        self.transcripts, self.holds, self.number, self.cohort = False, True, 1, ""
         self.given = dict[str, Records]()
         self.on_request: Callable[[str, Sent, str], None] = nothing
         self.on_answer: Callable[[str, Sent, httpx.Response], httpx.Response] = unchanged
@@ -160,18 +177,310 @@ class Consortium(Federation):
         self.vectors = dict[tuple[str, str, str], list[Any]]()
         self.outcomes = dict[str, Any]()
         self.over = threading.Event()
-        self.publish()
+        self.roster = self.make_roster(1, readers=tuple(readers))
+        self.name = self.operator.publish_roster(self.roster).federation
+        self.publish(self.make_study())
 
-    def publish(self, notes: Mapping[str, Any] | None = None, **question: Any) -> None:
-        """Another version of the study, which the next run is of."""
+    def make_roster(self, number: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
+        keys = {member: Identity.load(self.folder / member).public for member in self.ids}
+        values = {"number": number, "federation": self.admin.public, "study_key": self.admin.public}
+        return simulated_roster(
+            admin or self.admin, self.coordinator_key.public, keys, **{**values, **changes}
+        )
+
+    def content(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Content:
+        """A study's content: all classes published, unless the consortium or the caller says otherwise."""
+        values = {
+            **simulated_question(len(self.ids)),
+            "dim": DIM,
+            "classes": list(CLASSES),
+            "ring_bits": 48,
+            "records": {"least": LEAST, "most": 40, "least_per_class": 5, "rows_per_id": 1},
+            **self.question,
+            **question,
+        }
+        notes = {"name": "study", **(notes or {})}
+        return simulated_content(values, int(self.clock()) + 80 * DAY_S, notes, self.after)
+
+    def make_study(self, notes: Mapping[str, Any] | None = None, **question: Any) -> Study:
+        """A signed study, which members approve from now on."""
+        content = self.content(notes, **question)
+        self.policy = replace(self.policy, approved={*self.policy.approved, content.approval})
+        return Study.make(self.admin, federation=self.admin.public, content=content.to_bytes())
+
+    def publish(self, study: Study) -> None:
+        """Have the cohorts that are opened from now on sum this study."""
+        self.study = study
+        self.operator.publish_study(study)
+
+    def revise(self, notes: Mapping[str, Any] | None = None, **question: Any) -> None:
+        """Publish another version of the study."""
         self.number += 1
-        self.study = self.make_study({**(notes or {}), "version": self.number}, **question)
-        self.operator.publish_study(self.study)
+        self.publish(self.make_study({**(notes or {}), "version": self.number}, **question))
+
+    def data(self, member: str, period: str = "p1") -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """A member's features and labels, other ones in each period."""
+        index = self.ids.index(member)
+        rng = np.random.default_rng([index, *period.encode()])
+        rows = LEAST + 3 + index
+        labels = rng.integers(0, len(CLASSES), rows)
+        labels[:10] = np.arange(10) % len(CLASSES)
+        return rng.standard_normal((rows, DIM)) + labels[:, None], labels
+
+    def records(self, member: str, period: str = "p1") -> Records:
+        """The same with an id a row."""
+        features, labels = self.data(member, period)
+        return Records(features, labels, [f"{period}-{row}" for row in range(len(labels))])
+
+    # The operator's side
+
+    def open_cohort(self, period: str = "p1", repeats: str | None = None) -> str:
+        return self.operator.open_cohort(self.name, self.study.hash.hex(), period, repeats).cohort
+
+    def open_round(self, cohort: str) -> str:
+        """Open the run's next step, for a day."""
+        return self.operator.open_round(cohort, lifetime_s=DAY_S).round
+
+    def expire(self, round_id: str) -> None:
+        """Let the time of the round's phase pass."""
+        deadline_s = self.operator.round(round_id).deadline_s
+        self.stage.pass_time(deadline_s or 0.0)
+
+    def expiring(self, round_id: str) -> Callable[[], bool]:
+        """Where everybody waits, the phase's time is up."""
+
+        def stuck() -> bool:
+            if self.operator.round(round_id).ended:
+                return False
+            self.expire(round_id)
+            return True
+
+        return stuck
+
+    def leading_on(self, cohort: str) -> Callable[[], bool]:
+        """Where everybody waits, the operator opens the run's next step."""
+
+        def stuck() -> bool:
+            view = self.operator.cohort(cohort)
+            running = view.rounds and not self.operator.round(view.rounds[-1]).ended
+            if running or view.state != "formed" or view.step is None:
+                return False
+            self.open_round(cohort)
+            return True
+
+        return stuck
+
+    def lose(self, round_id: str) -> None:
+        """Have the admin close an erasing round."""
+        lost = Lost.make(self.admin, context=self.round(round_id).attempt.context)
+        self.operator.close_lost(round_id, lost)
+
+    @property
+    def cohorts(self) -> tuple[str, ...]:
+        return self.operator.federation(self.name).cohorts
+
+    @property
+    def rounds(self) -> tuple[str, ...]:
+        return self.operator.federation(self.name).rounds
+
+    def round(self, round_id: str) -> Round:
+        """A round as the coordinator has it."""
+        return self.stage.portal.call(self.stage.server.coordinator.catalogue.round, round_id)
+
+    def total(self, round_id: str) -> list[int]:
+        values: list[int] = load(self.operator.sums(round_id))["sum"].tolist()
+        return values
+
+    def expected(self, round_id: str, members: Sequence[str] | None = None, period: str = "p1") -> list[int]:
+        """The sum of the vectors that these members should have sent."""
+        spec = self.round(round_id).attempt.spec
+        vectors = [vector(spec, *self.data(m, period)) for m in members or self.ids]
+        values: list[int] = np.sum(vectors, axis=0).tolist()
+        return values
+
+    # What a hostile coordinator shows
+
+    def shows(self, asked: str, shown: Answer, members: Sequence[str] = ()) -> None:
+        """Have it change its answers to requests of a pattern, for all members or some of them."""
+        before = self.on_answer
+
+        def on_answer(member: str, sent: Sent, answer: httpx.Response) -> httpx.Response:
+            answer = before(member, sent, answer)
+            meant = re.fullmatch(asked, f"{sent.method} {sent.path}") and member in (members or self.ids)
+            return shown(answer) if meant else answer
+
+        self.on_answer = on_answer
+
+    def misstate(self, **changes: Any) -> None:
+        """Have it sign records of results with other values."""
+
+        def record(answer: httpx.Response) -> httpx.Response:
+            other = ResultRecord.model_validate(answer.json()).model_copy(update=changes)
+            return httpx.Response(200, content=sign_record(other, self.coordinator_key).model_dump_json())
+
+        self.shows("GET .*/result", record)
+
+    def instead(self, member: str, sent: Sent, round_id: str, other: str) -> httpx.Response:
+        """What it would answer of another round than a request names; to an answer, what the member is asked there."""
+        method, path = sent.method, sent.path.replace(round_id, other)
+        if path.endswith("/answers"):
+            method, path = "GET", path.replace("/answers", f"/requests/{member}")
+        client = self.stage.server.signing(member, Identity.load(self.folder / member).key)
+        asking = partial(client.request, method, path, content=sent.body, headers={"content-type": OCTETS})
+        answer = self.stage.portal.call(asking)
+        content = answer.content.replace(other.encode(), round_id.encode())
+        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+
+    # Members whose flows are run step by step
+
+    def member(self, member: str, **changes: Any) -> Conversations:
+        """A fresh process of this member: the one before is gone."""
+        if member in self.open:
+            self.open.pop(member).close()
+        values: dict[str, Any] = {
+            "policy": self.policy,
+            "progress": lambda event: self.events.append((member, event)),
+            "patience_s": 60.0,
+            "lanes": 2,
+            "transcripts": self.transcripts,
+            "environment": Environment(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
+        }
+        values.update(changes)
+        self.open[member] = Conversations(Identity.load(self.folder / member), **values)
+        return self.open[member]
+
+    def close(self) -> None:
+        while self.open:
+            self.open.popitem()[1].close()
+
+    def enrol(self, period: str = "p1", repeats: str | None = None) -> str:
+        """Form a cohort of everybody."""
+        cohort = self.open_cohort(period, repeats)
+        self.together({m: self.member(m).enrol(cohort, self.records(m, period)) for m in self.ids})
+        return cohort
+
+    def contributions(self, round_id: str, members: Sequence[str] | None = None) -> dict[str, Flow[Any]]:
+        return {m: self.member(m).contribute(round_id) for m in members or self.ids}
+
+    def agents(self, of: str = "p1", **changes: Any) -> dict[str, Agent]:
+        """Everybody's agent, ready to run once."""
+        values: dict[str, Any] = {"once": True, **changes}
+        return {m: self.member(m).agent(self.records(m, of), **values) for m in self.ids}
+
+    def run(self, cohort: str) -> dict[str, Any]:
+        """Open a round of a cohort and let everybody take part until it ends."""
+        round_id = self.open_round(cohort)
+        return self.together(self.contributions(round_id), stuck=self.expiring(round_id))
+
+    def until(self, flow: Flow[Any], part: str, moment: str = "after") -> Steps:
+        """Run a member up to the request that holds `part`."""
+        steps = self.steps(flow)
+        for state, effect in steps:
+            if state == moment and part in asked(effect):
+                return steps
+        raise AssertionError(part)
+
+    def run_until(self, flow: Flow[Any], part: str) -> None:
+        """The same, then drop it."""
+        self.until(flow, part).close()
+
+    def steps(self, flow: Flow[T]) -> Generator[tuple[str, Effect], None, T]:
+        """Yield ("waits" | "before" | "after", effect) around each effect; return the flow's result."""
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome: Any
+                    if isinstance(effect, Together):
+                        assert effect.lanes >= 1
+                        outcome = []
+                        for make in effect.flows:
+                            outcome.append((yield from self.steps(make())))
+                    else:
+                        while self._held(effect):
+                            yield "waits", effect
+                        yield "before", effect
+                        outcome = self.driver.run(asking(effect))
+                        yield "after", effect
+                except Exception as error:  # noqa: BLE001 - the flow's to handle
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()
+
+    def _held(self, effect: Effect) -> bool:
+        """Whether the coordinator holds a long poll: until its member is asked something new."""
+        if not (
+            self.holds and isinstance(effect, Request) and effect.method == "GET" and "after" in effect.params
+        ):
+            return False
+        kind, name = effect.path.split("/")[2:4]
+        here = self.stage.server.coordinator
+        watch = here.runs.watch(name) if kind == "federations" else getattr(here, kind)[name].watch
+        return watch._urgent.version() <= int(effect.params["after"])
+
+    def alone(self, flow: Flow[T]) -> T:
+        """Run one flow; a wait without news is an error."""
+        steps = self.steps(flow)
+        while True:
+            try:
+                state, effect = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            assert state != "waits", f"{effect} waits for ever"
+
+    def together(
+        self,
+        flows: dict[str, Flow[Any]],
+        stuck: Callable[[], bool] = lambda: False,
+        vanish: Mapping[str, str] | None = None,
+        started: Mapping[str, Steps] | None = None,
+    ) -> dict[str, Any]:
+        """Interleave flows; where all of them wait, `stuck` may move time and says whether it did.
+
+        Args:
+            flows: by member.
+            stuck: called where everybody waits.
+            vanish: by member, part of the request after which it is dropped.
+            started: members that are under way.
+
+        Returns:
+            Results by member, exceptions among them.
+        """
+        running = {member: self.steps(flow) for member, flow in flows.items()} | dict(started or {})
+        results: dict[str, Any] = {}
+        while running:
+            waiting = 0
+            for member in list(running):
+                try:
+                    state, effect = next(running[member])
+                    if state == "after" and (vanish or {}).get(member, "\0") in asked(effect):
+                        running.pop(member).close()
+                        continue
+                    waiting += state == "waits"
+                except StopIteration as end:
+                    results[member] = end.value
+                    del running[member]
+                except Exception as error:  # noqa: BLE001 - handed back
+                    results[member] = error
+                    del running[member]
+            if running and waiting == len(running) and not stuck():
+                for steps in running.values():
+                    steps.close()
+                return results
+        return results
+
+    # Whole members in threads
 
     def sdk(self, member: str) -> Member:
         """A fresh process of this member."""
-        driver = BlockingDriver(self.stage.url, transport=Tap(self, member))
-        identity, here = Identity.load(self.folder / member), Environment(now_s=self.stage.server.clock)
+        driver = BlockingDriver(self.stage.url, transport=Tap(self))
+        identity, here = Identity.load(self.folder / member), Environment(now_s=self.clock)
         return Member(self.stage.url, identity, self.policy, environment=here, driver=driver)
 
     def play(self, period: str = "p1", repeats: str | None = None, *, resumed: bool = False) -> None:
@@ -182,7 +491,7 @@ class Consortium(Federation):
             resumed: go on with the last one.
         """
         if not resumed:
-            self.cohort = self.operator.open_cohort(self.name, self.study.hash.hex(), period, repeats).cohort
+            self.cohort = self.open_cohort(period, repeats)
             self.sent = {member: [] for member in self.ids}
         with ThreadPoolExecutor(len(self.ids)) as pool:
             going = {member: pool.submit(self._join, member, period) for member in self.ids}
@@ -244,17 +553,30 @@ class Consortium(Federation):
 
     @property
     def last(self) -> RoundView:
-        """The last round of the last run."""
+        """The last round of the last play."""
         return self.operator.round(self.operator.cohort(self.cohort).rounds[-1])
 
     def refusals(self) -> set[Any]:
-        """Why members have no result of the last run: causes, and kinds of errors."""
+        """Why members have no result of the last play: causes, and kinds of errors."""
         missing = (each for each in self.outcomes.values() if not isinstance(each, Result))
         return {getattr(each, "cause", type(each)) for each in missing}
 
     def kinds(self) -> set[str]:
         """Of the messages that members have sent."""
         return {each.kind for member in self.ids for each in self.sent[member] if each.kind}
+
+    def requests(self, part: str = "") -> list[Sent]:
+        """What members have sent to paths that hold `part`."""
+        return [each for member in self.ids for each in self.sent[member] if part in each.path]
+
+    def bodies(self) -> dict[tuple[str, str, str], set[bytes]]:
+        """What members have sent, by member, path and kind."""
+        found = dict[tuple[str, str, str], set[bytes]]()
+        for member in self.ids:
+            for each in self.sent[member]:
+                if each.kind:
+                    found.setdefault((member, each.path, each.kind), set()).add(each.body)
+        return found
 
     def trace(self, member: str) -> list[tuple[Any, ...]]:
         """What a member has sent, in order, without names of its own and of runs; what it waits for is noted once, however long it waits."""
@@ -280,37 +602,59 @@ class Consortium(Federation):
     def sums(self) -> list[list[int]]:
         """Every sum that the coordinator has computed, oldest first."""
         certified = [link for link in self.links() if (link.reason, link.step) == (NO_REASON, SUM_STEP)]
-        return [load(self.operator.sums(round_name(link.context)))["sum"].tolist() for link in certified]
+        return [self.total(round_name(link.context)) for link in certified]
+
+
+def asked(effect: Effect) -> str:
+    return f"{effect.method} {effect.path}" if isinstance(effect, Request) else ""
+
+
+def asking(effect: Effect) -> Flow[Any]:
+    """A flow of one effect."""
+    return (yield effect)
+
+
+def message(shown: Message) -> Answer:
+    """This message instead of the answer."""
+    return lambda _: httpx.Response(200, content=shown.to_bytes())
+
+
+def changed(**changes: Any) -> Answer:
+    """The same document with other values."""
+    return lambda answer: httpx.Response(200, content=json.dumps({**answer.json(), **changes}))
+
+
+def refused(cause: Cause) -> Answer:
+    """A refusal instead of the answer."""
+    problem = problem_of(PeerFault(cause))
+    return lambda _: httpx.Response(problem.status, content=problem.model_dump_json())
 
 
 class Tap(httpx.BaseTransport):
-    """A member's line to the coordinator."""
+    """Members' line to the coordinator."""
 
-    def __init__(self, consortium: Consortium, member: str) -> None:
-        self.consortium, self.member, self.line = consortium, member, httpx.HTTPTransport()
+    def __init__(self, consortium: Consortium) -> None:
+        self.consortium, self.line = consortium, Line(consortium.stage)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        made, member, sent = self.consortium, self.member, Sent.of(request)
+        made, sent = self.consortium, Sent.of(request)
+        member = RequestSignature.parse(*map(request.headers.get, (SIGNATURE_INPUT, SIGNATURE))).keyid
         if made.over.is_set():
             raise Stopped
         made.on_request(member, sent, "before")
         made.sent[member].append(sent)
-        with closing(self.line.handle_request(request)) as came:
-            answer = httpx.Response(came.status_code, headers=came.headers, content=came.read())
+        answer = self.line.handle_request(request)
         if member in made.silent and kind_of(answer.headers, answer.content) == Certificate.__name__:
             raise Stopped
         made.on_request(member, sent, "after")
         return made.on_answer(member, sent, answer)
 
-    def close(self) -> None:
-        self.line.close()
-
 
 @contextmanager
-def founded(stage: Coordinator, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
+def founded(stage: Stage, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
     """A federation; the vectors that its members mask are noted, and colluders may change theirs."""
     made, honest, keep = (
-        Consortium(stage, folder, members, **question),
+        Consortium(stage, folder, members, question=question),
         upload.own_vector,
         Reservations.keep_vector,
     )
@@ -337,18 +681,23 @@ def founded(stage: Coordinator, folder: Path, members: int = 5, **question: Any)
 
 @contextmanager
 def hostile(
-    consortium: Consortium, step: str = SUM_STEP, links: tuple[Link, ...] | None = None, **changes: Any
+    consortium: Consortium,
+    step: str = SUM_STEP,
+    links: tuple[Link, ...] | None = None,
+    over: Collection[bytes] | None = None,
+    **changes: Any,
 ) -> Iterator[None]:
-    """The coordinator without rules of its own: it opens what it is told to, and the runs before stay over.
+    """The coordinator without rules of its own: it opens what it is told to.
 
     Args:
         consortium: whose runs these are.
         step: which step it opens.
         links: the history that it shows; None for the true one.
+        over: cohorts whose runs stay over; None for all in which an attempt has ended.
         changes: to the terms.
     """
     honest_terms, honest_links = Service._terms, Federations.links
-    over = {link.cohort for link in consortium.links()}
+    over = {link.cohort for link in consortium.links()} if over is None else over
 
     async def check_new(service: Any, _federation: str, _study: Any, _period: str, repeats: bytes) -> Any:
         if repeats == NO_CONTEXT:

@@ -1,6 +1,7 @@
 """What a cheat can make: messages changed and signed again, uploads dealt otherwise."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+import json
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from hashlib import sha512
 from typing import Any, Protocol, TypeVar
@@ -46,6 +47,13 @@ Edit = Callable[[str, bytes], bytes]
 
 
 ED25519_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def tensor(dtype: str, shape: Sequence[int], size: int) -> bytes:
+    """A safetensors file of zeros, also of a type or shape that numpy has not."""
+    described = {"dtype": dtype, "shape": list(shape), "data_offsets": [0, size]}
+    head = json.dumps({"weights": described, "sum": described | {"data_offsets": [size, 2 * size]}}).encode()
+    return len(head).to_bytes(8, "little") + head + bytes(2 * size)
 
 
 def swallowing(form: type[Message], *senders: str) -> Tamper:

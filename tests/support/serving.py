@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,16 @@ SERVERS: Servers | None = None
 class Clock(service_clock.Clock):
     """The database's time, or what a test makes of it."""
 
-    ahead_s = 0.0
+    def __init__(self, machine: Callable[[], float] = time.time) -> None:
+        super().__init__(machine)
+        self.ahead_s, self.pauses = 0.0, list[float]()
 
     def __call__(self) -> float:
         return super().__call__() + self.ahead_s
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.ahead_s += seconds
 
 
 @dataclass

@@ -71,6 +71,7 @@ def test_every_change_raises_the_number(cli: Cli) -> None:
         ("--revoke", "abc"),
         ("--study-key", "abc"),
         ("--coordinator", "abc"),
+        ("--name", "Ü" * 33),
     ],
 )
 def test_a_change_that_is_refused_changes_nothing(words: tuple[str, ...], cli: Cli) -> None:

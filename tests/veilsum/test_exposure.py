@@ -9,7 +9,7 @@ from client_sdk.errors import IdentityError, Misuse
 from client_sdk.identity import Identity
 from client_sdk.operator import Operator
 from client_sdk.transport import PlainHttpWarning
-from service.settings import Settings, check_secrets
+from service.settings import Settings, check_given
 from tests.support.authority import Authority
 from tests.support.cli import Cli
 from veilsum.exposure import in_the_clear, loose_mode
@@ -118,10 +118,29 @@ def test_files_of_secrets_are_refused_when_others_read_them(tmp_path: Path) -> N
     for name, mode in (("veilsum_operator_token", 0o440), ("another_s", 0o644)):
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
-    check_secrets(tmp_path)
+    check_given(tmp_path)
     (tmp_path / "veilsum_operator_token").chmod(0o444)
     with pytest.raises(Misuse, match=f"run chmod 600 {tmp_path / 'veilsum_operator_token'}"):
-        check_secrets(tmp_path)
+        check_given(tmp_path)
+
+
+def test_a_misspelt_setting_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of a command, of a cluster's service called veilsum or of another program is not one."""
+    others = {"OPERATOR_TOKN", "veilsum_connections"}
+    others |= {
+        f"VEILSUM_{name}"
+        for name in ("URL", "COORDINATOR_URL", "CA", "CLIENT_KEY", "CLIENT_CERT", "ADMIN_KEY", "FEDERATION")
+    }
+    others |= {f"VEILSUM_{name}" for name in ("DATA", "SECRETS_DIR", "SERVICE_HOST", "PORT_8000_TCP_ADDR")}
+    for name in others:
+        monkeypatch.setenv(name, "1")
+    check_given(tmp_path)
+    (tmp_path / "veilsum_coordinator_kye").touch()
+    with pytest.raises(Misuse, match=r"^veilsum_coordinator_kye .*VEILSUM_COORDINATOR_KEY"):
+        check_given(tmp_path)
+    monkeypatch.setenv("VEILSUM_OPERATOR_TOKN", "a secret")
+    error = cli("serve", "--port", 0).error
+    assert error.startswith("VEILSUM_OPERATOR_TOKN is not a setting: did you mean VEILSUM_OPERATOR_TOKEN?")
 
 
 def test_a_server_s_key_that_others_read_is_refused(cli: Cli) -> None:

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.support.cli import Cli
 from veilsum.protocol.study import RECIPES
@@ -26,14 +28,20 @@ def test_features_of_one_s_own_narrow_it_down(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 10, 600)
     features = rng.standard_normal((600, 64)) + 8 * np.eye(10, 64)[labels]
-    np.savez(tmp_path / "own.npz", features=features, labels=labels)
-    words = ("--records", 50_000, "--epsilon", 2, "--features", tmp_path / "own.npz")
+    names, ids = np.array([*"abcdefghij"]), np.arange(600)
+    columns = {f"f{index}": column for index, column in enumerate(features.T)}
+    table = pa.table({**columns, "label": names[labels], "patient": ids})
+    parquet.write_table(table, tmp_path / "own.parquet")
+    file = ("--features", tmp_path / "own.parquet", "--id-column", "patient")
+    words = ("--records", 50_000, "--epsilon", 2, *file)
     low, lost, high = cli.json(*WORDS, *words)["points_lost_on_these_features"]
     assert low < lost < high
     assert abs(lost) < 3
     other = cli("privacy", "--dim", 32, *WORDS[3:], *words)
     assert other.code == 1
     assert "expected at least 500 of 32" in other.error
+    fewer = cli(*WORDS[:3], "--classes", 9, *WORDS[5:], *words)
+    assert "in at most 9" in fewer.error
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

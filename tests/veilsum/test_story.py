@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_sdk import Result
+from client_sdk import Member, Result
 from client_sdk.operator import Operator
 from tests.support.cli import CLASSES, DIM, PATIENCE_S, PERIOD, TOKEN, Cli, Consortium, later, records, until
+from veilsum.protocol.messages import Study
 
 Make = Callable[..., Consortium]
 
@@ -205,7 +206,7 @@ def test_a_changed_result_does_not_verify(held: Consortium, cli: Cli) -> None:
     assert cli("verify", folder, "--admin-key", held.admin).code == 0
 
 
-def test_approvals(consortium: Make, remote: Cli) -> None:
+def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     c = consortium()
     words = [each for each in c.words("m0") if each not in {"--approve", c.approval}]
     refused = remote(*words)  # no terminal to ask on
@@ -213,9 +214,29 @@ def test_approvals(consortium: Make, remote: Cli) -> None:
     explained = refused.err
     assert "digits" in explained
     assert "64 hexadecimal digits" in remote(*words, "--approve", "digits").error  # a name approves nothing
+    assert "mu_budget" in remote(*words, "--mu-budget", "-1").error
+    monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))
+    waiting = remote(*words, "--approve", "ab" * 32).err
+    monkeypatch.undo()
+    assert f"digest {'ab' * 32}. Published: digits ({c.approval})" in waiting
     # A stored approval needs not be given again.
     c.held()
-    assert c.approval in (c.folder / "m0" / "approvals.json").read_text()
+    kept = c.folder / "m0" / "approvals.json"
+    assert c.approval in kept.read_text()
+    for damaged in (b'{"', b'["x"]', b'{"x": "y"}', b"\xff"):
+        kept.write_bytes(damaged)
+        assert str(kept) in remote(*words).error
+    (c.folder / "m0" / "admin-key").write_bytes(b"\xff")
+    assert "public key" in remote(*words).error
+
+
+def test_a_run_of_a_revoked_study_says_so(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    digest = Study.from_bytes(c.study.read_bytes()).hash.hex()
+    remote.json("admin", "roster", c.draft, "--folder", c.folder / "admin", "--revoke", digest)
+    remote.operate("admin", "publish", c.roster)
+    words = ("operator", "run", "digits", "--federation", c.admin, "--token", TOKEN)
+    assert "digits, version 1 is revoked" in remote(*remote.at(*words)).error
 
 
 def test_giving_up_a_run(consortium: Make, remote: Cli) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -16,9 +17,9 @@ from veilsum import plots
 from veilsum.calibration import FFCStatistics, Reliability
 from veilsum.calibration.head_file import Calibrated
 from veilsum.calibration.random_features import suggested_bandwidth
-from veilsum.calibration.rows import Floats, as_features, as_labels
+from veilsum.calibration.rows import Floats
 from veilsum.console import lacks, note
-from veilsum.features import MAX_CLASSES, Part, moments_in, of_file, read_table, split, usable_part
+from veilsum.features import Part, class_keys, divide, moments_in, of_file, read_records, read_table
 from veilsum.files import write_durably
 from veilsum.protocol.errors import Misuse
 from veilsum.protocol.rest import HEAD
@@ -38,16 +39,18 @@ LOG_ODDS = frozenset({"lda", "ccvr"})
 """Heads with scores that are log-odds at a temperature of 1."""
 _SIZE = 1024
 _MANY_CLASSES = 100  # that a table shows
+_UNUSABLE = "NaN, infinity, all zeros, or no label of a class"
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
 
 class Loaded(NamedTuple):
-    """The records of all files: those to fit, of each file, and the hold-out set; None without one."""
+    """The records of all files: those to fit, of each file; those that choose a mixture, and the hold-out set, None without one."""
 
     fitted: list[Part]
+    choosing: Part | None
     judging: Part | None
     dim: int
-    classes: int
+    classes: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +58,6 @@ class Fitting:
     """The options of `veilsum calibrate`, whose help describes them, and its work."""
 
     files: Sequence[Path]
-    labels: Path | None
-    classes: int | None
     head: str
     parameters: Mapping[str, float]
     ridge: float | None
@@ -67,6 +68,7 @@ class Fitting:
     unit_columns: bool
     prior: str | None
     standardise: Path | None
+    id_column: str | None
 
     def run(self) -> dict[str, Any]:
         """Sum, solve, judge, and write head and report.
@@ -77,23 +79,29 @@ class Fitting:
         """
         self._check_options()
         self._check_outputs()
-        records = self._records()
+        shared = None
+        if self.personal is not None:
+            from client_sdk import Result  # noqa: PLC0415 - only this needs it
+
+            shared = Result.load(self.personal)
+            shared.verify()
+        records = self._records(shared.spec.question.classes if shared is not None else None)
         found = self._summed(records)
         answer, derived = found.answer, self.head in DERIVED
         solved = answer.heads[self.head] if derived else answer.head
         assert solved is not None  # without a head, an exact sum raises
         head, judging = Calibrated(solved), records.judging
-        values: dict[str, Any] = {"records": answer.records, "classes": records.classes}
-        if self.personal is not None:
-            from client_sdk import Records, Result  # noqa: PLC0415 - only this needs them
+        values: dict[str, Any] = {"records": answer.records, "classes": len(records.classes)}
+        if (keys := [*records.classes]) != [f"class-{index}" for index in range(len(keys))]:
+            values["class_keys"] = keys  # in the order of the head's columns
+        if shared is not None:
+            from client_sdk import Records  # noqa: PLC0415 - only this needs it
 
             assert judging is not None  # `_check_options` requires --held-out
-            features, labels = judging  # records that choose a head must not judge it
-            choosing, judging = (features[::2], labels[::2]), (features[1::2], labels[1::2])
-            result = Result.load(self.personal)
-            result.verify()
-            head = Calibrated(result.personalise(Records(*_joined(records.fitted)), Records(*choosing)))
-            values["accuracy_of_the_shared_head"] = _judged(result.calibrated, judging).accuracy
+            assert records.choosing is not None
+            own, choosing = Records(*_joined(records.fitted)), Records(*records.choosing)
+            head = Calibrated(shared.personalise(own, choosing))
+            values["accuracy_of_the_shared_head"] = _judged(shared.calibrated, judging).accuracy
             values["own_weight"] = getattr(head.head, "weight", None)
         head = self._changed(head, records, judging)
         seen = None
@@ -137,66 +145,71 @@ class Fitting:
             raise Misuse("--personal needs --held-out SHARE: these records choose the mixture")
         if self.report is not None and lacks("matplotlib", "torch"):
             raise Misuse("--report needs an extra: pip install 'veilsum[training]'")
-        if self.labels is not None and len(self.files) != 1:
-            raise Misuse("--labels is for one file of features")
-        if self.classes is not None and self.classes > MAX_CLASSES:
-            raise Misuse(f"--classes {self.classes}: at most {MAX_CLASSES}")
 
     def _check_outputs(self) -> None:
         """Refuse outputs that would replace an input, or can't be written (Misuse)."""
-        inputs = {path.resolve() for path in self.files}
+        inputs = {os.path.realpath(path) for path in self.files}  # a loop of links is no error
         if isinstance(self.held_out, Path):
-            inputs.add(self.held_out.resolve())
+            inputs.add(os.path.realpath(self.held_out))
         outputs = [("--output", self.output), ("--report", self.report), ("--standardise", self.standardise)]
         for name, output in outputs:
             if output is None:
                 continue
-            if output.resolve() in inputs:
+            if os.path.realpath(output) in inputs:
                 raise Misuse(f"{name} {output} would replace the features: choose another file")
             if output.is_dir():
                 raise Misuse(f"{name} {output} is a folder, expected a file")
             above = next(each for each in output.absolute().parents if each.exists())
             if not above.is_dir():
                 raise Misuse(f"{name} {output}: {above} is a file, expected a folder")
-        if self.report is not None and self.report.resolve() == self.output.resolve():
+        if self.report is not None and os.path.realpath(self.report) == os.path.realpath(self.output):
             raise Misuse("--report and --output name the same file")
 
-    def _records(self) -> Loaded:
-        """Read all files, and divide them. Raises Misuse if they do not fit together."""
+    def _records(self, classes: Sequence[str] | None) -> Loaded:
+        """Read all files, and divide them; without `classes` these follow from the labels. Raises Misuse if the files do not fit together."""
         moments = None
         if self.standardise is not None:
-            tables = [read_table(path, self.labels) for path in self.files]
+            tables = [read_table(path, self.id_column) for path in self.files]
             moments = moments_in(self.standardise, [table.features for table in tables])
-        loaded, ids = list[Part](), list[tuple[bytes, ...] | None]()
-        for path in self.files:
-            part, named, skipped = usable_part(path, self.labels, moments=moments)
-            loaded.append(part)
-            ids.append(named)
+        paths = [*self.files, *([self.held_out] if isinstance(self.held_out, Path) else [])]
+        records = [read_records(path, self.id_column, moments=moments) for path in paths]
+        dim = records[0].features.shape[1]
+        if classes is None:
+            with of_file(*paths):
+                classes = class_keys(records)
+        parts, ids = list[Part](), list[list[bytes] | None]()
+        for path, each in zip(paths, records, strict=True):
+            if each.features.shape[1] != dim:
+                raise Misuse(f"{path} has {each.features.shape[1]} features, {paths[0]} has {dim}")
+            labels, usable = each.usable(classes)
+            skipped = len(each) - np.count_nonzero(usable)
+            if skipped == len(each):
+                raise Misuse(f"{path} has no usable record: {_UNUSABLE}")
             if skipped:
-                rows = f"{skipped} unusable row{'' if skipped == 1 else 's'}"
-                note(f"{path}: skipped {rows} (NaN, infinity, or all zeros)")
-        dim = loaded[0][0].shape[1]
-        classes = self.classes or max(2, 1 + max(int(y.max()) for _, y in loaded))
-        for path, (features, y) in zip(self.files, loaded, strict=True):
-            with of_file(path):
-                as_features(features, dim)
-                as_labels(y, len(y), classes)
-        if self.held_out is None:
-            return Loaded(loaded, None, dim, classes)
+                note(f"{path}: skipped {skipped} unusable row{'' if skipped == 1 else 's'} ({_UNUSABLE})")
+            parts.append((each.features[usable], labels[usable]))
+            ids.append(None if each.ids is None else [*compress(each.keys, usable)])
         if isinstance(self.held_out, Path):
-            judging, *_ = usable_part(self.held_out, classes=classes, moments=moments)
-            if judging[0].shape[1] != dim:
-                raise Misuse(
-                    f"{self.held_out}: features have shape {judging[0].shape}, the head takes (n, {dim})"
-                )
-            return Loaded(loaded, judging, dim, classes)
-        parts = [split(*part, named, self.held_out) for part, named in zip(loaded, ids, strict=True)]
-        fitted, judging = [own for own, _ in parts], _joined([held for _, held in parts])
+            return Loaded(parts[:-1], None, parts[-1], dim, classes)
+        return Loaded(*self._divided(parts, ids), dim, classes)
+
+    def _divided(
+        self, parts: list[Part], ids: list[list[bytes] | None]
+    ) -> tuple[list[Part], Part | None, Part | None]:
+        """The records to fit, those that choose a mixture, and those that judge, by the share to hold out."""
+        share = self.held_out
+        if not isinstance(share, float):
+            return parts, None, None
+        # Records that choose a mixture must not judge it.
+        bounds = [share] if self.personal is None else [share / 2, share]
+        divided = [divide(*part, named, bounds) for part, named in zip(parts, ids, strict=True)]
+        *held, fitted = zip(*divided, strict=True)
+        *choosing, judging = map(_joined, held)
         if not sum(len(y) for _, y in fitted):
-            raise Misuse(f"--held-out {self.held_out:g} leaves no records to fit: use a smaller share")
-        if not len(judging[1]):
-            raise Misuse(f"--held-out {self.held_out:g} holds out no record: use a larger share, or a file")
-        return Loaded(fitted, judging, dim, classes)
+            raise Misuse(f"--held-out {share:g} leaves no records to fit: use a smaller share")
+        if not all(len(y) for _, y in (*choosing, judging)):
+            raise Misuse(f"--held-out {share:g} holds out no record: use a larger share, or a file")
+        return [*fitted], choosing[0] if choosing else None, judging
 
     def _summed(self, records: Loaded) -> Alone:
         bandwidth = None
@@ -209,7 +222,7 @@ class Fitting:
         _check_memory(records, statistic)
         return alone(
             records.dim,
-            records.classes,
+            len(records.classes),
             statistic,
             records.fitted,
             normalise=True,
@@ -263,7 +276,7 @@ class Fitting:
                 raise Misuse(
                     "--prior needs log-odds: pass --held-out, which finds the temperature at which scores are"
                 )
-            counts = np.bincount(_joined(records.fitted)[1], minlength=records.classes)
+            counts = np.bincount(_joined(records.fitted)[1], minlength=len(records.classes))
             prior = np.ones(len(counts)) if self.prior == "uniform" else _numbers(Path(self.prior))
             found = found.with_prior(counts, prior, temperature=temperature)
         return head if found is head.head else replace(head, head=found, temperature=None)
@@ -272,11 +285,12 @@ class Fitting:
 def _check_memory(records: Loaded, statistic: Statistic) -> None:
     """Raise Misuse for sums that exceed this machine's memory, which holds them as added, as sent and as checked."""
     width = statistic.width(records.dim)
-    numbers = 2 * statistic.elements(records.dim, records.classes) + width * (records.classes + 2 * width)
+    classes = len(records.classes)
+    numbers = 2 * statistic.elements(records.dim, classes) + width * (classes + 2 * width)
     needed, there = 8 * numbers, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise Misuse(
-            f"{records.classes} classes of {records.dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
+            f"{classes} classes of {records.dim} features take at least {needed / 1e9:,.1f} GB, and this machine has "
             f"{there / 1e9:,.1f} GB. Are the labels class indices from 0? Otherwise use another --head or a larger machine"
         )
 
@@ -346,7 +360,7 @@ def _numbers(path: Path) -> Floats:
 def _save(output: Path, content: bytes) -> None:
     """Replace a file, or the target of a link, by one of mode 0600; write to a pipe or device as it is."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    target = output.resolve()
+    target = Path(os.path.realpath(output))
     if target.exists() and not target.is_file():
         target.write_bytes(content)
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import reporting, say
+from veilsum.console import IdColumn, reporting, say
 from veilsum.protocol.errors import Misuse
 
 
@@ -24,10 +24,6 @@ def calibrate(
     ridge: Annotated[
         float | None, typer.Option(help="λ of the ridge head.", show_default="chosen by GCV")
     ] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Number of classes.", min=2, show_default="the highest label + 1")
-    ] = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels (.npy) of features in a .npy file.")] = None,
     held_out: Annotated[
         str | None,
         typer.Option(help="Judge the head on a share of the records, or on a file.", show_default="none"),
@@ -54,6 +50,7 @@ def calibrate(
             help="Standardise tabular features by the moments in this file; a new file is written from these records."
         ),
     ] = None,
+    id_column: IdColumn = None,
     report: Annotated[Path | None, typer.Option(help="Write a page with figures to this file.")] = None,
     output: Annotated[Path, typer.Option(help="Write the head to this file.")] = Path("head.safetensors"),
 ) -> None:
@@ -63,8 +60,6 @@ def calibrate(
 
     fitting = Fitting(
         files=features,
-        labels=labels,
-        classes=classes,
         head=head,
         parameters=_parsed(parameter or ()),
         ridge=ridge,
@@ -75,6 +70,7 @@ def calibrate(
         unit_columns=unit_columns,
         prior=prior,
         standardise=standardise,
+        id_column=id_column,
     )
     say(fitting.run(), "Head")
 

@@ -17,7 +17,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0)] = 0,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
+        typer.Option(
+            "--keep", help="Keep the members' and the coordinator's folders, with keys and records."
+        ),
     ] = False,
     withhold: Annotated[
         bool,

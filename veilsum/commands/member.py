@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +83,7 @@ def pin(folder: Path, key: str) -> None:
 def pinned(folder: Path, given: str | None) -> str:
     """The admin's public key: the given one, or the pinned one."""
     path = folder / _PIN
-    kept = public_key(path.read_text("utf-8").strip()) if path.exists() else None
+    kept = public_key(path.read_text("utf-8", "replace").strip()) if path.exists() else None
     key = kept if given is None else public_key(given)
     if key is None:
         raise Misuse(f"no admin key is pinned in {folder}: pass --admin-key; the admin tells it to you")
@@ -98,7 +99,7 @@ def pinned(folder: Path, given: str | None) -> str:
 def join(
     folder: Folder,
     data: Annotated[
-        Path, typer.Argument(help="Features and labels: .npz, .npy, .safetensors, .pt, .parquet or .csv.")
+        Path, typer.Argument(help="Features and labels: .npz, .safetensors, .pt, .parquet or .csv.")
     ],
     approve: Annotated[
         list[str] | None,
@@ -116,7 +117,6 @@ def join(
         ),
     ] = None,
     id_column: IdColumn = None,
-    labels: Annotated[Path | None, typer.Option(help="Labels (.npy) of features in a .npy file.")] = None,
     standardise: Annotated[
         Path | None,
         typer.Option(
@@ -165,20 +165,19 @@ def join(
         kept_out = None if held_out == "0" else held_out_from(held_out)
         share = kept_out if isinstance(kept_out, float) else 0.0
         moments = None if standardise is None else Moments.load(standardise)
-        records = read_records(data, labels, id_column, held_out=share, moments=moments)
+        records = read_records(data, id_column, held_out=share, moments=moments)
         if records.ids is None:
             note(
                 f"{data} has no ids: all of it counts as one record, which one run takes. Add ids to contribute new records later."
             )
-        judges = read_records(kept_out, moments=moments) if isinstance(kept_out, Path) else None
-        given = Policy(admin_key=key, approved=approve or ())
+        judges = read_records(kept_out, id_column, moments=moments) if isinstance(kept_out, Path) else None
+        given = Policy(admin_key=key, approved=approve or (), mu_budget=mu_budget, epsilon_max=epsilon_max)
         with opened(given) as member:
             agreed = _approved(member, given, records, identity.folder)
             if standardise is not None:
                 _check_extractor(member, agreed, standardise)
             pin(identity.folder, key)
-        policy = Policy(admin_key=key, approved=agreed, mu_budget=mu_budget, epsilon_max=epsilon_max)
-        with opened(policy) as member:
+        with opened(replace(given, approved=agreed)) as member:
             missed = _unexported(store)
             joined = () if missed and once else member.join(records, once=once)
             for result in itertools.chain(missed, joined):
@@ -210,14 +209,16 @@ def _approved(
 
     Names and digests are read from the signed study. The coordinator's listing only says which one to fetch.
     """
+    from client_sdk.policy import bytes_of
     from veilsum.files import write_durably
 
     path = folder / _APPROVALS
-    kept: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    covered = False
+    kept, covered = _approvals(path), False
     while True:
+        published = dict[str, str]()
         for view in _current(member):
             content = member.study(view.study)
+            published[content.approval.hex()] = content.notes.name
             digest, wanted = content.approval.hex(), given.approves(content)
             if digest not in kept:
                 if not wanted and given.approved:
@@ -228,12 +229,27 @@ def _approved(
                 kept[digest] = content.notes.name
                 write_durably(path, json.dumps(kept, indent=2).encode())
             covered = True
+        for each in {bytes_of(approval, "approved").hex() for approval in given.approved} - {*published}:
+            shown = ", ".join(f"{name} ({digest})" for digest, name in published.items()) or "none"
+            note(f"No published study has the approval digest {each}. Published: {shown}. Waiting for one.")
         if covered or given.approved:
             return frozenset({*kept, *given.approved})
         if JSON.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
         note("No study to take part in is published. Waiting for one.")
         time.sleep(_POLL_S)
+
+
+def _approvals(path: Path) -> dict[str, str]:
+    """Names of the studies that were approved before, by their digests."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from veilsum.protocol.rest import Hex32
+
+    try:
+        return TypeAdapter(dict[Hex32, str]).validate_json(path.read_bytes()) if path.exists() else {}
+    except ValidationError as error:
+        raise Misuse(f"{path} is damaged: remove it, then approve the studies again") from error
 
 
 def _current(member: "Member") -> "Iterator[StudyView]":

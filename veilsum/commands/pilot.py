@@ -50,7 +50,7 @@ def pilot(
         bool,
         typer.Option(
             "--keep",
-            help="Keep the members' and the coordinator's folders, with keys, records and logs; a pilot that fails removes them too.",
+            help="Keep the members' and the coordinator's folders, with keys and records; a pilot that fails removes them too.",
         ),
     ] = False,
 ) -> None:
@@ -130,7 +130,7 @@ def _table(path: Path, id_column: str | None) -> "Table":
     from client_sdk import Records
     from veilsum.features import of_file, read_table
 
-    table = read_table(path, None, id_column)
+    table = read_table(path, id_column)
     with of_file(path):
         Records(table.features, table.labels, table.ids)
     return table
@@ -140,25 +140,17 @@ def _template(path: Path, tables: "Sequence[Table]", extractor: str) -> str:
     from datetime import UTC, datetime
 
     from veilsum import study
+    from veilsum.features import FileRecords, class_keys
 
     return study.draft.template(
         path,
         name="pilot",
         extractor=extractor,
         dim=tables[0].features.shape[1],
-        classes=_class_keys(tables),
+        classes=class_keys([FileRecords(each.features, each.labels) for each in tables]),
         members=len(tables),
         today=datetime.now(UTC).date(),
     )
-
-
-def _class_keys(tables: "Sequence[Table]") -> list[str]:
-    import numpy as np
-
-    labels = np.concatenate([each.labels for each in tables])
-    if labels.dtype.kind in "iuf":
-        return [f"class-{index}" for index in range(1 + int(np.nanmax(labels, initial=1)))]
-    return sorted({str(each) for each in labels.tolist()} - {""})
 
 
 def _fitting(draft: Path, tables: "Sequence[Table]") -> "Content":
@@ -204,7 +196,7 @@ def _run(
             arrays["ids"] = table.ids
         np.savez(folder.features(member), **arrays)
     with Children() as children:
-        with running_coordinator(children, folder.coordinator, screen) as (operator, url):
+        with running_coordinator(children, folder, screen) as (operator, url):
             federation = Federation.publish(folder.root, children, operator, url, members, content)
             for member in members:
                 federation.start_member(member, folder.features(member))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import reporting, say
+from veilsum.console import IdColumn, reporting, say
 from veilsum.protocol.errors import Misuse
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def privacy(
         Path | None,
         typer.Option(help="Labelled features like the study's, to try the recipe on.", show_default="none"),
     ] = None,
+    id_column: IdColumn = None,
     rows: Annotated[
         int, typer.Option(help="Rows of a unit: `rows_per_id`, or `most` to protect a member.", min=1)
     ] = 1,
@@ -72,7 +73,7 @@ def privacy(
     median, least, most = made.expected_loss()
     values: dict[str, Any] = {"recipe": recipe, "epsilon": epsilon, "delta": delta, "mu": made.mu}
     if features is not None:
-        values["points_lost_on_these_features"] = _tried(features, dim, classes, made, shares)
+        values["points_lost_on_these_features"] = _tried(features, id_column, dim, classes, made, shares)
     values |= {
         "verdict": made.outlook.value,
         "expected_points_lost": median,
@@ -90,16 +91,23 @@ def privacy(
     say(values, "A noisy study")
 
 
-def _tried(path: Path, dim: int, classes: int, made: "Plan", shares: dict[str, float]) -> list[float]:
+def _tried(
+    path: Path, id_column: str | None, dim: int, classes: int, made: "Plan", shares: dict[str, float]
+) -> list[float]:
     from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
     from veilsum.calibration.rows import unit_rows
-    from veilsum.features import usable_part
+    from veilsum.features import class_keys, of_file, read_records
 
-    (features, labels), *_ = usable_part(path, classes=classes)
-    if features.shape[1] != dim or len(features) < _FEATURES_MIN:
+    records = read_records(path, id_column)
+    with of_file(path):
+        keys = class_keys([records])
+    labels, usable = records.usable(keys)
+    features, labels = records.features[usable], labels[usable]
+    if features.shape[1] != dim or len(keys) > classes or len(features) < _FEATURES_MIN:
         raise Misuse(
-            f"{path} has {len(features)} records of {features.shape[1]} features: expected at least {_FEATURES_MIN} of {dim}"
+            f"{path} has {len(features)} usable records of {features.shape[1]} features in {len(keys)} classes: "
+            f"expected at least {_FEATURES_MIN} of {dim}, in at most {classes}"
         )
     mu = made.effective_mu * made.sums.records / len(features)
-    lost = points_lost(unit_rows(features)[0], labels.astype("int64"), classes, shares, mu)
+    lost = points_lost(unit_rows(features)[0], labels, classes, shares, mu)
     return [round(lost - TRIAL_OFF_BY, 1), round(lost, 1), round(lost + TRIAL_OFF_BY, 1)]

@@ -88,7 +88,7 @@ def hold_run(plan: DemoPlan, learned: Learned, folder: Folder, screen: Screen, c
     first, second = casualties(learned)
     dim, classes = learned.classifier.extractor.dim, learned.data.train.classes
     content = demo_study(plan, learned.digest, dim, classes, len(learned.members))
-    with running_coordinator(children, folder.coordinator, screen) as (operator, url):
+    with running_coordinator(children, folder, screen) as (operator, url):
         federation = Federation.publish(folder.root, children, operator, url, learned.members, content)
         began = time.perf_counter()
         for member in learned.members:

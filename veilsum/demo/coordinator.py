@@ -3,12 +3,11 @@
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from client_sdk.operator import Operator
+from veilsum.demo.folder import Folder
 from veilsum.demo.processes import Children
 from veilsum.demo.screen import Screen
 
@@ -17,9 +16,9 @@ START_S = 60.0
 
 
 @contextmanager
-def running_coordinator(children: Children, folder: Path, screen: Screen) -> Iterator[tuple[Operator, str]]:
+def running_coordinator(children: Children, folder: Folder, screen: Screen) -> Iterator[tuple[Operator, str]]:
     """Start a coordinator on a free port; yield its operator's client and its address once it answers."""
-    folder.mkdir(mode=0o700)
+    folder.coordinator.mkdir(mode=0o700)
     # This process talks to it too, without a proxy.
     os.environ.update({name: child_environment()[name] for name in ("NO_PROXY", "no_proxy")})
     port, token = free_port(), secrets.token_urlsafe(32)
@@ -29,12 +28,14 @@ def running_coordinator(children: Children, folder: Path, screen: Screen) -> Ite
         with screen.stage("Coordinator") as stage:
             children.start(
                 "the coordinator",
-                [sys.executable, "-m", "uvicorn", "service.app:app", *options],
-                log=folder / "log",
+                "uvicorn",
+                "service.app:app",
+                *options,
+                log=folder.logs / "coordinator",
                 environment=child_environment(
-                    VEILSUM_DATA_DIR=str(folder / "data"), VEILSUM_OPERATOR_TOKEN=token
+                    VEILSUM_DATA_DIR=str(folder.coordinator / "data"), VEILSUM_OPERATOR_TOKEN=token
                 ),
-                folder=folder,
+                folder=folder.coordinator,
                 lasting=True,
             )
             children.during(operator.coordinator)

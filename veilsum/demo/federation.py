@@ -4,7 +4,6 @@ It works like a real one: a signed roster and study, `veilsum member join`, and 
 keys, so it protects no data, and no real roster accepts them.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -79,8 +78,9 @@ class Federation:
         words += ["--approve", self.published.approval, "--once", *options]
         self.children.start(
             member,
-            [sys.executable, "-m", "veilsum", *words],
-            log=home / "log",
+            "veilsum",
+            *words,
+            log=self.folder / "logs" / member,
             environment=child_environment(),
             folder=home,
         )

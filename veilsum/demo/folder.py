@@ -14,6 +14,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.admin, self.coordinator = self.root / "admin", self.root / "coordinator"
+        self.logs = self.root / "logs"
         self.extractor = self.root / "extractor.safetensors"
         self.calibrated = self.root / "calibrated.safetensors"  # the same under the calibrated head
         self.admin_key, self.result = self.root / "admin.pub", self.root / "result"
@@ -41,14 +42,14 @@ class Folder:
         return folder
 
     def member(self, member: str) -> Path:
-        """A member's own folder: its identity, features, log and result."""
+        """A member's own folder: its identity, features and result."""
         return self.root / "members" / member
 
     def features(self, member: str) -> Path:
         return self.member(member) / "features.npz"
 
     def tidy(self) -> None:
-        """Remove keys, features, logs and the coordinator's data; results, heads and reports stay."""
+        """Remove keys, features and the coordinator's data; results, heads, reports and logs stay."""
         for part in (self.admin, self.coordinator, self.root / "members"):
             shutil.rmtree(part, ignore_errors=True)
 

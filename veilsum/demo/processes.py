@@ -3,8 +3,9 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -69,18 +70,22 @@ class Children:
     def start(
         self,
         name: str,
-        arguments: Sequence[str | Path],
-        *,
+        module: str,
+        *words: str | Path,
         log: Path,
         environment: Mapping[str, str],
         folder: Path,
         lasting: bool = False,
     ) -> None:
-        """Start a process of a unique name, in a folder, with this environment alone; `log` takes stdout and stderr."""
+        """Start `python -m module words` under a unique name, in a folder, with this environment alone; `log` takes stdout and stderr.
+
+        The process also ends if this one is killed.
+        """
+        log.parent.mkdir(exist_ok=True)
         with log.open("wb") as printed:
             popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
-                [str(argument) for argument in arguments],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "veilsum.processes", module, *map(str, words)],
+                stdin=subprocess.PIPE,
                 stdout=printed,
                 stderr=printed,
                 env=dict(environment),
@@ -145,13 +150,14 @@ class Children:
             child.signal(number)
 
     def _watch(self, child: Child) -> None:
-        code = child.popen.wait()
+        with child.popen:
+            code = child.popen.wait()
         with self._lock:
             failed = not child.expected and (child.lasting or code != 0)
             if failed and not self._failure.done():
                 self._failure.set_exception(
                     ChildFailed(
-                        f"{child.name} {_ending(code)}. The last line of its log: {child.last_line()}"
+                        f"{child.name} {_ending(code)}. The last line of its log, {child.log}: {child.last_line()}"
                     )
                 )
         child.over.set_result(code)

@@ -37,10 +37,10 @@ from veilsum.training_run import PREPROCESSING
 def run(plan: DemoPlan, output: Path, screen: Screen, *, keep: bool, began_s: float) -> tuple[Facts, Folder]:
     """Run the demo, begun at `began_s` of `time.perf_counter`, and write what it found.
 
-    With `keep`, keys, features, logs and the coordinator's data stay in the folder.
+    With `keep`, keys, features and the coordinator's data stay in the folder.
 
     Raises:
-        DemoError: it can't go on. The folder is then left as it is, logs included.
+        DemoError: it can't go on. The folder is then left as it is.
     """
     folder = Folder.claim(output)
     with unwinding():

@@ -71,8 +71,7 @@ def cohort_sizes(roster: Roster, question: Question, members: Sequence[str], *, 
         return replace(sizes, quorum=replace(sizes.quorum, survivors_min=len(members)))
     if len(members) < question.members_min:
         raise PeerFault(
-            Cause.COHORT_TOO_SMALL,
-            f"{len(members)} members came; the study needs at least {question.members_min}",
+            Cause.COHORT_TOO_SMALL, f"{len(members)} members; the study needs at least {question.members_min}"
         )
     return sizes
 

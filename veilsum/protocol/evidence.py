@@ -66,8 +66,7 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
         attempt.check_header(proof.header)
     except PeerFault as fault:
         raise _invalid(proof, fault.detail) from fault
-    committed = commitment_at(proof.commitments, proof.index)
-    if not committed or not attempt.has_signed_commitments(proof.header, proof.commitments, proof.path):
+    if not attempt.has_signed_commitments(proof.header, proof.commitments, proof.path):
         raise _invalid(proof, "the secrets' commitments do not match the signed root")
     shares = _shares(attempt, proof)
     threshold = attempt.quorum.threshold
@@ -78,7 +77,9 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
         (seed,) = recover_secrets(positions, [shares[place] for place in positions])
     except ShareError:
         return
-    if secret_commitment(attempt, proof.member, proof.index, seed) == committed:
+    if secret_commitment(attempt, proof.member, proof.index, seed) == commitment_at(
+        proof.commitments, proof.index
+    ):
         raise _invalid(proof, "the shares recover the committed secret")
 
 

@@ -63,6 +63,25 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server) -> No
         await expect(page.locator("[data-copy]:not([hidden])")).to_have_count(0)  # they would do nothing
 
 
+@pytest.mark.slow
+async def test_the_longest_names_fit(server: Server) -> None:
+    party = Party(
+        tuple(f"hospital-{'w' * 53}-{index}" for index in range(6)),
+        name="W" * 64,
+        notes={"name": "s" * 64},
+        periods="p" * 62 + "{}",
+    )
+    async with served(server) as address, looking.chromium() as browser:
+        pages = (await hang(server, party)).pages()
+        for width in looking.WIDTHS.values():
+            context = await looking.context_of(browser, width, "light")
+            page = await context.new_page()
+            for name in ("rounds", "federation", "round-running", "cohort-formed"):
+                await page.goto(address + pages[name])
+                wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, (name, width)
+
+
 async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:
     async with (
         running(tmp_path, limits=Limits(CALLER, replace(ADDRESS, streams=0))) as server,

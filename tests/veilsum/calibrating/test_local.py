@@ -10,6 +10,8 @@ import pytest
 from safetensors.numpy import load, load_file
 
 from tests.support.cli import CLASSES, DIM, Cli, records
+from tests.support.consortium import Consortium
+from tests.support.stage import standing
 from veilsum.calibrating.fitting import HEADS
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head_file import Calibrated, notes_in
@@ -64,15 +66,45 @@ def test_rows_of_one_id_are_all_fitted_or_all_held_out(cli: Cli) -> None:
     assert named["accuracy"] < 0.8 < bare["accuracy"]
 
 
+def test_a_table_says_the_same_as_arrays(cli: Cli) -> None:
+    """With labels that are words, ids under a name of their own, and unusable rows."""
+    rng = np.random.default_rng(1)
+    features, labels = records(rng, 60)
+    ids, words = np.repeat(np.arange(20), 3), np.array(["ash", "class-0", "class-1"])[labels]
+    np.savez("a.npz", features=features, labels=labels, ids=ids)
+    lines = [
+        f"{','.join(map(str, row))},{word},{each}"
+        for row, word, each in zip(features, words, ids, strict=True)
+    ]
+    lines += [f"{','.join('1' * DIM)},,1", f"{','.join('0' * DIM)},ash,1"]
+    names = ",".join(f"f{index}" for index in range(DIM))
+    Path("a.csv").write_text("\n".join([f"{names},label,patient", *lines]))
+    arrays = cli.json("calibrate", "a.npz", "--held-out", 0.3)
+    table = cli.json("calibrate", "a.csv", "--held-out", 0.3, "--id-column", "patient")
+    assert table.pop("class_keys") == ["ash", "class-0", "class-1"]
+    assert table == arrays
+    assert "skipped 2 unusable rows" in cli("calibrate", "a.csv", "--id-column", "patient").err
+
+
+def test_who_chooses_a_personal_head_does_not_judge_it(cli: Cli, tmp_path: Path) -> None:
+    """All rows of an id, of which there are five, are on one side."""
+    with standing(tmp_path / "service") as stage:
+        consortium = Consortium(stage, tmp_path / "federation", after={"publish": ["pooled"]})
+        consortium.run(consortium.enrol())["member-0"].save("result")
+    features, labels = (np.repeat(each, 5, axis=0) for each in consortium.data("member-0"))
+    words = np.array(consortium.content().question.classes)[labels]
+    np.savez("own.npz", features=features, labels=words, ids=np.arange(len(labels)) // 5)
+    said = cli.json("calibrate", "own.npz", "--personal", "result", "--held-out", 0.6)
+    assert said["held_out"] % 5 == 0
+    assert tuple(said["class_keys"]) == consortium.content().question.classes
+    assert said["own_weight"] >= 0
+
+
 def test_files_that_do_not_fit_together(cli: Cli, files: list[Path]) -> None:
     wide = write("wide.npz", np.eye(3), np.arange(3))
     assert cli("calibrate", files[0], wide).error.startswith("wide.npz")
     error = cli("calibrate", files[0], "--held-out", wide).error
     assert error.startswith("wide.npz")
-    np.save("x.npy", np.eye(3))
-    np.save("y.npy", np.arange(3))
-    assert cli.json("calibrate", "x.npy", "--labels", "y.npy")["records"] == 3
-    assert "--labels" in cli("calibrate", "x.npy", files[0], "--labels", "y.npy").error
     assert not Path("made").exists()
 
 
@@ -104,7 +136,6 @@ def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: lis
 def test_more_than_fits_is_refused_at_once(
     cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cli("calibrate", files[0], "--classes", 65536).error
     monkeypatch.setattr(os, "sysconf", lambda _: 10_000)  # pages and their size: 100 MB
     wide = write("wide.npz", np.eye(2, 200), np.array([0, 65_000]))  # labels that are ids
     assert "100" not in cli("calibrate", files[0]).err

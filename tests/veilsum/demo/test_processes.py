@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import until
 from veilsum.demo import processes
 from veilsum.demo.processes import ChildFailed, Children, DemoError, unwinding
 
+ROOT = Path(__file__).parents[3]
 SLEEP = "import time; print('started', flush=True); time.sleep(600)"
 
 
@@ -19,9 +22,10 @@ class Family:
         self.children, self.folder = children, folder
 
     def start(self, name: str, code: str, *, lasting: bool = False) -> None:
+        (self.folder / f"{name}.py").write_text(code)
         self.children.start(
             name,
-            [sys.executable, "-c", code],
+            name,
             log=self.folder / f"{name}.log",
             environment=os.environ,
             folder=self.folder,
@@ -63,7 +67,7 @@ def test_a_child_that_dies_is_told_at_once_with_its_error(family: Family) -> Non
         family.children.during(forever)
     assert time.monotonic() - began < 180
     assert str(caught.value).startswith("member-01 ended with exit code 1. ")
-    assert str(caught.value).endswith(": no such folder")
+    assert str(caught.value).endswith(f"{family.folder / 'member-01.log'}: no such folder")
 
 
 def test_a_pause_ends_when_a_child_has_died(family: Family) -> None:
@@ -129,3 +133,29 @@ def test_a_request_to_terminate_unwinds(tmp_path: Path) -> None:
     assert caught.value.code == 128 + signal.SIGTERM
     assert not running(family.pid("member-01"))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from tests.veilsum.demo.test_processes import SLEEP, Family
+from veilsum.demo.processes import Children
+with Children() as children:
+    family = Family(children, Path(sys.argv[1]))
+    family.start("member-01", SLEEP)
+    family.wait_for("member-01", "started")
+    print(family.pid("member-01"), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_no_child_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PARENT, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None
+            pid = int(parent.stdout.readline())
+        finally:
+            parent.kill()
+    until(lambda: not running(pid))

@@ -1,0 +1,103 @@
+"""The real app in this process, for many federations, and a line to it that needs no socket."""
+
+import asyncio
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from service.access.callers import Allowance, Limits
+from service.storage.dialects import PRAGMAS
+from service.storage.tables import metadata
+from service.telemetry import logs
+from tests.support.serving import Clock, Server, running, served
+
+DIARIES = {"audit", "audit_head", "leases", "nonces"}
+"""Tables that note who asked, not what was said."""
+UNLIMITED = Allowance(1e9, 10**9, 10**6, share=1e6)
+
+
+class Still(Clock):
+    """Time stands still until a test moves it, or a flow pauses."""
+
+    def __call__(self) -> float:
+        return 1_000_000.0 + self.ahead_s
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The real app, also served over HTTP; one for many federations."""
+
+    server: Server
+    portal: BlockingPortal
+    url: str
+
+    def pass_time(self, until_s: float) -> None:
+        """Let deadlines come, for the coordinator and all members."""
+        self.server.clock.ahead_s += max(0.0, until_s - self.server.clock())
+        self.portal.call(self.server.coordinator.scheduler.wake)
+        self.portal.call(self.rest)
+
+    async def rest(self) -> None:
+        """Wait until nothing goes on by itself."""
+        scheduler, looks = self.server.coordinator.scheduler, self.server.coordinator.runs._looks
+        while scheduler._wakeup.is_set() or scheduler._running or looks:
+            await asyncio.gather(asyncio.sleep(0), *scheduler._running.values(), *looks)
+
+    def stored(self) -> dict[str, bytes]:
+        """Digest of every row and blob, by its table or folder and its key."""
+        folder, found = self.server.folder, dict[str, bytes]()
+        with closing(sqlite3.connect(f"file:{folder}/coordinator.sqlite3?mode=ro", uri=True)) as database:
+            for table in metadata.sorted_tables:
+                if table.name not in DIARIES:
+                    keys = [table.columns.keys().index(column.name) for column in table.primary_key]
+                    for row in database.execute(f'SELECT * FROM "{table.name}"'):
+                        name = "/".join([table.name, *(str(row[key]) for key in keys)])
+                        found[name] = hashlib.sha256(repr(row).encode()).digest()
+        for path in (folder / "blobs").rglob("*"):
+            if path.is_file():
+                found[str(path.relative_to(folder / "blobs"))] = hashlib.sha256(path.read_bytes()).digest()
+        return found
+
+
+class Line(httpx.BaseTransport):
+    """To the app in this process; what a request sets in motion has come to rest when it is answered."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.app = stage, httpx.ASGITransport(stage.server.app)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self.stage.portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self.app.handle_async_request(request)
+        content = await answer.aread()
+        await self.stage.rest()
+        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+
+
+@contextmanager
+def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = None) -> Iterator[Stage]:
+    logs.configure(quiet=True)
+    app = running(folder, clock, max_wait_s=max_wait_s, limits=Limits(UNLIMITED, UNLIMITED))
+    with (
+        start_blocking_portal(backend_options={"use_uvloop": True}) as portal,
+        portal.wrap_async_context_manager(app) as server,
+        portal.wrap_async_context_manager(served(server)) as url,
+    ):
+        yield Stage(server, portal, url)
+
+
+@contextmanager
+def standing(folder: Path) -> Iterator[Stage]:
+    """A coordinator for flows that run step by step: its time stands still, it holds no long poll, and no write waits for the disk."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(PRAGMAS, "synchronous", "OFF")
+        with coordinator(folder, 0.0, Still()) as made:
+            yield made
