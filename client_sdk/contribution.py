@@ -1,11 +1,11 @@
 """M1 to M5 as a flow: from a round's opening to its verified result, or to why there is none.
 
-    contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ collect ──▶ Result
-        ▲                               │                        └──▶ count ──▶ the next round of the cohort
+    contribute ──▶ known already? ──▶ RoundFlow.until_end ──▶ close ──▶ collect ──▶ Result
+        ▲                              │                        └──▶ count ──▶ the next round of the cohort
         └─── an indicator leads on to the sum that withholds by its counts ────────┘
-                                        │  opening: history, policy, ledger, mask, upload
-                                        │  deliveries, freeze, void, evictions, erasure: answered by protocol.member
-                                        └─ certificate: evidence kept, reveal sent
+                                       │  opening: history, policy, ledger, mask, upload
+                                       │  deliveries, freeze, void, evictions, erasure: answered by protocol.member
+                                       └─ certificate: evidence kept, reveal sent
 
 What is uploaded comes from the reservation that was made before this member enrolled. Each phase is on disk before any message that it
 speaks leaves, so the flow may end at any effect: the next one on the same folder reads from the store how far it came, and asks the
@@ -79,18 +79,18 @@ def take_part(
     cohort = _cohort_of(shown)
     session.lapse_others(cohort)
     session.store.ledger.give_up_expired(session.environment.now_s())
-    attendance = yield from _attend(session, round_id, cohort)
-    if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
-        yield from attendance.close_earlier()
+    round_flow = yield from _flow_of(session, round_id, cohort)
+    if not (round_flow.phase_round == round_id or Evidence.saved_in(folder)):
+        yield from round_flow.close_earlier()
         if isinstance(shown, Asked) or not shown.ended:
             yield from session.settle()
-    yield from attendance.close((yield from attendance.until_end(shown)))
-    if (attempt := attendance.kept.attempt).spec.indicator:
-        yield from attendance.check_counted()
+    yield from round_flow.close((yield from round_flow.until_end(shown)))
+    if (attempt := round_flow.kept.attempt).spec.indicator:
+        yield from round_flow.check_counted()
         if (fault := too_few_rows(session, attempt)) is not None:
             raise NoResult(round_id, "counted", fault)
         return cohort
-    return (yield from attendance.collect())
+    return (yield from round_flow.collect())
 
 
 def meet(session: Session, round_id: str) -> Flow[RoundView | Asked]:
@@ -127,10 +127,10 @@ def too_few_rows(session: Session, indicator: Attempt) -> PeerFault | None:
 def _forget_shares(session: Session, round_id: str, cohort: bytes) -> None:
     """Erase the shares of a saved round: a crash may have come between the two."""
     if (held := session.store.held(cohort)) is not None:
-        Attendance(session, round_id, cohort, held.phase, held.round_id).erase_shares()
+        RoundFlow(session, round_id, cohort, held.phase, held.round_id).erase_shares()
 
 
-def _attend(session: Session, round_id: str, cohort: bytes) -> "Flow[Attendance]":
+def _flow_of(session: Session, round_id: str, cohort: bytes) -> "Flow[RoundFlow]":
     held = session.store.held(cohort)
     if held is not None and isinstance(held.phase, Enrolled):
         yield from enrol(session, cohort, None)
@@ -140,7 +140,7 @@ def _attend(session: Session, round_id: str, cohort: bytes) -> "Flow[Attendance]
             f"round {round_id} is of cohort {cohort.hex()}, which this member holds no keys for: call "
             "enrol(cohort, records) while the cohort takes cards"
         )
-    return Attendance(session, round_id, cohort, held.phase, held.round_id)
+    return RoundFlow(session, round_id, cohort, held.phase, held.round_id)
 
 
 def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str]:
@@ -164,7 +164,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
 
 
 @dataclass
-class Attendance:
+class RoundFlow:
     """A member in one round.
 
     Attributes:
@@ -348,7 +348,7 @@ class Attendance:
             self.phase = earlier.phase
         for cohort, held in list(self.session.store.cohorts(but=self.cohort)):
             if isinstance(held.phase, Attempting):
-                yield from Attendance(self.session, held.round_id, cohort, held.phase, held.round_id).finish()
+                yield from RoundFlow(self.session, held.round_id, cohort, held.phase, held.round_id).finish()
 
     def finish(self) -> Flow[None]:
         """Close the round that this phase is in, or let it lapse."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.commands import audit, cohort, round_, token
+from veilsum.commands import audit, cohort, rounds, token
 from veilsum.commands.cohort import Federation, Period, StudyName, wanted_study
 from veilsum.console import Connect, at_coordinator, need, note, notes, reporting, say
 from veilsum.names import public_key
@@ -48,7 +48,7 @@ def run(connect: Connect, study: StudyName, federation: Federation = None, perio
 
 
 app.add_typer(cohort.app, name="cohort")
-app.add_typer(round_.app, name="round")
+app.add_typer(rounds.app, name="round")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
 app.add_typer(backups, name="backup")
