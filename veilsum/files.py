@@ -123,8 +123,8 @@ def _written_beside(path: Path, data: bytes | memoryview) -> Path:
 def _written_directly(descriptor: int, content: memoryview) -> int:
     """Write the whole blocks of a long file past the page cache; how many bytes that were, 0 where the file system refuses.
 
-    Hardly anybody reads such a file again, and its pages in the cache cost more than the writing: most on a virtual machine, whose
-    host makes room for each of them.
+    Such a file is rarely read again, and to cache it costs more than to write it: above all on a virtual machine, whose host has to find
+    memory for every page.
     """
     whole, written = len(content) // _BLOCK_BYTES * _BLOCK_BYTES, 0
     if len(content) < _LONG_BYTES or not _DIRECT:

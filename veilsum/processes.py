@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -77,28 +78,20 @@ def end_with_parent() -> None:
     """End this process by SIGTERM once its parent has ended, even if that was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
+    _end_after(parent.join)
 
+
+def _end_after(wait: Callable[[], object]) -> None:
     def follow() -> None:
-        parent.join()
+        wait()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
 
 
-def end_with_pipe() -> None:
-    """End this process by SIGTERM once the other end of the pipe that is its standard input is closed, if only because its holder was killed."""
-
-    def follow() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-if (
-    __name__ == "__main__"
-):  # python -m veilsum.processes MODULE WORDS: as python -m MODULE WORDS, until that pipe is closed
-    end_with_pipe()
+if __name__ == "__main__":
+    # python -m veilsum.processes MODULE WORDS does what python -m MODULE WORDS does. Its standard input is a pipe on which nothing is
+    # sent: it ends once the other end is closed, if only because whoever holds that was killed.
+    _end_after(partial(os.read, 0, 1))
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -35,14 +35,13 @@ from tests.support.consortium import (
     NOISY,
     WITHHOLDING,
     Consortium,
-    Sent,
     Stopped,
     founded,
     hostile,
     nothing,
     unchanged,
 )
-from tests.support.stage import Stage, coordinator
+from tests.support.stage import Sent, Stage, coordinator
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.messages import NOTHING_REVEALED, Erased, Study

@@ -63,7 +63,7 @@ def check_small(name: str, variant: str) -> None:
         assert on_top.data == small.data
     else:  # nothing of the smaller run's records holds of those that the variant names
         assert on_top.data == alone.data
-    assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, but for what {variant} may change"
+    assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, except what {variant} may change"
     row = row_of(alone.name, alone.paper_row)
     assert row_of(on_top.name, on_top.paper_row, smaller=True) == row
     # A variant that the smaller run may have undone is held against nothing that it would have been.
@@ -76,7 +76,7 @@ def test_of_two_variants_the_last_has_its_way() -> None:
     assert both.name == "spherefed-fedavg-mobilenetv2-ours/small+k-100+multi-step"
     assert both.deal == {"name": "dirichlet", "members": 10, "alpha": 0.5}
     assert (both.training.rounds, both.training.participation) == (500, 0.1)
-    assert both.scale.endswith(", but for what k-100 and multi-step may change")
+    assert both.scale.endswith(", except what k-100 and multi-step may change")
     assert row_of(both.name, None, smaller=True) is None  # no row has both
     assert row_of(f"spherefed-fedavg-mobilenetv2-ours/{first}+{last}", None) is None
     twice = paper_experiment("spherefed-fedavg-mobilenetv2-ours", (first, first))

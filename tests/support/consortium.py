@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import httpx
 import numpy as np
@@ -44,7 +44,7 @@ from service.problems import problem_of
 from service.rounds import Round
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
-from tests.support.stage import Line, Stage
+from tests.support.stage import Line, Sent, Stage, kind_of
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
@@ -58,7 +58,6 @@ from veilsum.protocol.messages import (
     Roster,
     Study,
     Terms,
-    parse,
 )
 from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.request_signature import SIGNATURE, SIGNATURE_INPUT, RequestSignature
@@ -87,30 +86,6 @@ Answer = Callable[[httpx.Response], httpx.Response]
 
 class Stopped(BaseException):
     """A member's machine stops, or the play is over."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A request as it went out: its message's kind, its body's length, and the headers with their lengths."""
-
-    method: str
-    path: str
-    kind: str
-    length: int
-    headers: tuple[tuple[str, int], ...]
-    body: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, request: httpx.Request) -> Self:
-        body, path = request.read(), request.url.path
-        headers = tuple(sorted((name, len(value)) for name, value in request.headers.items()))
-        kind = "Chunk" if "/chunks/" in path else kind_of(request.headers, body)
-        return cls(request.method, path, kind, len(body), headers, body)
-
-
-def kind_of(headers: Mapping[str, str], body: bytes) -> str:
-    """A message's name; empty for other contents."""
-    return type(parse(body)).__name__ if body and headers.get("content-type") == OCTETS else ""
 
 
 def nothing(*_: Any) -> None:
@@ -653,12 +628,8 @@ class Tap(httpx.BaseTransport):
 @contextmanager
 def founded(stage: Stage, folder: Path, members: int = 5, **question: Any) -> Iterator[Consortium]:
     """A federation; the vectors that its members mask are noted, and colluders may change theirs."""
-    made, honest, keep = (
-        Consortium(stage, folder, members, question=question),
-        upload.own_vector,
-        Reservations.keep_vector,
-    )
-    lies = list[Any]()
+    made, lies = Consortium(stage, folder, members, question=question), list[Any]()
+    honest, keep = upload.own_vector, Reservations.keep_vector
 
     def own_vector(session: Session, run: Run, spec: RoundSpec, material: Any) -> Any:
         own = honest(session, run, spec, material)

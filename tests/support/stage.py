@@ -1,12 +1,13 @@
-"""The real app in this process, for many federations, and a line to it that needs no socket."""
+"""The real app in this process, for many federations, a line to it that needs no socket, and what goes over the line."""
 
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import httpx
 import pytest
@@ -17,6 +18,8 @@ from service.storage.dialects import PRAGMAS
 from service.storage.tables import metadata
 from service.telemetry import logs
 from tests.support.serving import Clock, Server, running, served
+from veilsum.protocol.messages import parse
+from veilsum.protocol.rest import OCTETS
 
 DIARIES = {"audit", "audit_head", "leases", "nonces"}
 """Tables that note who asked, not what was said."""
@@ -80,6 +83,30 @@ class Line(httpx.BaseTransport):
         content = await answer.aread()
         await self.stage.rest()
         return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request as it went out: its message's kind, its body's length, and the headers with their lengths."""
+
+    method: str
+    path: str
+    kind: str
+    length: int
+    headers: tuple[tuple[str, int], ...]
+    body: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, request: httpx.Request) -> Self:
+        body, path = request.read(), request.url.path
+        headers = tuple(sorted((name, len(value)) for name, value in request.headers.items()))
+        kind = "Chunk" if "/chunks/" in path else kind_of(request.headers, body)
+        return cls(request.method, path, kind, len(body), headers, body)
+
+
+def kind_of(headers: Mapping[str, str], body: bytes) -> str:
+    """A message's name; empty for other contents."""
+    return type(parse(body)).__name__ if body and headers.get("content-type") == OCTETS else ""
 
 
 @contextmanager

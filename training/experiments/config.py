@@ -296,7 +296,7 @@ def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         result = _over(result, own)
         after = [] if "scale" in own else [*after, name]
     if after and "scale" in result:
-        result["scale"] = f"{result['scale']}, but for what {' and '.join(after)} may change"
+        result["scale"] = f"{result['scale']}, except what {' and '.join(after)} may change"
     return result
 
 
