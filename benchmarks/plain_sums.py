@@ -6,6 +6,7 @@ Authentication, durable storage and the audit log are those of rounds. Never sen
 """
 
 import asyncio
+import threading
 import time
 from unittest.mock import patch
 
@@ -73,15 +74,18 @@ class PlainSum:
         self.seconds: dict[str, float] = {}
         self.solved = asyncio.Event()
         self._request, self._folder, self._blobs = request, folder, blobs
-        self._stored = set[tuple[str, int]]()
+        self._stored, self._total, self._adding = (
+            set[tuple[str, int]](),
+            np.zeros(request.layout.elements),
+            threading.Lock(),
+        )
         self._begun_s = time.monotonic()
 
     async def store(self, member: str, index: int, data: bytes) -> None:
-        """Keep a chunk durably."""
-        await asyncio.to_thread(self._blobs.put, f"{self._folder}/{member}/{index}", data)
-        self._stored.add((member, index))
+        """Keep a chunk durably, and add it."""
+        await asyncio.to_thread(self._take, member, index, data)
         complete = len(self._stored) == self._request.members * self._request.chunks
-        if complete and not self.seconds:  # a chunk may be sent twice
+        if complete and not self.seconds:
             collected_s = time.monotonic()
             self.seconds["collecting"] = collected_s - self._begun_s
             await asyncio.to_thread(self._solve)
@@ -93,13 +97,16 @@ class PlainSum:
         await self.solved.wait()
         return await asyncio.to_thread(self._blobs.get, f"{self._folder}/{WEIGHTS}")
 
+    def _take(self, member: str, index: int, data: bytes) -> None:
+        self._blobs.put(f"{self._folder}/{member}/{index}", data)
+        words, start = np.frombuffer(data, ELEMENT), index * CHUNK_ELEMENTS
+        with self._adding:
+            if (member, index) not in self._stored:  # a chunk may be sent twice
+                self._stored.add((member, index))
+                self._total[start : start + len(words)] += words
+
     def _solve(self) -> None:
-        total = np.zeros(self._request.layout.elements)
-        for member, index in self._stored:
-            words = np.frombuffer(self._blobs.get(f"{self._folder}/{member}/{index}"), ELEMENT)
-            start = index * CHUNK_ELEMENTS
-            total[start : start + len(words)] += words
-        blocks = self._request.layout.unflatten(total)
+        blocks = self._request.layout.unflatten(self._total)
         counts = np.rint(blocks["n"]).astype(np.int64)
         solution = solve_ffc(FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, bias=False))
         self._blobs.put(f"{self._folder}/{WEIGHTS}", document_file(Document({WEIGHTS: solution.weights}, {})))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from client_sdk.api import Asked
+from client_sdk.api import Asked, Invitation
 from client_sdk.contribution import meet, take_part, too_few_rows
 from client_sdk.effects import Flow, Pause
 from client_sdk.enrolment import form, send_card, tell_waiting
@@ -34,7 +34,7 @@ from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled
 from veilsum.protocol.member.attempting import Attempting
-from veilsum.protocol.rest import RoundView, RunsView, RunView
+from veilsum.protocol.rest import CohortView, RoundView, RunsView, RunView
 from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
@@ -168,10 +168,13 @@ class Agent:
                 if run.repeats is not None:
                     with suppress(PeerFault):  # of another round, which has not ended
                         yield from session.settle()  # missing the end does not undo taking part
-                _, view = yield from send_card(session, bytes.fromhex(run.cohort), run, self._records)
+                invitation = yield from self._invitation(run)
+                _, answer = yield from send_card(
+                    session, bytes.fromhex(run.cohort), invitation, self._records
+                )
                 self._sent.add(run.cohort)
-                if view is not None:
-                    tell_waiting(session, view)
+                if isinstance(answer, CohortView):
+                    tell_waiting(session, answer)
             except (Declined, NotEnrolled, Misuse, CalibrationError) as error:
                 # Another study's records may fit, if these don't.
                 self._passed.add(run.cohort)
@@ -179,6 +182,18 @@ class Agent:
             except PeerFault as fault:
                 # A study that waits for its approval may have it next time.
                 self._refuse(run.cohort, fault, final=fault.cause is not Cause.STUDY_REFUSED)
+
+    def _invitation(self, run: RunView) -> Flow[Invitation]:
+        """Ask for a run's invitation; PeerFault(wrong-cohort) if it is to another period or attempt than the run showed."""
+        invitation = yield from self._alone.coordinator.invitation(run.cohort)
+        view = invitation.cohort
+        if (view.period, view.repeats) != (run.period, run.repeats):
+            raise PeerFault(
+                Cause.WRONG_COHORT,
+                f"the invitation is to period {view.period}, repeats {view.repeats}; the run showed {run.period}, {run.repeats}",
+                ["coordinator"],
+            )
+        return invitation
 
     # Following a run
 
@@ -249,7 +264,7 @@ class Agent:
         """Until a cohort or round of the federation begins or ends, or a long poll ends."""
         session, asked_s = self._alone, self._alone.environment.monotonic_s()
         if idle:
-            session.report(Progress(Step.WAITING, detail="no run of an approved study takes cards"))
+            session.report(Progress(Step.WAITING, detail="no run of an approved study is enrolling"))
         runs = yield from session.coordinator.runs(session.policy.federation.hex(), self._revision)
         yield from session.waited(asked_s, news=runs.revision != self._revision)
         self._news = runs

@@ -43,12 +43,14 @@ class Asked:
         version: what to wait after.
         state: of the round, a guide and never a proof.
         roster: number of the federation's newest roster while the round collects; 0 afterwards.
+        record: of the round's result, not yet verified, which a reveal is answered with; or else None.
     """
 
     message: Message | None
     version: int
     state: str
     roster: int
+    record: ResultRecord | None = None
 
     @classmethod
     def in_response(cls, response: Response) -> Self:
@@ -60,12 +62,22 @@ class Asked:
                 raise PeerFault(Cause.MALFORMED, f"no number in the {header} header", ["coordinator"])
             return int(value[:18])
 
-        return cls(
-            parse(response.body) if response.status == 200 else None,
-            number(rest.VERSION_HEADER),
-            response.headers.get(rest.STATE_HEADER, ""),
-            number(rest.ROSTER_HEADER, "0"),
-        )
+        message, record = None, None
+        if response.status == 200 and _is_json(response):
+            record = model_of(ResultRecord, response)
+        elif response.status == 200:
+            message = parse(response.body)
+        state = response.headers.get(rest.STATE_HEADER, "")
+        return cls(message, number(rest.VERSION_HEADER), state, number(rest.ROSTER_HEADER, "0"), record)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What a member is shown of a cohort before it answers: nothing of it is checked yet."""
+
+    cohort: rest.CohortView
+    roster: Roster
+    study: Study
 
 
 class Reads:
@@ -148,10 +160,24 @@ class Reads:
 class CoordinatorApi(Reads):
     """What a member asks beside that."""
 
-    def send_card(self, card: KeyCard, after: int | None = None) -> Flow[rest.CohortView]:
-        """Hand this member's card in; the cohort as it is then, or with `after` as soon as enrolment ends or the long poll does."""
+    def invitation(self, cohort: str) -> Flow[Invitation]:
+        """A cohort as it stands, with the newest roster and the study."""
+        response = yield from self._get(rest.INVITATION.format(cohort=cohort))
+        view = model_of(rest.InvitationView, response)
+        roster, study = bytes.fromhex(view.roster), bytes.fromhex(view.study)
+        return Invitation(view.cohort, Roster.from_bytes(roster), Study.from_bytes(study))
+
+    def send_card(self, card: KeyCard, after: int | None = None) -> Flow[Cards | rest.CohortView]:
+        """Hand this member's card in; the cohort as it is then, or with `after` as soon as enrolment ends or the long poll does.
+
+        Returns:
+            The manifest with the cards that the member needs, not yet checked, once the cohort is formed.
+        """
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
-        return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes(), after)))
+        response = yield from self._send("PUT", path, card.to_bytes(), after)
+        if _is_json(response):
+            return model_of(rest.CohortView, response)
+        return Cards.from_bytes(response.body)
 
     def cards(self, cohort: bytes, member: str) -> Flow[Cards]:
         """The manifest with the cards that a member needs, not yet checked."""
@@ -208,6 +234,10 @@ class CoordinatorApi(Reads):
         path = rest.DISCLOSURE.format(round_id=round_id, member=member)
         response = yield from self._get(path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes(response.body)
+
+
+def _is_json(response: Response) -> bool:
+    return response.headers.get("content-type", "").startswith("application/json")
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:

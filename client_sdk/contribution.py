@@ -31,7 +31,7 @@ from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Closed, Enrolled, MemberPhase, Opened
 from veilsum.protocol.member.attempting import Attempting
 from veilsum.protocol.messages import NO_CONTEXT, ErasureRequest, Message, Opening, Refusal
-from veilsum.protocol.record import verify_record
+from veilsum.protocol.record import ResultRecord, verify_record
 from veilsum.protocol.rest import ENDINGS, RoundView, round_name
 from veilsum.protocol.study import check_enough_rows
 from veilsum.study.result_files import read_material
@@ -140,6 +140,7 @@ def _flow_of(session: Session, round_id: str, cohort: bytes) -> "Flow[RoundFlow]
             f"round {round_id} is of cohort {cohort.hex()}, which this member holds no keys for: call "
             "enrol(cohort, records) while the cohort takes cards"
         )
+    session.policy.check_roster(ready_of(held.phase).roster)  # another admin may be pinned by now
     return RoundFlow(session, round_id, cohort, held.phase, held.round_id)
 
 
@@ -172,6 +173,7 @@ class RoundFlow:
         phase_round: the round that `phase` is in or was in last.
         material_file: the step's input from earlier steps, kept once fetched so that it cannot be withheld later.
         evidence: of this round, once this conversation has checked and kept it.
+        record: of the result, not yet verified, if the reveal was answered with it.
     """
 
     session: Session
@@ -181,6 +183,7 @@ class RoundFlow:
     phase_round: str
     material_file: bytes | None = None
     evidence: Evidence | None = None
+    record: ResultRecord | None = None
 
     @property
     def kept(self) -> Evidence:
@@ -224,6 +227,7 @@ class RoundFlow:
             asked, answered = (yield from self._answer(message, asked)), message
         if self.taking_part and isinstance(self.phase, Attempting) and isinstance(asked.message, Closing):
             self._receive(asked.message)
+        self.record = asked.record
         return asked.state
 
     def _ask(self, before: Asked | None) -> Flow[Asked]:
@@ -267,7 +271,7 @@ class RoundFlow:
         session.report(Progress(Step.VERIFYING, phase="done"))
         folder = session.store.results(name)
         evidence = self.kept
-        record = yield from coordinator.result(name)
+        record = self.record or (yield from coordinator.result(name))
         verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
         head_file = None if record.head is None else (yield from coordinator.weights(name))
         documents = {}
@@ -284,7 +288,6 @@ class RoundFlow:
         if self.evidence is None:
             result.verify(session.policy.federation)
         else:
-            session.policy.check_roster(evidence.roster)
             result.verify_against_evidence()
         result.check_counts(session.store.ledger.history())
         result.save(folder)

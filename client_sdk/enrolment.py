@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from client_sdk.api import Invitation
 from client_sdk.effects import Flow
 from client_sdk.errors import Declined, Misuse, NotEnrolled, PeerFault, fault_of
 from client_sdk.progress import Progress, Step
@@ -13,8 +14,8 @@ from client_sdk.session import Session, ready_of
 from veilsum.calibration.rows import usable_rows
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.member import Enrolled, MemberPhase
-from veilsum.protocol.messages import NO_CONTEXT, KeyCard, Manifest, Roster, Study, cohort_id
-from veilsum.protocol.rest import CohortView, RunView
+from veilsum.protocol.messages import NO_CONTEXT, Cards, KeyCard, Manifest, Roster, Study, cohort_id
+from veilsum.protocol.rest import CohortView
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS, RoundSpec
 from veilsum.protocol.sizing import Quorum
 from veilsum.protocol.study import Content, Question, read_content
@@ -39,15 +40,16 @@ def enrol(session: Session, cohort: bytes, records: Records | None) -> Flow[Quor
         ClientError: the state is damaged or the coordinator can't be reached.
     """
     before = {run.number for run in session.store.ledger.runs()}
-    view = yield from session.coordinator.cohort(cohort.hex())
-    tell_waiting(session, view)
-    phase, later = yield from send_card(session, cohort, view, records, after=view.version)
-    view = later or view
+    invitation = yield from session.coordinator.invitation(cohort.hex())
+    tell_waiting(session, invitation.cohort)
+    phase, shown = yield from send_card(session, cohort, invitation, records, after=invitation.cohort.version)
     while isinstance(phase, Enrolled):
-        if view.state == "enrolling":
-            view = yield from _wait(session, view)
+        if isinstance(shown, Cards):
+            phase = join(session, phase, shown)
+        elif shown.state == "enrolling":
+            shown = yield from _wait(session, shown)
         else:
-            phase = yield from form(session, phase, view.state)
+            phase = yield from form(session, phase, shown.state)
     ready = ready_of(phase)
     question = read_content(ready.study.content).question
     run = session.store.ledger.run(question.digest, ready.manifest.period)
@@ -74,37 +76,37 @@ def _check_same(session: Session, question: Question, run: Run, records: Records
 def send_card(
     session: Session,
     cohort: bytes,
-    view: CohortView | RunView,
+    invitation: Invitation,
     records: Records | None,
     *,
     after: int | None = None,
-) -> Flow[tuple[MemberPhase, CohortView | None]]:
+) -> Flow[tuple[MemberPhase, Cards | CohortView]]:
     """Answer for a cohort's run, and send the card after a yes; with `after`, until enrolment ends or a long poll does.
 
     Args:
         session: the member.
         cohort: the cohort's id, 32 bytes.
-        view: the cohort or its run, as shown.
+        invitation: as shown.
         records: as `enrol` takes and refuses them.
         after: the cohort's version.
 
     Returns:
-        The member's phase in the cohort, and the cohort as it is shown then; None if it takes no cards any more.
+        The member's phase in the cohort; and the manifest with its cards if the cohort has formed by then, or else the cohort.
     """
     session.store.ledger.give_up_expired(session.environment.now_s())
-    roster = yield from session.roster()
+    view, roster, study = invitation.cohort, session.in_force(invitation.roster), invitation.study
     if roster.key_of(session.member) != session.key.public:
         raise PeerFault(
             Cause.UNKNOWN_MEMBER, f"the roster lists another key for {session.member}", [session.member]
         )
     if (held := session.store.held(cohort)) is not None:
-        # A cohort that formed while this member was away takes no cards any more, not even one it has.
+        # A cohort that formed while this member was away may lack its card, and takes none any more.
         if isinstance(held.phase, Enrolled) and view.state == "enrolling":
             return held.phase, (yield from session.coordinator.send_card(held.phase.card, after))
-        return held.phase, None
+        return held.phase, view
     if view.state != "enrolling":
-        raise NotEnrolled(f"cohort {cohort.hex()} takes no cards any more ({view.state}): join the next one")
-    study, content = yield from session.study(roster, bytes.fromhex(view.study))
+        raise NotEnrolled(f"cohort {cohort.hex()} is no longer enrolling ({view.state}): join the next one")
+    content = session.read(roster, study)
     _check_names(roster, study, cohort, view)
     session.policy.check_study(content)
     yield from _answer(session, content, view, records)
@@ -125,22 +127,26 @@ def send_card(
 
 
 def form(session: Session, phase: Enrolled, state: str) -> Flow[MemberPhase]:
-    """Check the manifest of a cohort that has formed or failed, and store the pair secrets.
-
-    Raises:
-        PeerFault: the cohort failed; or manifest, cards or policy refuse.
-    """
+    """Join a cohort that has formed; PeerFault if it failed, and as `join`."""
     cohort = phase.card.cohort
     if state == "failed":
         view = yield from session.coordinator.cohort(cohort.hex())
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
+    return join(session, phase, (yield from session.coordinator.cards(cohort, session.member)))
+
+
+def join(session: Session, phase: Enrolled, cards: Cards) -> MemberPhase:
+    """Check the manifest, with the cards that this member needs, and store the pair secrets.
+
+    Raises:
+        PeerFault: manifest, cards or policy refuse.
+    """
     session.check_current(phase.roster)
-    cards = yield from session.coordinator.cards(cohort, session.member)
     following, _ = phase.receive(cards, session.key, session.environment.now_s())
     check_cohort(_first_spec(phase.study, cards.manifest))
     session.policy.check_manifest(cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
-    session.store.hold(cohort, following, "")
+    session.store.hold(phase.card.cohort, following, "")
     return following
 
 
@@ -168,7 +174,7 @@ def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     return later
 
 
-def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView | RunView) -> None:
+def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView) -> None:
     """The cohort's id follows from what the card will be bound to: study, period and what is repeated (wrong-cohort)."""
     if cohort != cohort_id(roster.hash, view.counter, study.hash, view.period, _repeats(view)):
         raise PeerFault(
@@ -178,9 +184,7 @@ def _check_names(roster: Roster, study: Study, cohort: bytes, view: CohortView |
         )
 
 
-def _answer(
-    session: Session, content: Content, view: CohortView | RunView, records: Records | None
-) -> Flow[None]:
+def _answer(session: Session, content: Content, view: CohortView, records: Records | None) -> Flow[None]:
     """Decide yes or no for good; after a yes nothing about the data changes what is sent (docs/protocol.md §7.2).
 
     Raises:
@@ -235,7 +239,7 @@ def _select(session: Session, content: Content, records: Records, base: Run | No
     return select(records, question, marks, free)
 
 
-def _base(session: Session, content: Content, view: CohortView | RunView) -> Run:
+def _base(session: Session, content: Content, view: CohortView) -> Run:
     """The reservation of the attempt that a run repeats under another extractor; noise is never repeated (docs/protocol.md §7.2)."""
     base = session.store.ledger.under(_repeats(view))
     noisy = content.question.noise is not None or (base is not None and base.noisy)
@@ -247,7 +251,7 @@ def _base(session: Session, content: Content, view: CohortView | RunView) -> Run
     return base
 
 
-def _held_by(session: Session, run: Run, view: CohortView | RunView) -> bool:
+def _held_by(session: Session, run: Run, view: CohortView) -> bool:
     base = session.store.ledger.under(_repeats(view))
     return base is not None and base.number == (run.base or run.number)
 
@@ -265,13 +269,14 @@ def _tell(session: Session, run: Run) -> None:
 def _no(run: Run) -> str:
     if run.given_up:
         return f"{run.name}: this member gave the run up, for good; join the next period"
+    one = "Data without ids counts as one record. " if run.taken and not run.rows else ""
     return (
         f"{run.name}: the study needs {run.least} rows, and {run.rows} are free ({run.taken} belong to reserved or spent "
-        f"records, {run.unusable} are unusable). The answer is no for this period; join the next period with new records"
+        f"records, {run.unusable} are unusable). {one}The answer is no for this period; join the next period with new records"
     )
 
 
-def _repeats(view: CohortView | RunView) -> bytes:
+def _repeats(view: CohortView) -> bytes:
     return NO_CONTEXT if view.repeats is None else bytes.fromhex(view.repeats)
 
 

@@ -97,7 +97,7 @@ class Evidence(Struct):
         if self.header is not None:
             self.attempt.check_header(self.header)
             if (Survivor.of(self.header),) != self.own:
-                raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header is not that of this member's upload")
+                raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header shown is not this member's own")
 
     def save(self, folder: Path) -> None:
         """Write evidence.bin durably."""

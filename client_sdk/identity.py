@@ -92,12 +92,13 @@ class Identity:
         except (ValueError, KeyError, TypeError, Misuse):
             # Not chained: what could not be read as a key may be most of one.
             raise IdentityError(
-                f"the identity in {home} is damaged: create a new one and give its public key to the admin"
+                f"the identity in {home} is damaged: restore {_KEY} and {_CARD}, which never change, from a backup; "
+                "if there is none, make a new identity and give its public key to the admin"
             ) from None
         if public != key.public.hex() or not re.fullmatch(NAME_PATTERN, member):
             raise IdentityError(
-                f"{card_path} does not belong to {path}: create a new identity and give its public key to "
-                "the admin"
+                f"{card_path} does not belong to {path}: restore both, which never change, from a backup; if there is none, "
+                "make a new identity and give its public key to the admin"
             )
         return cls(home, member, key)
 

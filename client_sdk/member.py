@@ -179,8 +179,7 @@ class Conversations:
 
         def flow() -> Flow[Content]:
             roster = yield from self.session.roster()
-            _, content = yield from self.session.study(roster, study_hash)
-            return content
+            return (yield from self.session.study(roster, study_hash))
 
         return self._alone(flow)
 
@@ -521,8 +520,10 @@ class AsyncMember(_Front[AsyncDriver]):
 
     async def close(self) -> None:
         """As `Member.close`."""
-        await self._driver.close()
-        self._flows.close()
+        try:
+            await self._driver.close()
+        finally:
+            self._flows.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -264,7 +264,9 @@ def _labels_of(labels: Any, rows: int) -> Array:
 
 def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
     """Ids as bytes, alike however a file's format or a program writes them (docs/protocol.md §7.1)."""
-    values = list(ids) if isinstance(ids, list | tuple) else np.atleast_1d(as_array(ids)).tolist()
+    values = ids if isinstance(ids, list | tuple) else np.atleast_1d(as_array(ids))
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "mM":  # nanoseconds would become integers
+        values = values.tolist()
     if len(values) != rows:
         raise Misuse(f"{len(values)} ids for {rows} rows: pass one id a row")
     found = []
@@ -274,9 +276,7 @@ def _bytes_of(ids: Any, rows: int) -> tuple[bytes, ...]:
                 encoded = one_spelling(value).encode("utf-8", "surrogatepass")
             case bytes():
                 encoded = _of_bytes(value)
-            case int() if not isinstance(value, bool):
-                encoded = str(value).encode()
-            case np.integer():
+            case int() | np.integer() if not isinstance(value, bool | np.timedelta64):
                 encoded = str(int(value)).encode()
             case _:
                 raise Misuse(

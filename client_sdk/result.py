@@ -500,7 +500,7 @@ class Result:
         # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
         linear = type(self.calibrated.head) is Head and not self.spec.noisy
         if linear and any(tensor[..., unanswered].any() for tensor in columns):
-            raise mismatch(f"the head scores classes {unanswered}, of which there are no rows in the sum")
+            raise mismatch(f"the head scores classes {unanswered}, but the sum holds no rows of them")
 
     def check_counts(self, history: History) -> None:
         """Hold the counts that the record states against this member's own (result-mismatch)."""

@@ -105,7 +105,9 @@ def _again(answer: Response) -> bool:
     if answer.status in RETRIED:
         return True
     problem = _problem(answer) if answer.status >= 400 else None
-    return problem is not None and problem.cause == Cause.REQUEST_REPLAYED
+    if problem is None:
+        return answer.status >= 500  # a proxy's own error; a wrong address answers below 500
+    return problem.cause in {Cause.REQUEST_REPLAYED, Cause.UNAVAILABLE}
 
 
 def _refused(answer: Response | Unreached) -> bool:

@@ -57,14 +57,16 @@ class Session:
     # Roster and study
 
     def roster(self) -> Flow[Roster]:
-        """The roster in force, checked against the pinned admin key and the numbers seen.
+        """The roster in force: the one that the caller passed, or else the coordinator's newest (raises as `in_force`)."""
+        return self.in_force(self.given or (yield from self.coordinator.roster(self.policy.federation.hex())))
+
+    def in_force(self, shown: Roster) -> Roster:
+        """The roster that the caller passed, or else the one shown, checked against the pinned admin key and the numbers seen.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or roster-rollback.
         """
-        roster = self.given
-        if roster is None:
-            roster = yield from self.coordinator.roster(self.policy.federation.hex())
+        roster = shown if self.given is None else self.given
         self.policy.check_roster(roster)
         self.store.see_roster(roster)
         return roster
@@ -75,19 +77,22 @@ class Session:
         if seen is None or number > seen.number:
             yield from self.roster()
 
-    def study(self, roster: Roster, study_hash: bytes) -> Flow[tuple[Study, Content]]:
-        """A study, checked as far as approval (docs/protocol.md §4.1, 1 to 6), and remembered.
+    def study(self, roster: Roster, study_hash: bytes) -> Flow[Content]:
+        """A study by its hash (raises as `read`)."""
+        study = yield from self.coordinator.study(self.policy.federation.hex(), study_hash.hex())
+        if study.hash != study_hash:
+            raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
+        return self.read(roster, study)
+
+    def read(self, roster: Roster, study: Study) -> Content:
+        """A study's content, checked as far as approval (docs/protocol.md §4.1, 1 to 6), and remembered.
 
         Raises:
             PeerFault: wrong-federation, bad-signature or study-refused.
         """
-        study = yield from self.coordinator.study(self.policy.federation.hex(), study_hash.hex())
-        if study.hash != study_hash:
-            raise PeerFault(Cause.MALFORMED, "the coordinator shows another study", ["coordinator"])
-
         content = signed.read(study, roster, self.environment.now_s(), self.store.study)
         self.store.see_study(study)
-        return study, content
+        return content
 
     def check_current(self, roster: Roster) -> None:
         """Begin nothing under an older roster than one already seen (roster-rollback; protocol §4.3, clause 10)."""

@@ -181,6 +181,7 @@ class AsyncDriver:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._sleep = sleep
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._client = httpx.AsyncClient(
             base_url=_checked(url),
             verify=_tls(url, verify, cert),
@@ -191,6 +192,8 @@ class AsyncDriver:
 
     async def run(self, flow: Flow[T]) -> T:
         """Carry a flow out and return its result."""
+        self._check_loop()
+        self._loop = asyncio.get_running_loop()
         try:
             step = await _in_thread(flow, flow.send, None)
             while not isinstance(step, _End):
@@ -207,7 +210,15 @@ class AsyncDriver:
 
     async def close(self) -> None:
         """Close the connections."""
+        self._check_loop()
         await self._client.aclose()
+
+    def _check_loop(self) -> None:
+        """Raise Misuse outside the event loop that the connections belong to."""
+        if self._loop not in {None, asyncio.get_running_loop()}:
+            raise Misuse(
+                "used in another event loop before: make, use and close one within one `asyncio.run`"
+            )
 
     async def _perform(self, effect: "_Waiting") -> Any:
         match effect:

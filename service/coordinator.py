@@ -193,7 +193,7 @@ class Coordinator:
         if link is None or link.reason != NO_REASON or link.repeats != NO_CONTEXT:
             raise PeerFault(
                 Cause.REPEAT_MISMATCH,
-                f"{repeats.hex()} is no certified attempt over fresh records of this federation: give the context of one, as its "
+                f"{repeats.hex()} is not a certified attempt over fresh records of this federation: give the context of one, as its "
                 "round shows it",
             )
         if link.period != period:

@@ -29,7 +29,7 @@ def key_of(settings: Settings) -> SigningKey:
     text = given.get_secret_value().strip().lower()
     if not _SEED.fullmatch(text):
         raise Misuse(
-            "VEILSUM_COORDINATOR_KEY is to be 64 hexadecimal digits: `xxd -p -c 64 coordinator.key` prints a file's"
+            "VEILSUM_COORDINATOR_KEY: expected 64 hexadecimal digits: `xxd -p -c 64 coordinator.key` prints a file's"
         )
     return SigningKey(bytes.fromhex(text))
 

@@ -183,7 +183,7 @@ def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] 
     detail = problem.detail[:MAX_DETAIL].encode(errors="replace").decode()
     REFUSALS.labels(problem.cause).inc()
     problem = problem.model_copy(update={"status": status or problem.status, "detail": detail})
-    log.info("refused", cause=problem.cause, status=problem.status, parties=problem.parties, **about or {})
+    log.info("refused", cause=problem.cause, status=problem.status, **about or {})
     return problem
 
 

@@ -18,8 +18,8 @@ SECRETS_DIR = "VEILSUM_SECRETS_DIR"
 """Names another folder of secrets, for clusters that have files of their own in /run/secrets."""
 _SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 _PREFIX = "VEILSUM_"
-_NEAR = 0.82
-"""How much of a name must be a setting's for a misspelling, by `difflib`."""
+_NEAR = 0.9
+"""How much of a name, prefix included, must be a setting's for a misspelling, by `difflib`."""
 
 
 class OpenIDConnect(BaseModel):
@@ -100,12 +100,13 @@ def check_given(folder: Path = _SECRETS) -> None:
     Other names with our prefix are left alone: commands have variables of their own, and Kubernetes makes some for a service called veilsum.
     """
     files = [path for path in folder.glob("*") if path.name.upper().startswith(_PREFIX)]
-    known = [name.upper() for name in Settings.model_fields]
+    known = {f"{_PREFIX}{name}".upper(): name for name in Settings.model_fields}
+    known |= {f"{_PREFIX}oidc_{part}".upper(): "oidc" for part in OpenIDConnect.model_fields}
     for name in (*os.environ, *(path.name for path in files)):
-        prefix, _, own = name.upper().partition(_PREFIX)
-        near = get_close_matches(own, known, 1, _NEAR)
-        if not prefix and own not in known and near:
-            raise Misuse(f"{name} is not a setting: did you mean {_PREFIX}{near[0]}? Rename it, or unset it")
+        given = name.upper()
+        near = get_close_matches(given, known, 1, _NEAR) if given.startswith(_PREFIX) else []
+        if near and (meant := f"{_PREFIX}{known[near[0]]}".upper()) != given:
+            raise Misuse(f"{name} is not a setting: did you mean {meant}? Rename it, or unset it")
     for path in files:
         if (why := loose_mode(path, group_may=True)) is not None:
             raise Misuse(why)

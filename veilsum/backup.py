@@ -2,7 +2,8 @@
 
 The archive is a ZIP file. Its manifest lists every file with its size and SHA-256. The coordinator's own key signs the manifest,
 so a restore takes that key's public half, which members have pinned, and only a holder of the key can forge or change a backup.
-The key is in the archive too: a reader of one backup can sign another. A signature does not say which backup is the newest.
+The key is in the archive too: a reader of one backup can sign another. The operator's token is not: the database holds its hash.
+A signature does not say which backup is the newest.
 
 A restore checks, before it writes anything, the signature, every name, and that all sizes fit the archive and the disk. It creates
 regular files in new folders only; an archive has no way to ask for a link, a device or a mode.
@@ -20,6 +21,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import Field, ValidationError
 
+from service.access.tokens import FILE as TOKEN
 from service.keys import key_of
 from service.settings import Settings
 from service.storage.faults import worded
@@ -66,7 +68,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
         files = {
             str(path.relative_to(data_dir)): path
             for path in sorted(paths)
-            if path.is_file() and path.name != _LOCK and not is_unfinished(path.name)
+            if path.is_file() and path.name not in {_LOCK, TOKEN} and not is_unfinished(path.name)
         }
         try:
             manifest = _Manifest(

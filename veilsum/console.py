@@ -276,6 +276,8 @@ def _of_system(error: OSError) -> str:
             return f"{path} leads through a file, expected a folder: choose another path"
         case IsADirectoryError() if path is not None:
             return f"{path} is a folder, expected a file"
+        case _ if path is not None and error.strerror:
+            return f"{path}: {error.strerror}"
         case _:
             return str(error)
 

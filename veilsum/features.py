@@ -157,7 +157,8 @@ def read_table(path: Path, id_column: str | None = None) -> Table:
         Misuse: an unknown format, a missing file, array or column, a repeated column, the column of a data frame's index, or an
             array that needs unpickling.
     """
-    kind = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    kind = "".join(suffixes if suffixes[-1:] == [".gz"] else suffixes[-1:])
     reader = _READERS.get(kind)
     if reader is None:
         raise Misuse(f"{path}: unknown format {kind or '(none)'}, expected {', '.join(_READERS)}")
@@ -380,12 +381,19 @@ _DELIMITERS = ",;\t|"
 
 def _csv(path: Path, id_column: str | None) -> _Found:
     """A header line with a column `label`; the other columns are features, or ids."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
         names = file.readline()
         file.seek(0)
         delimiter = max(_DELIMITERS, key=names.count)  # csv.Sniffer also guesses letters
-        header, *rows = list(csv.reader(file, delimiter=delimiter)) or [[]]
+        reader = csv.reader(file, delimiter=delimiter)
+        header, lines, rows = next(reader, []), list[int](), list[list[str]]()
+        first = reader.line_num + 1  # of a row: a quoted cell may hold line breaks
+        for row in reader:
+            if row:  # not a blank line
+                lines.append(first)
+                rows.append(row)
+            first = reader.line_num + 1
     if "label" not in header:
         # Without what it holds instead: the first line of a file without a header is a record.
         raise Misuse(
@@ -394,13 +402,13 @@ def _csv(path: Path, id_column: str | None) -> _Found:
     _check_names(path, header)
     if not rows:
         raise Misuse(f"{path} holds no records, only the names of {len(header)} columns")
-    ragged = [number for number, row in enumerate(rows, 2) if len(row) != len(header)]
-    if ragged:
-        raise Misuse(f"{path}: line {ragged[0]} does not have the {len(header)} columns of the first line")
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) != len(header):
+            raise Misuse(f"{path}: line {line} does not have the {len(header)} columns of the first line")
     columns = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True))
     ids = "id" if id_column is None else id_column
     values = {
-        name: _whole(each) if name == "label" else each if name == ids else _numbers(path, name, each)
+        name: _whole(each) if name == "label" else each if name == ids else _numbers(path, name, each, lines)
         for name, each in columns.items()
     }
     return _columns(path, values, id_column)
@@ -414,16 +422,16 @@ def _whole(texts: Array) -> Array:
         return texts
 
 
-def _numbers(path: Path, name: str, texts: Array) -> Array:
+def _numbers(path: Path, name: str, texts: Array, lines: Sequence[int]) -> Array:
     """A column's texts as float64, NaN where it is empty or NA. Raises Misuse that names the first line without a number, and never its text."""
     texts = np.where((texts == "") | (texts == "NA"), "nan", texts)
     texts = np.where(_grouped(texts), "not a number", texts)
     try:
         return texts.astype(np.float64)
     except (ValueError, OverflowError):
-        line = next(line for line, text in enumerate(texts.tolist(), 2) if not _number(text))
+        line = next(line for line, text in zip(lines, texts.tolist(), strict=True) if not _number(text))
     raise Misuse(
-        f"{path}: line {line}, column {name} does not hold a number: rename a column of ids to id, remove other columns "
+        f"{path}: line {line}, column {name} does not hold a number: name a column of ids by --id-column, remove other columns "
         "of text, and write numbers with a decimal point"
     )
 

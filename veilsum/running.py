@@ -145,6 +145,7 @@ class Following:
                     self._open(cohort, found.step)
             except Unreachable as lost:  # it may have been done: the next look tells
                 self.tell(f"{lost}. Looking again.")
+                self.pause(PAUSE_S)
 
     def _live(self, federation: str, study: StudyView, period: str) -> RoundView | None:
         """The run's open round; a federation has at most one."""

@@ -162,15 +162,16 @@ class World:
                     kind = self.chance.choice(("kill", "stop", "cut"))
                     faults.create_task(party.suffer(kind, self.chance.uniform(50.0, 100.0)))
         if self.kind == "given up":
-            view = await self._until(lambda view: view.ended)
+            await self._until(lambda view: view.ended)
             async with self.operator.lock:
                 self.operator.kill()
-            if view.state in {"voided", "erased"}:
+            links = self.client.chain(self.federation).links
+            if all(link.reason != NO_REASON for link in links):  # an indicator may have spent the records
                 await self._give_up()
             self._run()
 
     async def _give_up(self) -> None:
-        """Everybody gives up a run that ended VOID: its records serve the next period."""
+        """Everybody gives up a run of which nothing was certified: its records serve the next period."""
         await asyncio.sleep(20.0)  # members learn of it
         for party in self.members.values():
             async with party.lock:

@@ -71,17 +71,18 @@ class Stranger:
     def __init__(self, http: httpx.Client, member: reference.Member) -> None:
         self.http, self.member = http, member
 
-    def send(self, method: str, path: str, body: bytes) -> httpx.Response:
-        answer = self.http.request(method, path, content=body, headers=OCTETS)
+    def send(self, method: str, path: str, body: bytes, **params: int) -> httpx.Response:
+        answer = self.http.request(method, path, content=body, headers=OCTETS, params=params)
         assert answer.is_success, answer.text
         return answer
 
     def enrol(self, cohort: str) -> None:
         card = self.member.enrol(self.member.study.expires, os.urandom)
-        self.send("PUT", rest.CARD.format(cohort=cohort, member=self.member.name), card)
-        while (view := self.http.get(rest.COHORT.format(cohort=cohort)).json())["state"] == "enrolling":
-            self.http.get(rest.COHORT.format(cohort=cohort), params={"after": view["version"], "wait_s": 1})
-        shown = self.http.get(rest.CARDS.format(cohort=cohort, member=self.member.name))
+        where, version = rest.CARD.format(cohort=cohort, member=self.member.name), 0
+        while (shown := self.send("PUT", where, card, after=version, wait_s=1)).headers[
+            "content-type"
+        ] == "application/json":
+            version = shown.json()["version"]
         self.member.receive(shown.content)
 
     def contribute(self, round_id: str, vector: list[int]) -> None:

@@ -58,7 +58,7 @@ class Routes:
             takes: what the raw body is; empty for JSON or no body.
             gives: what the raw answer is; empty for JSON.
             kind: the raw answer's media type.
-            answers: further responses by status.
+            answers: further responses by status; of 200, what else the answer may be.
             needs: further dependencies.
             options: of FastAPI.
         """
@@ -68,7 +68,8 @@ class Routes:
             extra["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _bytes(takes)}}}
         if gives:
             schema = {"type": "object"} if kind.endswith("+json") else _bytes()
-            responses[200] = {"description": gives, "content": {kind: {"schema": schema}}}
+            also = responses.get(200, {})
+            responses[200] = {**also, "description": gives, "content": {kind: {"schema": schema}}}
             options.setdefault("response_class", Response)
 
         def declared_as(endpoint: Endpoint) -> Endpoint:
@@ -184,4 +185,4 @@ MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
 CombinationPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 IndexPath = Annotated[int, Path(ge=0, le=1 << 32)]
 After = Annotated[int, Query(ge=-1, le=1 << 53, description="answer as soon as the version is above this")]
-Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for that at the most")]
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="longest wait for it, in seconds")]

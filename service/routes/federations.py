@@ -25,7 +25,7 @@ from service.routes.common import (
     Wait,
     in_pieces,
 )
-from service.routes.published import PublishedCache, published
+from service.routes.published import published, shown_as
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.errors import PeerFault
@@ -184,6 +184,23 @@ async def cohort(
     return await published(request, await _version(found, here), lambda: here.cohort_view(found))
 
 
+@serve.published(rest.INVITATION, Cause.NOT_FOUND, response_model=rest.InvitationView, guard=WAITING)
+async def invitation(cohort: Hex32Path, here: Here, request: Request) -> Response:
+    """All that a member needs to send a card: the cohort as it stands, the newest roster and the study. One that signs is heard from."""
+    found = await here.catalogue.cohort(cohort)
+
+    async def shown() -> rest.InvitationView:
+        roster = await here.federations.roster_body(found.federation)
+        return rest.InvitationView(
+            cohort=await here.cohort_view(found),
+            roster=roster.hex(),
+            study=found.enrolling.study.to_bytes().hex(),
+        )
+
+    version = await _version(found, here), await here.federations.version(found.federation)
+    return await published(request, version, shown)
+
+
 async def _version(found: Cohort, here: Coordinator) -> tuple[int, int]:
     """Changes with everything that a cohort's view shows."""
     return found.version, len(await here.federations.links(found.federation))
@@ -202,8 +219,9 @@ async def _version(found: Cohort, here: Coordinator) -> tuple[int, int]:
     Cause.CARD_EXPIRED,
     Cause.LOW_ORDER_POINT,
     takes="a KeyCard message",
+    gives="the Cards message once the cohort is formed; the cohort before, and where it failed",
+    answers={200: {"model": rest.CohortView}},
     max_body_size=MAX_CARD_BYTES,
-    response_model=rest.CohortView,
 )
 async def put_card(
     cohort: Hex32Path,
@@ -214,7 +232,10 @@ async def put_card(
     after: After = -1,
     wait_s: Wait = 0.0,
 ) -> Response:
-    """A member enrols by its signed card; the last card forms the cohort. With `after` and `wait_s`, answered as soon as enrolment ends."""
+    """A member enrols by its signed card; the last card forms the cohort. With `after` and `wait_s`, answered as soon as enrolment ends.
+
+    The answer is the member's Cards once the cohort is formed, and the cohort as it stands before.
+    """
     card = KeyCard.from_bytes(body)
     found = await here.catalogue.cohort(cohort)
     if card.member != member:
@@ -223,10 +244,10 @@ async def put_card(
 
     async def shown() -> Response:
         await here.asks(found.watch, after, wait_s)
-        cache: PublishedCache = request.app.state.published
+        if found.manifest is not None:
+            return await _cards(found, member)
         path, version = rest.COHORT.format(cohort=cohort), await _version(found, here)
-        body, _ = await cache.document(path, version, lambda: here.cohort_view(found))
-        return Response(body, media_type="application/json")
+        return await shown_as(request, path, version, lambda: here.cohort_view(found))
 
     return Later(shown)
 
@@ -249,8 +270,12 @@ async def manifest(cohort: Hex32Path, here: Here, request: Request) -> Response:
 @serve("GET", rest.CARDS, MEMBER, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, gives="the Cards message")
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
     """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
-    found = await in_thread((await here.catalogue.cohort(cohort)).cards_for, member)
-    return Response(found.to_bytes(), media_type=rest.OCTETS)
+    return await _cards(await here.catalogue.cohort(cohort), member)
+
+
+async def _cards(found: Cohort, member: str) -> Response:
+    cards = await in_thread(found.cards_for, member)
+    return Response(cards.to_bytes(), media_type=rest.OCTETS)
 
 
 @combinations(

@@ -41,6 +41,13 @@ def _json(content: Any) -> bytes:
     return to_json(content, inf_nan_mode="null")
 
 
+async def shown_as(request: Request, path: str, version: Hashable, build: Callable[[], Any]) -> Response:
+    """Answer another request with the public JSON document of a path."""
+    cache: PublishedCache = request.app.state.published
+    body, _ = await cache.document(path, version, build)
+    return Response(body, media_type="application/json")
+
+
 async def published(
     request: Request, version: Hashable, build: Callable[[], Any], kind: str = "application/json"
 ) -> Response:

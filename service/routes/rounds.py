@@ -1,6 +1,6 @@
 """Rounds: opening, uploads, answers, results."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -33,13 +33,13 @@ from service.routes.common import (
     one_stream,
 )
 from service.routes.federations import WEIGHTS
-from service.routes.published import published
+from service.routes.published import published, shown_as
 from service.telemetry.metrics import UPLOAD_BYTES
 from veilsum.protocol import rest
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.errors import PeerFault
-from veilsum.protocol.messages import Lost, Upload
+from veilsum.protocol.messages import Lost, Reveal, Upload
 from veilsum.protocol.record import ResultRecord
 from veilsum.protocol.rest import PreflightView
 
@@ -77,14 +77,25 @@ NOTHING_YET: Mapping[int | str, dict[str, Any]] = {
 }
 
 
-def asking(found: Round, member: str, here: Coordinator, after: int, wait_s: float) -> Later:
-    """What a member has to answer, as soon as it is asked anything new since `after`."""
+def asking(
+    found: Round,
+    member: str,
+    here: Coordinator,
+    after: int,
+    wait_s: float,
+    ended: Callable[[], Awaitable[Response]] | None = None,
+) -> Later:
+    """What a member has to answer, as soon as it is asked anything new since `after`; with `ended`, that instead of the closing of a round with a result."""
 
     async def asked() -> Response:
         version = await here.asks(found.watch, after, wait_s)
         headers = {rest.VERSION_HEADER: str(version), rest.STATE_HEADER: found.state}
         if found.state == Collecting.name:  # who is shown an opening looks for a newer roster first
             headers[rest.ROSTER_HEADER] = str((await here.federations.roster(found.federation)).number)
+        if ended is not None and found.documents.record is not None:
+            response = await ended()
+            response.headers.update(headers)
+            return response
         message = await in_thread(found.request_for, member)
         if message is None:
             return Response(status_code=204, headers=headers)
@@ -262,18 +273,27 @@ async def put_chunk(
     Cause.REVEAL_MISSHAPEN,
     Cause.SHARE_INVALID,
     takes="a Receipt, Vote, Refusal, Reveal or Erased message",
-    gives=NEXT,
-    answers=NOTHING_YET,
+    gives=f"{NEXT}; to a Reveal, the result's record once there is one",
+    answers={200: {"model": ResultRecord}, **NOTHING_YET},
     max_body_size=rest.MAX_MESSAGE_BYTES,
 )
 async def answer(
-    found: TheRound, body: Octets, here: Here, caller: TheCaller, after: After = -1, wait_s: Wait = 0.0
+    found: TheRound,
+    body: Octets,
+    here: Here,
+    caller: TheCaller,
+    request: Request,
+    after: After = -1,
+    wait_s: Wait = 0.0,
 ) -> Response:
-    """A member's signed answer to what it was asked, and what it is asked next, as `request_for`. The same again changes nothing."""
+    """A member's signed answer to what it was asked, and what it is asked next, as `request_for`. The same again changes nothing.
+
+    Who reveals has the certificate: it is shown the result's record once there is one.
+    """
     message = read_message(body) if len(body) <= READ_HERE_BYTES else await in_thread(read_message, body)
     if not isinstance(message, ANSWERS):
         raise PeerFault(
-            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
+            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} does not answer any request of a round"
         )
     if message.member != caller.name:
         raise PeerFault(
@@ -282,7 +302,9 @@ async def answer(
             [caller.name],
         )
     await found.receive(message, here.now())
-    return asking(found, caller.name, here, after, wait_s)
+    path = rest.RESULT.format(round_id=found.id)
+    ended = partial(shown_as, request, path, 0, found.documents.result)
+    return asking(found, caller.name, here, after, wait_s, ended if isinstance(message, Reveal) else None)
 
 
 @serve("POST", rest.CANCEL, ROUNDS, *ENDED)

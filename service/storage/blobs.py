@@ -1,5 +1,6 @@
 """Large bytes: what every store of them does, and the store on disk."""
 
+import errno
 import os
 import re
 import shutil
@@ -81,9 +82,13 @@ class FileBlobs(Blobs):
         self._folder, self._unfinished = folder, set[Path]()
         self._durable = set[Path]()  # folders with names that are durable
         make_folder(folder)
+        self._place = folder.stat()
 
     def _put(self, name: str, data: bytes) -> None:
         path = self._folder / name
+        # A folder that was removed is not made anew: it would hide that all blobs are gone.
+        if not os.path.samestat(self._folder.stat(), self._place):
+            raise FileNotFoundError(errno.ENOENT, "another folder than at the start", str(self._folder))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
         # A thread that made one of these folders at the same moment may not have reached its fsync.

@@ -340,7 +340,7 @@ def postgres_url(url: str) -> Any:
         or url.count("@") > (parsed.username is not None)
     ):
         raise Misuse(
-            "VEILSUM_DATABASE_URL is to be postgresql://user:password@host:port/database; percent-encode the password: "
+            "VEILSUM_DATABASE_URL: expected postgresql://user:password@host:port/database; percent-encode the password: "
             "@ is %40, : is %3A, / is %2F"
         )
     query = dict(parsed.query)
@@ -351,12 +351,12 @@ def postgres_url(url: str) -> Any:
     if "sslmode" in query:
         query = {"ssl": query.pop("sslmode"), **query}
     if query.get("ssl", _TLS[0]) not in _TLS:
-        raise Misuse(f"sslmode in VEILSUM_DATABASE_URL is to be one of {', '.join(_TLS)}")
+        raise Misuse(f"sslmode in VEILSUM_DATABASE_URL: expected one of {', '.join(_TLS)}")
     driven = parsed.set(drivername="postgresql+asyncpg", query=query)
     try:
         driven.get_dialect()().create_connect_args(driven)
     except (ArgumentError, ValueError):
         raise Misuse(
-            "host and port after the ? of VEILSUM_DATABASE_URL are to be one of each, or a numbered port for each host"
+            "after the ? of VEILSUM_DATABASE_URL: expected one host and one port, or a numbered port for each host"
         ) from None
     return driven

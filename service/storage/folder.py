@@ -24,14 +24,16 @@ class DataFolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / "coordinator.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        # The folder itself is locked: a file in it could be removed, and the next process would make and lock another.
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        note = folder / "coordinator.lock"
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            note.touch(0o600)
+            note.write_text(f"{os.getpid()}\n")
         except BlockingIOError:
-            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._descriptor)
+            holder = note.read_text(errors="replace").strip() if note.exists() else "unknown"
             raise Misuse(
                 f"another coordinator (process {holder}) runs on {folder.absolute()}: stop it, or give this one "
                 "another folder by VEILSUM_DATA_DIR; SQLite takes one worker, several need VEILSUM_DATABASE_URL"

@@ -39,7 +39,7 @@ class ObjectBlobs(Blobs):
     def __init__(self, url: str, endpoint: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc or parts.query:
-            raise Misuse("VEILSUM_BLOBS_URL is to be s3://bucket or s3://bucket/prefix")
+            raise Misuse("VEILSUM_BLOBS_URL: expected s3://bucket or s3://bucket/prefix")
         self._store = S3Store(
             parts.netloc,
             prefix=parts.path.strip("/") or None,

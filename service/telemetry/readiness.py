@@ -94,7 +94,10 @@ def checks_of(coordinator: Coordinator, now: Clock) -> dict[str, Check]:
 
     async def blobs() -> None:
         content = secrets.token_bytes(16)
-        await asyncio.to_thread(coordinator.blobs.put, name, content)
+        try:
+            await asyncio.to_thread(coordinator.blobs.put, name, content)
+        except FileNotFoundError as error:
+            raise NotReady("their folder was removed: stop, restore a backup") from error
         try:
             if await asyncio.to_thread(coordinator.blobs.get, name) != content:
                 raise NotReady("storage returned other bytes than were stored")

@@ -109,6 +109,11 @@ HEADS: dict[str, Head] = {
 }
 
 
+def test_no_array_is_in_its_representation(solution: Solution) -> None:
+    assert repr(solution) == "<Solution, dim 6, classes 5>"
+    assert {kind.__repr__ for kind in Head.__subclasses__()} == {Head.__repr__}
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_comes_back_from_its_file(name: str) -> None:
     kept = Calibrated(HEADS[name], (1,) if HEADS[name].empty_classes else (), 0.5, {"mu": 1.0})

@@ -30,6 +30,10 @@ def test_losses_are_log_losses_and_the_confusion_is_the_confusion() -> None:
     assert ours.recalls[8] == pytest.approx((predicted[labels == 8] == 8).mean())
 
 
+def test_no_array_is_in_its_representation() -> None:
+    assert repr(judged(HELD_OUT)) == "<Reliability, 300 records, classes 10>"
+
+
 def test_the_calibration_error_is_that_of_its_definition() -> None:
     ours = judged(HELD_OUT, 0.08)
     probabilities = HEAD.probabilities(HELD_OUT[0], temperature=0.08)

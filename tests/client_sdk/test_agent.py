@@ -15,7 +15,7 @@ from client_sdk.records import Records
 from client_sdk.result import Result
 from service import solving
 from service.documents import Publication
-from tests.support.consortium import NOISY, WITHHOLDING, Consortium
+from tests.support.consortium import NOISY, WITHHOLDING, Consortium, changed
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
@@ -235,6 +235,17 @@ def test_a_fresh_agent_goes_on_where_the_last_one_was(stage: Stage, tmp_path: Pa
     running = {"member-0": fresh} if done else {"member-0": fresh, **others}
     results = consortium.together({m: consortium.open[m].joined(a) for m, a in running.items()}, stuck=stuck)
     assert isinstance(results["member-0"], Result), results
+
+
+def test_an_agent_answers_no_other_period_than_the_one_it_chose(consortium: Consortium) -> None:
+    consortium.open_cohort("p2")
+    agent = consortium.agents(period="p1")["member-0"]
+    [run] = consortium.operator.runs(consortium.name).runs
+    shown = {**run.model_dump(mode="json"), "period": "p1"}
+    consortium.shows("GET .*/runs", changed(runs=[shown]))
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        consortium.alone(consortium.open["member-0"].joined(agent))
+    assert consortium.open["member-0"].ledger() == ()
 
 
 def test_an_agent_enrols_in_other_runs_while_a_round_lets_it_wait(consortium: Consortium) -> None:

@@ -9,17 +9,18 @@ import httpx
 import numpy as np
 import pytest
 
+from client_sdk import contribution
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
-from tests.support.consortium import DIM, NOISY, Consortium, changed, hostile, refused, unchanged
+from tests.support.consortium import DIM, NOISY, RECORDS, Consortium, changed, hostile, refused, unchanged
 from tests.support.stage import Sent, Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes
 from veilsum.protocol.coordinator import Collecting
 from veilsum.protocol.member import Opened, Ready
-from veilsum.protocol.messages import ErasureRequest
+from veilsum.protocol.messages import ErasureRequest, Message, VoidRequest
 from veilsum.study.result_files import material_file
 
 
@@ -124,7 +125,7 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(consortium: Conso
 
 def test_nothing_is_fetched_that_a_record_names_without_a_signature(consortium: Consortium) -> None:
     round_id = consortium.open_round(consortium.enrol())
-    consortium.shows("GET .*/result", changed(documents=[{"name": "other", "sha256": "ab" * 32}]))
+    consortium.shows(RECORDS, changed(documents=[{"name": "other", "sha256": "ab" * 32}]))
     results = consortium.together(consortium.contributions(round_id))
     assert {fault.cause for fault in results.values()} == {Cause.BAD_SIGNATURE}
     assert consortium.requests("/result")
@@ -169,13 +170,69 @@ def test_a_round_that_lapsed_is_not_opened_again(consortium: Consortium) -> None
         consortium.alone(consortium.contributions(first, ["member-0"])["member-0"])
 
 
+def ask(consortium: Consortium, message: Message) -> None:
+    """Have the coordinator ask this whenever a member asks what is next."""
+    shown = message.to_bytes()
+    consortium.shows(
+        "GET .*/requests/.*", lambda answer: httpx.Response(200, headers=answer.headers, content=shown)
+    )
+
+
+def test_a_member_whose_keys_are_erased_answers_nothing_more(consortium: Consortium) -> None:
+    """Its clock may be ahead of the coordinator's, which then asks again."""
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
+    consortium.clock.ahead_s += 2 * 86_400
+    for _ in range(2):
+        with pytest.raises(NoResult) as caught:
+            consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+        assert caught.value.state == "lapsed"
+    assert not consortium.requests("answers")
+
+
+def test_an_end_that_is_not_shown_is_none(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.operator.cancel(round_id, "a test")
+    consortium.together(consortium.contributions(round_id, consortium.ids[1:]))
+    ask(consortium, VoidRequest(consortium.round(round_id).attempt.context, "cancelled"))
+    with pytest.raises(PeerFault) as caught:
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    assert type(caught.value) is PeerFault  # it may go on elsewhere, so its shares are not erased
+
+
+def test_a_closed_round_opens_no_other_attempt_of_the_same_name(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round's name is a part of its context, too short to tell attempts apart that a coordinator chooses."""
+    cohort, closed = consortium.enrol(), list[str]()
+    for _ in range(2):
+        closed.append(consortium.open_round(cohort))
+        consortium.run_until(consortium.contributions(closed[-1], ["member-0"])["member-0"], "chunks/1")
+        consortium.operator.cancel(closed[-1], "a test")
+        consortium.together(consortium.contributions(closed[-1]))
+    other = consortium.open_round(cohort)
+    consortium.on_answer = lambda member, sent, _: consortium.instead(member, sent, closed[0], other)
+    monkeypatch.setattr(contribution, "round_name", lambda _context: closed[0])
+    before = len(consortium.requests("uploads"))
+    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+        consortium.alone(consortium.contributions(closed[0], ["member-0"])["member-0"])
+    assert len(consortium.requests("uploads")) == before
+
+
+def test_nothing_is_sent_in_a_cohort_of_another_admin_than_the_one_pinned(consortium: Consortium) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.policy = replace(consortium.policy, admin_key=consortium.coordinator_key.public)
+    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
+        consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])
+    assert not consortium.requests("uploads")
+
+
 def test_a_request_to_erase_before_the_latest_end_opens_nothing(consortium: Consortium) -> None:
     cohort = consortium.enrol()
     round_id = consortium.open_round(cohort)
-    request = ErasureRequest(consortium.round(round_id).attempt.context).to_bytes()
-    consortium.shows(
-        "GET .*/requests/.*", lambda answer: httpx.Response(200, headers=answer.headers, content=request)
-    )
+    ask(consortium, ErasureRequest(consortium.round(round_id).attempt.context))
     consortium.policy = replace(consortium.policy, lifetime_max_s=60.0)  # what it would have refused
     with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased"):
         consortium.alone(consortium.contributions(round_id, ["member-0"])["member-0"])

@@ -147,6 +147,19 @@ def test_who_counted_late_counts_when_the_sum_asks_for_it(counting: Counting) ->
 # What is refused
 
 
+def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Counting) -> None:
+    cohort = counting.enrol()
+    indicator = counting.open_round(cohort)
+    counting.together(counting.contributions(indicator), vanish={"member-2": "result/evictions"})
+    main = counting.open_round(cohort)
+    counting.clock.ahead_s += 2 * 86_400
+    counting.expire(main)
+    for round_id, cause in ((main, Cause.TERMS_EXPIRED), (indicator, Cause.INDICATOR_MISMATCH)):
+        with pytest.raises(PeerFault) as caught:
+            counting.alone(counting.contributions(round_id, ["member-2"])["member-2"])
+        assert caught.value.cause is cause
+
+
 def test_a_cohort_that_is_shown_without_its_round_is_refused(counting: Counting) -> None:
     cohort = counting.enrol()
     indicator = counting.open_round(cohort)
@@ -192,7 +205,7 @@ def test_a_record_leaves_out_classes_that_there_are(counting: Counting) -> None:
             verified(solution=solution)
     scored = Calibrated(replace(result.calibrated.head, weights=np.ones((DIM, 2))), (1,))
     file = save(scored.arrays, {HEAD: json.dumps(scored.notes)})
-    with pytest.raises(PeerFault, match=r"the head scores classes \[1\], of which there are no rows"):
+    with pytest.raises(PeerFault, match=r"the head scores classes \[1\], but the sum holds no rows"):
         verified(file)
     plain = save({"weights": result.weights})
     with pytest.raises(PeerFault, match="names other classes withheld"):

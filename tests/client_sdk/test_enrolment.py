@@ -8,7 +8,7 @@ import pytest
 
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.support.consortium import NOISY, Consortium, changed, message
+from tests.support.consortium import NOISY, Consortium, invited
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey
@@ -84,7 +84,7 @@ def test_a_cohort_that_formed_without_this_member_is_refused(stage: Stage, tmp_p
 def test_a_cohort_that_takes_no_cards_is_not_answered(consortium: Consortium) -> None:
     cohort = consortium.open_cohort()
     consortium.operator.close_cohort(cohort)
-    with pytest.raises(NotEnrolled, match=r"takes no cards any more \(failed\)"):
+    with pytest.raises(NotEnrolled, match=r"is no longer enrolling \(failed\)"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
 
@@ -98,10 +98,10 @@ def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(consortium:
         assert isinstance(fault, PeerFault)
         assert fault.cause is Cause.ROSTER_ROLLBACK
         assert "enrol in a new cohort" in fault.detail
-    consortium.shows("GET .*/roster", message(consortium.roster))
+    consortium.shows("GET .*/invitation", invited(consortium.roster))
     with pytest.raises(PeerFault, match="roster 1 is shown, and roster 2 was seen"):
         consortium.alone(consortium.member("member-0").enrol(cohort))
-    consortium.shows("GET .*/roster", message(consortium.make_roster(2, readers=("member-0",))))
+    consortium.shows("GET .*/invitation", invited(consortium.make_roster(2, readers=("member-0",))))
     with pytest.raises(PeerFault, match="two rosters of number 2"):
         consortium.alone(consortium.member("member-0").enrol(cohort))
 
@@ -121,7 +121,7 @@ def test_a_roster_with_another_key_of_this_member_is_refused(consortium: Consort
 @pytest.mark.parametrize("changes", [{"counter": 7}, {"period": "p2"}, {"repeats": "ab" * 32}])
 def test_a_cohort_of_another_name_is_not_answered(consortium: Consortium, changes: dict[str, Any]) -> None:
     cohort = consortium.open_cohort()
-    consortium.shows("GET /v1/cohorts/.*", changed(**changes))
+    consortium.shows("GET .*/invitation", invited(**changes))
     with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
         consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
     assert consortium.open["member-0"].ledger() == ()
@@ -158,13 +158,21 @@ def test_a_cohort_is_not_entered_under_an_older_roster(consortium: Consortium) -
         consortium.alone(consortium.member("member-0").enrol(cohort))
 
 
+@pytest.mark.parametrize("counter", [-1, 1 << 64])
+def test_a_counter_that_no_cohort_has_is_malformed(consortium: Consortium, counter: int) -> None:
+    cohort = consortium.open_cohort()
+    consortium.shows("GET .*/invitation", invited(counter=counter))
+    with pytest.raises(PeerFault, match=r"^malformed:.*counter"):
+        consortium.alone(consortium.member("member-0").enrol(cohort, consortium.records("member-0")))
+
+
 def test_another_admin_and_a_tampered_roster_are_refused(consortium: Consortium) -> None:
     cohort = consortium.open_cohort()
     other = SigningKey(b"O" * 32)
     forged = consortium.make_roster(1, admin=other)
     foreign = consortium.make_roster(1, admin=other, federation=other.public)
     for roster, cause in ((forged, Cause.BAD_SIGNATURE), (foreign, Cause.WRONG_FEDERATION)):
-        consortium.shows("GET .*/roster", message(roster))
+        consortium.shows("GET .*/invitation", invited(roster))
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):
             consortium.alone(consortium.member("member-0").enrol(cohort))
         with pytest.raises(PeerFault, match=f"^{cause.value}:"):

@@ -100,6 +100,7 @@ def test_damaged_files_are_refused_without_showing_them(
     with pytest.raises(IdentityError, match=match) as caught:
         Identity.load(tmp_path)
     assert content not in str(caught.value)
+    assert "from a backup" in str(caught.value)
     assert caught.value.__cause__ is None
 
 

@@ -43,6 +43,24 @@ def test_a_member_has_one_conversation_at_a_time(consortium: Consortium) -> None
     next(conversations.enrol(cohort))
 
 
+def test_an_asynchronous_member_stays_in_one_event_loop(consortium: Consortium) -> None:
+    """Its connections belong to the loop that made them."""
+    identity = Identity.load(consortium.folder / "member-0")
+    member = AsyncMember(consortium.stage.url, identity, consortium.policy)
+
+    async def used() -> None:
+        await member.runs()
+
+    with asyncio.Runner() as first:
+        first.run(used())
+        with pytest.raises(Misuse, match="another event loop"):
+            asyncio.run(used())
+        with pytest.raises(Misuse, match="another event loop"):
+            asyncio.run(member.close())
+        identity.lock().release()  # it was given back all the same
+        first.run(member.close())
+
+
 def test_of_threads_that_begin_together_one_has_the_conversation(
     consortium: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +277,7 @@ class Line(httpx.HTTPTransport):
 def test_what_a_member_asks_from_its_card_to_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, agent: bool
 ) -> None:
-    """docs/protocol.md §11: five requests to a cohort, eight to a result, whatever it waits for."""
+    """docs/protocol.md §11: two requests to a cohort, seven to a result, whatever it waits for."""
     monkeypatch.setattr(round_spec, "CHUNK_ELEMENTS", 1 << 20)
     with coordinator(tmp_path / "service", max_wait_s=60.0) as served:
         consortium, lines = Consortium(served, tmp_path / "federation"), dict[str, Line]()
@@ -288,17 +306,14 @@ def test_what_a_member_asks_from_its_card_to_its_result(
     for member, line in lines.items():
         answers = line.asked.count("POST /v1/rounds/*/answers")
         assert answers in {2, 3}  # who is slow is not asked to vote any more
-        # An agent also waits for what begins.
+        # An agent also waits for what begins, a cohort's forming among it.
         assert [each for each in line.asked if each != "GET /v1/federations/*/runs"] == [
-            *(() if agent else ("GET /v1/cohorts/*",)),
-            "GET /v1/federations/*/roster",
-            "GET /v1/federations/*/studies/*",
+            "GET /v1/cohorts/*/invitation",
             f"PUT /v1/cohorts/*/cards/{member}",
-            f"GET /v1/cohorts/*/manifest/{member}",
+            *((f"GET /v1/cohorts/*/manifest/{member}",) if agent else ()),
             f"GET /v1/rounds/*/requests/{member}",
             f"PUT /v1/rounds/*/uploads/{member}",
             f"PUT /v1/rounds/*/uploads/{member}/chunks/0",
             *["POST /v1/rounds/*/answers"] * answers,
-            "GET /v1/rounds/*/result",
             "GET /v1/rounds/*/result/weights",
         ]

@@ -12,7 +12,7 @@ from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from service import federations
-from tests.support.consortium import DIM, LEAST, NOISY, Consortium, changed, hostile, message, unchanged
+from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, invited, unchanged
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
@@ -78,8 +78,7 @@ def test_a_rollback_of_a_study_is_remembered_over_restarts_and_without_approval(
     assert "has not approved study" in fault.detail
     for version, purpose in ((1, ""), (2, "other bytes")):
         shown = consortium.make_study({"version": version, "purpose": purpose})
-        consortium.shows("GET /v1/cohorts/.*", changed(study=shown.hash.hex()))
-        consortium.shows("GET .*/studies/.*", message(shown))
+        consortium.shows("GET .*/invitation", invited(study=shown))
         fault = enrolling(consortium, cohort)
         assert "version 2 was seen" in fault.detail
         assert fault.cause is Cause.STUDY_REFUSED
@@ -133,7 +132,9 @@ def test_without_ids_the_data_set_is_used_once(consortium: Consortium) -> None:
     cohort = consortium.open_cohort()
     consortium.together({m: consortium.member(m).enrol(cohort, data[m]) for m in consortium.ids})
     consortium.run(cohort)
-    assert "0 are free (20 belong to" in declined(consortium, data["member-0"], "p2")
+    said = declined(consortium, data["member-0"], "p2")
+    assert "0 are free (20 belong to" in said
+    assert "Data without ids counts as one record." in said
 
 
 def test_features_of_another_length_raise_before_anything_is_answered(consortium: Consortium) -> None:

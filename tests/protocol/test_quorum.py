@@ -38,7 +38,7 @@ def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_fewer_than_three_members_are_refused(n: int) -> None:
-    with pytest.raises(PeerFault, match=rf"^cohort-too-small: {n} members: a sum needs 3"):
+    with pytest.raises(PeerFault, match=rf"^cohort-too-small: {n} members: a sum needs at least 3"):
         Quorum.derive(n, n)
 
 

@@ -9,7 +9,7 @@ from tests.support.forging import again
 from tests.support.party import SIX, Party
 from tests.support.serving import OCTETS, Server, running
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import Entry, KeyCard, Manifest
+from veilsum.protocol.messages import Cards, Entry, KeyCard, Manifest
 
 
 def expiring(party: Party, member: str, key: SigningKey | None = None) -> bytes:
@@ -64,8 +64,21 @@ async def test_a_card_is_answered_once_enrolment_has_ended(server: Server, party
     await party.enrol(server, party.ids[1:5])
     assert not waiting.done()
     await party.enrol(server, party.ids[5:])
-    assert (await waiting).json() == (await server.client.get(where)).json()
-    assert (await waiting).json()["state"] == "formed"
+    assert (await waiting).content == (await server.client.get(f"{where}/manifest/m-0")).content
+    assert Cards.from_bytes((await waiting).content).manifest.members == party.ids
+
+
+async def test_an_invitation_holds_all_that_a_card_is_bound_to(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    where = f"/v1/cohorts/{party.cohort}"
+    for cards in (0, 1):
+        invitation = (await server.client.get(f"{where}/invitation")).json()
+        assert invitation["cohort"] == (await server.client.get(where)).json()
+        assert len(invitation["cohort"]["cards"]) == cards
+        roster, study = (bytes.fromhex(invitation[name]) for name in ("roster", "study"))
+        assert (roster, study) == (party.roster.to_bytes(), party.study.to_bytes())
+        await party.enrol(server, party.ids[:1])
 
 
 async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Server, party: Party) -> None:
@@ -173,6 +186,6 @@ async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 5
         monkeypatch.setattr(server.coordinator.database, "write", write)
-        assert (await put_card(server, party, "m-5", card)).json()["state"] == "formed"
+        assert (await put_card(server, party, "m-5", card)).headers["content-type"] == OCTETS["content-type"]
     async with running(tmp_path) as server:
         assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "formed"

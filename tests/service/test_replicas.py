@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import select
 
@@ -19,6 +20,8 @@ from tests.support.party import Party
 from tests.support.servers import Servers
 from tests.support.serving import OCTETS, Clock, Server, two
 from tests.support.simulator import After
+from veilsum.protocol.messages import Certificate
+from veilsum.protocol.rest import VERSION_HEADER
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +134,37 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
         )
         assert (await waiting)["version"] == view["version"] + 1
         assert time.monotonic() - begun < 4.0  # before anybody looked around
+
+
+async def test_a_card_and_a_reveal_wait_for_what_comes_of_others_at_the_other(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.found(both)
+        cohort, card = f"/v1/cohorts/{await party.open_cohort(one)}", party.card_of("m-0").to_bytes()
+
+        async def sent(method: str, path: str, body: bytes, after: int) -> httpx.Response:
+            waits = {"after": after, "wait_s": 20}
+            return await other.client.request(method, path, content=body, headers=OCTETS, params=waits)
+
+        waiting = asyncio.create_task(sent("PUT", f"{cohort}/cards/m-0", card, 0))
+        await other.client.get(cohort, params={"after": 0, "wait_s": 20})  # until the card is in
+        await party.enrol(one, party.ids[1:])
+        assert (await waiting).content == (await one.client.get(f"{cohort}/manifest/m-0")).content
+        await party.take_manifest(both)
+        round_id = await party.open_round(one)
+        where = f"/v1/rounds/{round_id}"
+        await party.play_until(both, round_id, "revealing")
+        asked = await other.client.get(f"{where}/requests/m-0")
+        certificate = Certificate.from_bytes(asked.content)
+        party.phases["m-0"], [reveal] = party.phases["m-0"].receive(
+            certificate, party.keys["m-0"], one.clock()
+        )
+        version = int(asked.headers[VERSION_HEADER])
+        waiting = asyncio.create_task(sent("POST", f"{where}/answers", reveal.to_bytes(), version))
+        await asyncio.sleep(0.2)
+        await party.play(one, round_id)
+        assert (await waiting).json() == (await one.client.get(f"{where}/result")).json()
 
 
 async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(

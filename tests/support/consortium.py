@@ -67,6 +67,8 @@ from veilsum.protocol.study import DAY_S, SUM_STEP, Content
 from veilsum.study.vectors import vector
 
 T = TypeVar("T")
+RECORDS = "GET .*/result|POST .*/answers"
+"""Requests that are answered with a result's record."""
 Steps = Generator[tuple[str, Effect], None, Any]
 
 DIM, CLASSES = 3, ("left", "right")
@@ -289,11 +291,11 @@ class Consortium:
     def misstate(self, **changes: Any) -> None:
         """Have it sign records of results with other values."""
 
-        def record(answer: httpx.Response) -> httpx.Response:
-            other = ResultRecord.model_validate(answer.json()).model_copy(update=changes)
-            return httpx.Response(200, content=sign_record(other, self.coordinator_key).model_dump_json())
+        def signed(document: Any) -> Any:
+            other = ResultRecord.model_validate(document).model_copy(update=changes)
+            return sign_record(other, self.coordinator_key).model_dump(mode="json")
 
-        self.shows("GET .*/result", record)
+        self.shows(RECORDS, _rewritten(signed))
 
     def instead(self, member: str, sent: Sent, round_id: str, other: str) -> httpx.Response:
         """What it would answer of another round than a request names; to an answer, what the member is asked there."""
@@ -595,8 +597,26 @@ def message(shown: Message) -> Answer:
 
 
 def changed(**changes: Any) -> Answer:
-    """The same document with other values."""
-    return lambda answer: httpx.Response(200, content=json.dumps({**answer.json(), **changes}))
+    """The same document with other values; a message as it is."""
+    return _rewritten(lambda document: {**document, **changes})
+
+
+def _rewritten(change: Callable[[Any], Any]) -> Answer:
+    def other(answer: httpx.Response) -> httpx.Response:
+        if answer.headers.get("content-type") != "application/json":
+            return answer
+        headers = {name: value for name, value in answer.headers.items() if name != "content-length"}
+        return httpx.Response(200, headers=headers, content=json.dumps(change(answer.json())))
+
+    return other
+
+
+def invited(roster: Roster | None = None, study: Study | None = None, **changes: Any) -> Answer:
+    """The same invitation to a cohort with another roster or study, or with other values of the cohort."""
+
+    messages = {"roster": roster, "study": study}
+    named = {name: each.to_bytes().hex() for name, each in messages.items() if each is not None}
+    return _rewritten(lambda shown: {**shown, **named, "cohort": {**shown["cohort"], **changes}})
 
 
 def refused(cause: Cause) -> Answer:

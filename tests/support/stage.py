@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -124,7 +124,8 @@ def coordinator(folder: Path, max_wait_s: float = 2.0, clock: Clock | None = Non
 @contextmanager
 def standing(folder: Path) -> Iterator[Stage]:
     """A coordinator for flows that run step by step: its time stands still, it holds no long poll, and no write waits for the disk."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(PRAGMAS, "synchronous", "OFF")
-        with coordinator(folder, 0.0, Still()) as made:
-            yield made
+    with ExitStack() as ending:
+        with pytest.MonkeyPatch.context() as patched:  # for its own connections, which it opens as it starts
+            patched.setitem(PRAGMAS, "synchronous", "OFF")
+            made = ending.enter_context(coordinator(folder, 0.0, Still()))
+        yield made

@@ -8,7 +8,7 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
     made = remote.operate("operator", "token", "new", "auditor", "--scope", "audit")
     reader = ("--token", made["secret"])
     first = remote.json(*remote.at("operator", "audit", "verify"), *reader)
-    assert first["whole"] is True
+    assert first["complete"] is True
     remote.operate(
         "operator",
         "token",
@@ -17,7 +17,7 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
     )
     second = remote.json(*remote.at("operator", "audit", "verify", "--head", first["head"]), *reader)
     assert second["entries"] >= first["entries"] + 2
-    assert second["heads_held"] == 1
+    assert second["noted_heads_found"] == 1
     exported = remote.json(*remote.at("operator", "audit", "export", "log.json"), *reader)
     assert exported["entries"] >= second["entries"]
     assert made["secret"] not in Path("log.json").read_text()

@@ -149,6 +149,14 @@ def test_a_backup_is_its_coordinators_own(tmp_path: Path) -> None:
     assert restore(archive, tmp_path / "mine", KEY.public)["authenticated"]
 
 
+def test_the_operators_token_stays_out(tmp_path: Path) -> None:
+    data, archive = small(tmp_path / "data"), tmp_path / "a.zip"
+    (data / "operator.token").write_text("veilsum_canary")
+    create(data, archive)
+    assert "operator.token" not in ZipFile(archive).namelist()
+    assert b"veilsum_canary" not in archive.read_bytes()
+
+
 def test_only_whole_plain_files_are_read(tmp_path: Path) -> None:
     data = small(tmp_path / "data")
     (data / "more").write_bytes(bytes(1 << 16))

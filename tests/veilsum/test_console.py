@@ -108,8 +108,8 @@ def test_a_path_of_another_kind_is_told_with_what_to_do(
         lambda: file.mkdir(exist_ok=True): f"{file} is a file, expected a folder",
         lambda: (file / "x").write_bytes(b""): f"{file / 'x'} leads through a file",
         lambda: folder.write_bytes(b""): f"{folder} is a folder, expected a file",
-        folder.mkdir: f"[Errno 17] File exists: '{folder}'",
-        (tmp_path / "none").read_bytes: "[Errno 2] No such file or directory: ",
+        folder.mkdir: f"{folder}: File exists",
+        (tmp_path / "none").read_bytes: f"{tmp_path / 'none'}: No such file or directory",
     }
     for act, said in expected.items():
         with pytest.raises(typer.Exit), reported(as_json=False):

@@ -34,7 +34,7 @@ def test_a_database_that_cannot_be_had_is_said_in_one_line(cli: Cli, monkeypatch
         ("postgresql://v:sec@ret:x@127.0.0.1/veilsum", "percent-encode the password"),
         (
             "postgresql://v@127.0.0.1/veilsum?sslmode=always",
-            "sslmode in VEILSUM_DATABASE_URL is to be one of",
+            "sslmode in VEILSUM_DATABASE_URL: expected one of",
         ),
     ):
         monkeypatch.setenv("VEILSUM_DATABASE_URL", url)

@@ -135,6 +135,11 @@ def test_a_misspelt_setting_is_refused(tmp_path: Path, cli: Cli, monkeypatch: py
     for name in others:
         monkeypatch.setenv(name, "1")
     check_given(tmp_path)
+    for name in ("VEILSUM_OICD", "VEILSUM_OICD_ISSUER", "VEILSUM_OIDC_ISSUER"):  # OIDC is one JSON document
+        monkeypatch.setenv(name, "1")
+        with pytest.raises(Misuse, match=rf"^{name} .*did you mean VEILSUM_OIDC\?"):
+            check_given(tmp_path)
+        monkeypatch.delenv(name)
     (tmp_path / "veilsum_coordinator_kye").touch()
     with pytest.raises(Misuse, match=r"^veilsum_coordinator_kye .*VEILSUM_COORDINATOR_KEY"):
         check_given(tmp_path)

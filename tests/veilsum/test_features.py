@@ -12,6 +12,7 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 from sklearn.datasets import load_wine
 
+from client_sdk.records import Records
 from tests.support.cli import Cli
 from veilsum.features import Moments, class_keys, moments_in, read_records, read_table
 from veilsum.protocol.errors import Misuse
@@ -47,7 +48,7 @@ FORMS: dict[str, Write] = {
 def test_every_form(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{form}"
     FORMS[form](path)
-    found = read_table(path)
+    found = read_table(path.rename(path.with_suffix(f".{form.title()}")))
     np.testing.assert_array_equal(found.features, Z)
     np.testing.assert_array_equal(found.labels, Y)
     assert found.ids is None
@@ -315,22 +316,51 @@ def test_classes_follow_from_the_labels_of_all_files(
     assert class_keys([read_records(tmp_path / f"{name}.npz") for name in "ab"]) == expected
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "A.B.CSV", "A.CSV.GZ"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_any_common_delimiter_and_gzip_are_read(tmp_path: Path, name: str, delimiter: str) -> None:
     text = "a b;label;id\n0.5;1;x\n0.25;0;y\n".replace(";", delimiter).encode()
     path = tmp_path / name
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    path.write_bytes(gzip.compress(text) if name.lower().endswith(".gz") else text)
     table = read_table(path)
     assert (table.features.tolist(), table.labels.tolist()) == ([[0.5], [0.25]], [1, 0])
     assert table.ids is not None
     assert table.ids.tolist() == ["x", "y"]
 
 
+def test_blank_lines_are_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,label\n0.5,1\n\n0.25,0\n\n\n")
+    assert read_table(path).features.tolist() == [[0.5], [0.25]]
+
+
+@pytest.mark.parametrize(("row", "why"), [("one,0", "column a"), ("1", "the 2 columns")])
+def test_an_error_names_the_line_of_the_file(tmp_path: Path, row: str, why: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'a,label\n0.5,"two\nlines"\n\n{row}\n')
+    with pytest.raises(Misuse, match=f"line 5.*{why}"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]", "datetime64[D]", "timedelta64[s]"])
+@pytest.mark.parametrize("form", ["npz", "parquet", "list"])
+def test_a_time_is_no_id(tmp_path: Path, form: str, kind: str) -> None:
+    """Not even one that numpy counts in nanoseconds, whose integer depends on who wrote the file."""
+    path, ids = tmp_path / f"x.{form}", np.arange(3).astype(kind)
+    match form:
+        case "npz":
+            np.savez(path, features=Z, labels=Y, ids=ids)
+        case "parquet":
+            ids = ids.astype(kind.replace("[D]", "[s]"))  # pyarrow has no date from days
+            write_parquet(path, columns(label=Y, id=ids))
+    with pytest.raises(Misuse, match="the id in row 0 is a"):
+        _ = Records(Z, Y, list(ids)) if form == "list" else read_records(path)
+
+
 def test_no_text_of_a_record_is_in_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b,label\n0.5,Jane Doe,1\n")
-    with pytest.raises(Misuse, match="line 2, column b does not hold a number") as refused:
+    with pytest.raises(Misuse, match=r"line 2, column b does not hold a number: .* --id-column") as refused:
         read_table(path)
     assert "Jane" not in str(refused.value)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from client_sdk.errors import Unreachable
 from service import solving
 from tests.support.cli import PATIENCE_S, PERIOD, TOKEN, Cli, Consortium
 from tests.support.simulator import Federation
@@ -80,6 +81,24 @@ def test_a_roster_that_was_replaced_after_enrolment_has_members_enrol_again(
 
 class Interrupted(BaseException):
     """Ctrl-C, at a place that a test chooses."""
+
+
+def test_an_answer_that_was_lost_is_not_looked_for_in_haste(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c, happened = consortium(), list[Any]()
+
+    def lost(*_: Any) -> None:
+        happened.append("asked")
+        raise Unreachable("HTTP 500") if len(happened) < 3 else Interrupted
+
+    with operator(remote.url, TOKEN) as client:
+        monkeypatch.setattr(client, "open_cohort", lost)
+        study = find_study(client, c.admin, "digits")
+        following = Following(client, happened.append, pause=lambda _: happened.append("paused"))
+        with pytest.raises(Interrupted):
+            following.run(c.admin, study, PERIOD)
+    assert happened == ["asked", "HTTP 500. Looking again.", "paused", "asked"]
 
 
 @pytest.mark.slow

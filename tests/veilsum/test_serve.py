@@ -253,7 +253,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
 
     waiting = Process(folder, "member", "join", "a", "a.npz", *ca, **joined)
     assert waiting.process.stderr is not None
-    assert any("takes cards" in line for line in waiting.process.stderr)
+    assert any("is enrolling" in line for line in waiting.process.stderr)
     waiting.process.send_signal(signal.SIGINT)
     said, _ = waiting.process.communicate(timeout=120)
     assert waiting.process.returncode == 130

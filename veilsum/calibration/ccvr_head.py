@@ -37,7 +37,7 @@ class Gaussians(Protocol):
     def shared_covariance(self) -> Floats: ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TukeyHead(Head):
     """A head on x^β of the positive part of features, which are not scaled to length 1.
 

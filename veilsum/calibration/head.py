@@ -19,7 +19,7 @@ from veilsum.calibration.rows import (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Head:
     """A linear classifier: it predicts the class with the highest score, z @ weights + bias.
 
@@ -50,6 +50,9 @@ class Head:
     @property
     def classes(self) -> int:
         return int(self.weights.shape[1])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, dim {self.dim}, classes {self.classes}>"
 
     @property
     def tensors(self) -> dict[str, Floats]:

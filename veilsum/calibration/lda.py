@@ -15,7 +15,7 @@ from veilsum.calibration.rows import Floats
 from veilsum.calibration.spectrum import Spectrum
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class LDA(Head):
     """Linear discriminant analysis. A record's scores are log posteriors up to a constant.
 

@@ -94,7 +94,7 @@ class RandomFeatures:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class KernelHead(Head):
     """A head on random features, φ = `map`."""
 

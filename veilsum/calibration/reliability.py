@@ -24,7 +24,7 @@ def default_temperatures() -> Floats:
     return np.logspace(-2, 2, 33)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Reliability:
     """A head's losses, confidences, hits and confusion over N records that it was not fitted on.
 
@@ -78,6 +78,9 @@ class Reliability:
         for block in row_blocks(len(scores), C):
             found._add(scores[block], indices[block])
         return found
+
+    def __repr__(self) -> str:
+        return f"<Reliability, {self.records} records, classes {len(self.confusion)}>"
 
     def _add(self, scores: Floats, labels: Integers) -> None:
         own, predicted = np.arange(len(labels)), scores.argmax(axis=1)

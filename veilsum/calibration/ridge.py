@@ -28,7 +28,7 @@ _TIE = 1e-4
 _NEGLIGIBLE, _RESIDUAL, _FREEDOM = 1e-9, 1e-4, 1e-3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Solution(Head):
     """The head that solves (V + λI)W = U, with diagnostics. The column of a class without records is 0.
 
@@ -225,7 +225,7 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
     return RidgePosterior(solution, whitening, np.maximum(rss, 0) / freedom, constant)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Personal(Head):
     """The head of (V + βV_own + λI)W = U + βU_own.
 

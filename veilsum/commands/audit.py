@@ -62,8 +62,8 @@ def verify(
     end = check(page, bytes.fromhex(public_key(signer)), known)
     values = {
         "entries": len(page.entries),
-        "whole": True,
-        "heads_held": len(known),
+        "complete": True,
+        "noted_heads_found": len(known),
         "head": f"{end.number}:{end.head}",
     }
     say(values, "Audit log")

@@ -119,7 +119,7 @@ def watch(connect: Connect, cohort: CohortId) -> None:
 @app.command()
 @at_coordinator(token=True)
 def close(connect: Connect, cohort: CohortId) -> None:
-    """End enrolment now, with the members that came."""
+    """End enrolment now, with the members enrolled so far."""
     from veilsum.round_view import show
 
     name = names.cohort_id(cohort)

@@ -12,7 +12,7 @@ from veilsum.console import JSON, need, note, reporting, say
 @reporting
 def demo(
     output: Annotated[
-        Path, typer.Option(help="Folder for the demo alone; an earlier demo there is replaced.")
+        Path, typer.Option(help="A folder used only by the demo; an earlier demo there is replaced.")
     ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0)] = 0,
     keep: Annotated[

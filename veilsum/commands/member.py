@@ -126,7 +126,7 @@ def join(
     held_out: Annotated[
         str,
         typer.Option(
-            help="Records that judge the head: a share of yours, which no sum takes, or a file of others. 0: none."
+            help="Records that judge the head: a share of yours, kept out unless the study needs more rows, or a file of others. 0: none."
         ),
     ] = "0.2",
     mu_budget: Annotated[
@@ -393,7 +393,8 @@ def ledger(
     give_up: Annotated[
         str | None,
         typer.Option(
-            metavar="STUDY", help="Give up a run for good, and free its records if nothing was opened."
+            metavar="STUDY",
+            help="Give up a run for good. Its records are free once all its attempts ended without them in a sum.",
         ),
     ] = None,
     period: Annotated[str | None, typer.Option(help="The period of the run to give up.")] = None,

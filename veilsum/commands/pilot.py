@@ -44,7 +44,7 @@ def pilot(
     ] = None,
     id_column: IdColumn = None,
     output: Annotated[
-        Path, typer.Option(help="Folder for the pilot alone; an earlier pilot there is replaced.")
+        Path, typer.Option(help="A folder used only by the pilot; an earlier pilot there is replaced.")
     ] = Path("runs/pilot"),
     keep: Annotated[
         bool,
@@ -54,7 +54,7 @@ def pilot(
         ),
     ] = False,
 ) -> None:
-    """Run a study on this machine, with a coordinator and a process for each member: for synthetic data, or your own.
+    """Run a study on this machine, with a coordinator and a process for each member, on synthetic data or your own.
 
     The pilot makes all keys itself and keeps them in one folder, so it protects no data, and no real roster accepts them. Your
     records are not spent: the pilot has a ledger of its own.

@@ -106,9 +106,9 @@ def cancel(
 def extend(
     connect: Connect,
     round_id: RoundId,
-    by: Annotated[float, typer.Option(help="Seconds to add to the present deadline.", min=1)],
+    by: Annotated[float, typer.Option(help="Seconds to add to the current deadline.", min=1)],
 ) -> None:
-    """Extend the deadline of a round's present phase, at most to the latest end."""
+    """Extend the deadline of a round's current phase, at most to the latest end."""
     from veilsum.round_view import show
 
     name = names.round_id(round_id)

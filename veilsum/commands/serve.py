@@ -19,7 +19,7 @@ def serve(
         ),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     client_ca: Annotated[
         Path | None,
         typer.Option(help="PEM file of the authority that signs callers' certificates; others are refused."),

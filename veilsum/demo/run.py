@@ -71,7 +71,7 @@ def render(facts: Facts) -> str:
         facts=facts,
         wording=wording,
         tried=np.count_nonzero(shown),
-        trust=TRUST.replace("`", ""),
+        trust=TRUST.replace("`a`", f"a = {facts.colluders}"),
         plots={
             "classes": plots.per_class_accuracy(
                 facts.per_class.before[known],

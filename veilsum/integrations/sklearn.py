@@ -16,6 +16,7 @@ from client_sdk import Member, Records, Result
 from client_sdk.errors import Declined
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.head_file import NO_TEMPERATURE
+from veilsum.calibration.rows import unit_rows
 from veilsum.integrations.linear import LinearHead
 from veilsum.protocol.errors import Misuse
 
@@ -195,8 +196,8 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _scores(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
-        rows = X / np.where(lengths > 0, lengths, 1)  # a row of zeros says nothing: the bias answers
+        rows, _ = unit_rows(X, total=True)
+        rows[~X.any(axis=1)] = 0  # a row of zeros says nothing: the bias answers
         scores: npt.NDArray[np.float64] = rows @ self.head_.weights + self.head_.bias
         scores[:, list(self.head_.unanswered)] = -np.inf
         return scores[:, self._columns]

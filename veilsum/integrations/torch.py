@@ -89,7 +89,7 @@ def replace_head(
     dim, classes = head.weights.shape
     if old.in_features != dim:
         raise Misuse(
-            f"{name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
+            f"layer {name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
             "another extractor"
         )
     _check_replaceable(model, name, old)
@@ -175,7 +175,7 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
             f"pass at= one of {shown}"
         )
     raise Misuse(
-        f"which layer of {type(model).__name__} is its classifier is not clear: pass at= one of {shown}"
+        f"can't tell which layer of {type(model).__name__} is its classifier: pass at= with one of {shown}"
     )
 
 

@@ -29,7 +29,7 @@ class AuditEntry(Model):
     Attributes:
         number: from 1, without a gap.
         at_ms: Unix time in milliseconds.
-        who: "member ID", "admin", "operator TOKEN", "coordinator", or "anybody" who fails to sign in.
+        who: "member ID", "admin", "operator TOKEN", or "coordinator".
         action: a route, or an action of the coordinator itself.
         on: ids of the objects concerned.
         outcome: "done", or the cause of a refusal.

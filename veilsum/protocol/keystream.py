@@ -29,7 +29,7 @@ CHUNK_STEP_ELEMENTS = 8
 """Chunks begin at multiples of this many elements."""
 
 _AES_BLOCK_BYTES = 16
-_BLOCK_BYTES = 128 << 10
+_BLOCK_BYTES = 256 << 10
 # CTR xors the stream onto its input; zeros give the bare stream
 _ZEROS = memoryview(bytes(_BLOCK_BYTES))
 _HEAD_BYTES = 2 * _AES_BLOCK_BYTES  # the stream's bytes before GCM's first

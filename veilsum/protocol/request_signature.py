@@ -208,7 +208,7 @@ class RequestSignature:
             PeerFault: request-unsigned if it does not cover its body's digest or exceeds `MAX_TARGET`; request-forged.
         """
         if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
-            raise _unsigned(f"host, path and query have {MAX_TARGET} characters at the most")
+            raise _unsigned(f"host, path and query together: expected at most {MAX_TARGET} characters")
         if (CONTENT_DIGEST in self.covered) != target.has_body or (target.has_body and digest is None):
             raise _unsigned("PUT and POST carry content-digest and cover it, other methods don't")
         values = {**target.components, CONTENT_DIGEST: digest or ""}

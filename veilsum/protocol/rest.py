@@ -40,6 +40,7 @@ RUNS = "/v1/federations/{federation}/runs"
 CHAIN = "/v1/federations/{federation}/chain"
 COHORTS = "/v1/federations/{federation}/cohorts"
 COHORT = "/v1/cohorts/{cohort}"
+INVITATION = "/v1/cohorts/{cohort}/invitation"
 CARD = "/v1/cohorts/{cohort}/cards/{member}"
 CLOSE = "/v1/cohorts/{cohort}/close"
 MANIFEST = "/v1/cohorts/{cohort}/manifest"
@@ -83,6 +84,7 @@ SHORT_ID_PATTERN = r"^[0-9a-f]{8}$"
 ROUND_PATTERN = r"^[0-9a-f]{16}$"
 
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
+HexBytes = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$")]
 MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
 RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
 
@@ -238,7 +240,7 @@ class CohortView(View):
     name: str
     study_version: int
     period: MemberId
-    counter: int
+    counter: Annotated[int, Field(ge=0, lt=1 << 64)]
     repeats: Hex32 | None
     state: Literal["enrolling", "formed", "failed"]
     version: int
@@ -249,6 +251,14 @@ class CohortView(View):
     fault: Problem | None
     rounds: tuple[RoundId, ...] = ()
     step: str | None = None
+
+
+class InvitationView(View):
+    """All that a member needs to answer for a cohort: the cohort as it stands, and the bytes of two messages, the newest Roster and the Study."""
+
+    cohort: CohortView
+    roster: HexBytes
+    study: HexBytes
 
 
 class NoiseView(Model):

@@ -105,7 +105,7 @@ class Quorum:
         """
         a = members // 4 if colluders is None else colluders
         if members < 3:
-            raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs 3 at least")
+            raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs at least 3")
         if a < 0 or honest_min < HONEST_MIN or decryptors > members:
             raise Misuse(f"no quorum for n={members}, L={decryptors}, a={a}, h_min={honest_min}")
         a_d = min(a, decryptors) if decryptor_colluders is None else decryptor_colluders

@@ -434,7 +434,7 @@ def _broken(content: Content) -> Iterator[str]:
 def _unsafe(question: Question) -> Iterator[str]:
     quarter = question.members_max // 4
     if question.a < quarter:
-        yield f"question.a is {question.a}: with up to {question.members_max} members it must be at least {quarter}, a quarter"
+        yield f"question.a is {question.a}: with up to {question.members_max} members it must be at least {quarter}, a quarter rounded down"
     try:
         quorum = question.smallest.quorum
     except PeerFault as fault:

@@ -38,7 +38,7 @@ ring_bits = 48  # 32 halves the upload and rounds more coarsely
 
 members_min = {members_min}  # fewest members in a run
 members_max = {members_max}  # most members in the roster
-a = {colluders}  # members that may collude with the coordinator: at least a quarter of members_max
+a = {colluders}  # members that may collude with the coordinator: at least a quarter of members_max, rounded down
 h_min = {honest_min}  # fewest honest members in every sum
 loss = 100  # members in a thousand that may drop out (used above 200 members)
 thin_classes = false  # true allows classes with few rows; a study that withholds none must say so

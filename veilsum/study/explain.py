@@ -37,8 +37,10 @@ def explain(content: Content) -> tuple[Section, ...]:
 
 def _summed(content: Content) -> Iterator[str]:
     question, notes = content.question, content.notes
-    expires = datetime.fromtimestamp(notes.expires, UTC).date().isoformat()
-    yield f"Study {notes.name}, version {notes.version}. It expires on {expires}."
+    last = (
+        datetime.fromtimestamp(notes.expires - 1, UTC).date().isoformat()
+    )  # a draft's date expires at its end
+    yield f"Study {notes.name}, version {notes.version}. Its last day is {last} (UTC)."
     if notes.purpose:
         yield f"Purpose: {notes.purpose}"
     yield f"Features of {question.dim:,} numbers by extractor {question.extractor}."
@@ -101,8 +103,8 @@ def _learned(content: Content) -> Iterator[str]:
         f", and the documents {', '.join(content.after.publish)}." if content.after.publish else "."
     )
     if question.noise is None:
-        counts = " and how many members hold each class" if question.withhold is not None else ""
-        yield f"Anyone who reaches the coordinator sees how many rows a sum holds{counts}."
+        counts = ", how many members hold each class" if question.withhold is not None else ""
+        yield f"Anyone who reaches the coordinator sees how many rows a sum holds{counts}, and how well heads fit it (errors by λ)."
     if question.withhold is not None:
         yield (
             f"A member holds a class from {question.records.least_per_class:,} rows on. "
@@ -177,7 +179,7 @@ def _cost(question: Question) -> Cost:
 def _limits(question: Question) -> Iterator[str]:
     if question.noise is None:
         yield "The sums themselves say something about the records in them. Only noise bounds that."
-    yield f"If {question.a + 1:,} or more members collude with the coordinator, they can narrow the sum down to the others."
+    yield f"If {question.a + 1:,} or more members collude with the coordinator, they can narrow the sum down to the others, and may read single members' numbers."
     yield "If the roster names decryptors, a third of them (rounded up) and the coordinator can read every member's numbers."
     yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
     yield "It is visible which members take part, when and for how long."

@@ -58,7 +58,7 @@ PUBLIC = {
         rest.COMBINATION,
     )
 }
-WAITING = {("GET", rest.COHORT), ("GET", rest.RUNS)}
+WAITING = {("GET", rest.COHORT), ("GET", rest.INVITATION), ("GET", rest.RUNS)}
 HEADS = {("GET", rest.WEIGHTS), ("GET", rest.COMBINED_WEIGHTS)}
 MACHINES = {("GET", path) for path in (rest.HEALTH, rest.READY, rest.METRICS)}
 ROUTES = [

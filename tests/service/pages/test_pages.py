@@ -118,6 +118,7 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
     assert gallery.federation not in page  # the key to check with is the admin's to give
     assert page.count("<tr") == 1 + len(record["solution"]["grid"])
     assert "In the sum 5 of 6 members" in text
+    assert "up to a = 1 colluding members" in text
 
 
 async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(

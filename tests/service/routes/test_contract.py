@@ -87,6 +87,12 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 
 
+async def test_what_is_answered_in_two_ways_says_so(server: Server) -> None:
+    for method, path in (("put", rest.CARD), ("post", rest.ANSWERS)):
+        answer = server.app.openapi()["paths"][path][method]["responses"]["200"]
+        assert set(answer["content"]) == {rest.OCTETS, "application/json"}
+
+
 @pytest.fixture
 async def paths(server: Server, formed: Party) -> dict[str, str]:
     round_id = await formed.open_round(server)
@@ -238,6 +244,7 @@ async def test_strangers_find_nothing(server: Server) -> None:
         f"/v1/federations/{h}/studies/{h}",
         f"/v1/federations/{h}/runs",
         f"/v1/cohorts/{h}",
+        f"/v1/cohorts/{h}/invitation",
         f"/v1/cohorts/{h}/manifest",
         f"/v1/cohorts/{h}/manifest/m-0",
         f"/v1/contexts/{h}/closing",

@@ -27,7 +27,7 @@ async def paths(server: Server, party: Party, round_id: str) -> list[str]:
     }
     templates = (
         rest.FEDERATION, rest.ROSTER, rest.CHAIN, rest.STUDY, rest.STUDIES, rest.RUNS, rest.COHORT,
-        rest.MANIFEST, rest.ROUND, rest.OPENING, rest.CLOSING, rest.RESULT,
+        rest.INVITATION, rest.MANIFEST, rest.ROUND, rest.OPENING, rest.CLOSING, rest.RESULT,
     )  # fmt: skip
     return [template.format(**names) for template in templates]
 
@@ -103,6 +103,7 @@ async def test_a_new_roster_is_in_every_document_that_shows_it(server: Server, f
     coordinator = server.coordinator.key.public
     async with server.anonymous() as nobody:
         documents = [formed.where + path for path in ("", "/roster", "/studies")]
+        documents.append(f"/v1/cohorts/{formed.cohort}/invitation")
         before = [(await nobody.get(path)).content for path in documents]
         revoked = (formed.study.hash,)
         await formed.publish_roster(server, formed.make_roster(coordinator, 2, revoked=revoked))

@@ -23,6 +23,9 @@ def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
             Misuse, match=rf"another coordinator \(process {holder.pid}\) runs on .*VEILSUM_DATA_DIR"
         ):
             DataFolderLock(tmp_path)
+        (tmp_path / "coordinator.lock").unlink()
+        with pytest.raises(Misuse, match=r"another coordinator \(process unknown\)"):
+            DataFolderLock(tmp_path)
         holder.kill()
     DataFolderLock(tmp_path).release()
 

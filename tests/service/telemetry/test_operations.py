@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from service.app import create_app
 from service.settings import SECRETS_DIR, Settings
 from service.telemetry.logs import ENDPOINTS
 from service.telemetry.metrics import REGISTRY, STATES, STORAGE
@@ -75,6 +76,20 @@ def test_every_metric_and_label_value_that_is_named_exists(name: str) -> None:
     ):
         for values in re.findall(rf'{label}=~?"([^"]+)"', text):
             assert set(values.split("|")) <= known
+
+
+@pytest.mark.parametrize("name", ["dashboard.json", "alerts.yml"])
+def test_what_waits_on_purpose_counts_as_slow_nowhere(name: str) -> None:
+    waiting = {rest.ROUND_EVENTS} | {
+        path
+        for path, methods in create_app(Settings()).openapi()["paths"].items()
+        for operation in methods.values()
+        if any(parameter["name"] == "wait_s" for parameter in operation.get("parameters", ()))
+    }
+    text = (GRAFANA / name).read_text().replace('\\"', '"')
+    [left_out] = re.findall(r'route!~"([^"]+)"', text)
+    paths = {value for value in vars(rest).values() if str(value).startswith("/v1/")}
+    assert {path for path in paths if re.fullmatch(left_out, path)} == waiting
 
 
 def test_every_metric_has_a_panel_and_panels_do_not_overlap() -> None:

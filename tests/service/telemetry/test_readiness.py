@@ -35,6 +35,20 @@ async def test_every_reason_is_told_and_health_is_another_matter(server: Server)
     assert READY._value.get() == 0
 
 
+async def test_a_folder_of_blobs_that_was_removed_does_not_come_back(server: Server) -> None:
+    folder = server.folder / "blobs"
+    for remove in (lambda: folder.rename(server.folder / "away"), folder.mkdir):
+        remove()
+        with pytest.raises(FileNotFoundError):
+            server.coordinator.blobs.put("round/other", b"content")
+        server.app.state.readiness = Readiness(checks_of(server.coordinator, server.clock))
+        answer = await server.anonymous().get("/readyz")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            503,
+            "blobs: their folder was removed: stop, restore a backup",
+        )
+
+
 async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
     READY.set(0)
     assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text

@@ -121,14 +121,15 @@ async def test_metrics_name_every_cause_and_state_from_the_start(server: Server,
 def test_every_cause_that_is_noted_is_one_line_and_one_count(stream: io.StringIO, lines: Lines) -> None:
     for cause in Cause:
         before = value("veilsum_refusals_total", cause=cause.value)
-        problem = noted(PeerFault(cause, CANARY, ["m-0"]), about={"round": "00ff"})
-        said = {"event": "refused", "cause": cause.value, "status": problem.status, "parties": ["m-0"]}
+        problem = noted(PeerFault(cause, CANARY, ["hospital-a"]), about={"round": "00ff"})
+        said = {"event": "refused", "cause": cause.value, "status": problem.status}
         assert lines()[-1].items() >= {**said, "round": "00ff"}.items()
         assert problem.type == f"{rest.PROBLEM_BASE}{cause.value}"
         assert problem.status == status_of(cause) >= 400
         assert value("veilsum_refusals_total", cause=cause.value) == before + 1
     assert len(lines()) == len(Cause)
     assert CANARY not in stream.getvalue()
+    assert "hospital-a" not in stream.getvalue()  # docs/concepts/privacy-guide.md: no member's name
 
 
 async def test_the_loop_lag_is_measured() -> None:

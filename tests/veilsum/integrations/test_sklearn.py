@@ -51,6 +51,13 @@ def test_local_fits_are_ridge_on_unit_rows() -> None:
         ours.set_params(temperature=0).predict_proba(digits[:5])
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_the_length_of_a_row_makes_no_difference(scale: float) -> None:
+    digits, labels = load_digits(return_X_y=True)
+    fitted = SecureRidgeClassifier().fit(digits, labels)
+    np.testing.assert_allclose(fitted.decision_function(digits * scale), fitted.decision_function(digits))
+
+
 def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
     c = consortium()
     names = np.array([f"class {index}" for index in (2, 0, 1)])  # in no alphabetical order

@@ -262,7 +262,7 @@ def test_the_state_loads_into_the_model_s_first_classifier(*, bias: bool) -> Non
 def test_nothing_is_guessed() -> None:
     head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
     with pytest.raises(
-        Misuse, match=r"of Distilled is its classifier is not clear: pass at= one of head, head_dist$"
+        Misuse, match=r"of Distilled is its classifier: pass at= with one of head, head_dist$"
     ):
         replace_head(Distilled(), head)
     two = ResNetLike()

@@ -31,7 +31,7 @@ def refusal(values: dict[str, Any]) -> str:
     [
         ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, "take at least 10"),
         ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 205"),
-        ({"a": 2}, "at least 3, a quarter"),
+        ({"a": 2}, "at least 3, a quarter rounded down"),
         ({"members_min": 5}, "n_min=6"),
         ({"members_min": 13}, "above members_max"),
         ({"withhold": {"margin": 4}}, "at most 3 may be missing"),
@@ -198,6 +198,7 @@ def test_a_draft_with_noise(tmp_path: Path) -> None:
     assert "ε = 2 at δ = 1e-07, over 2 steps" in words
     path.write_text(path.read_text().replace('recipe = "mean+sum"\n', ""))
     assert len(draft.load(path).question.steps) == 32
+    assert "Its last day is 2027-01-22 (UTC)." in words
     path.write_text(path.read_text().replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z"))
     assert draft.load(path).notes.expires == content.notes.expires - DAY_S
 
@@ -206,6 +207,8 @@ def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
     records = {"least": 10, "most": 20_000, "least_per_class": 5, "rows_per_id": 4}
     words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
     assert "10 rows may come from 3 records" in words
+    assert "may read single members' numbers" in words
+    assert "how well heads fit it" in words  # the public record holds the error of each λ
     assert "a person with a copy of a record can test whether it is in the sum" in words
     many = {"records": {**records, "least": 200, "rows_per_id": 1}, "withhold": None, "thin_classes": True}
     words = " ".join(s for section in explain(content_of(whole(**many))) for s in section.sentences)

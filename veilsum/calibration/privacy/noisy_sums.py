@@ -41,7 +41,7 @@ class Shrunk:
     above: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class NoisySolution(Head):
     """A head solved from noisy sums.
 
