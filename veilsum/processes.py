@@ -91,7 +91,7 @@ def _end_after(wait: Callable[[], object]) -> None:
 
 if __name__ == "__main__":
     # python -m veilsum.processes MODULE WORDS does what python -m MODULE WORDS does. Its standard input is a pipe on which nothing is
-    # sent: it ends once the other end is closed, if only because whoever holds that was killed.
+    # sent: it ends when the other end is closed, even if the process that held it was killed.
     _end_after(partial(os.read, 0, 1))
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from client_sdk.result import Result
-from tests.support.consortium import Consortium, refused, unchanged
+from tests.support.answers import refused
+from tests.support.consortium import Consortium, unchanged
 from tests.support.simulator import After, Federation, of
 from tests.support.stage import standing
 from veilsum.protocol.causes import Cause

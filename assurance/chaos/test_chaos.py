@@ -1,4 +1,4 @@
-"""A short run of `make chaos`: six rounds, in which nobody stays away for good and a second is short."""
+"""A short run of `make chaos`: six rounds without members that never return, on a clock that runs faster."""
 
 import asyncio
 from pathlib import Path

@@ -171,7 +171,7 @@ class World:
             self._run()
 
     async def _give_up(self) -> None:
-        """Everybody gives up a run of which nothing was certified: its records serve the next period."""
+        """Have every member give up a run that certified nothing, so that the next period can use its records."""
         await asyncio.sleep(20.0)  # members learn of it
         for party in self.members.values():
             async with party.lock:

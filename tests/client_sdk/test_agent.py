@@ -15,7 +15,8 @@ from client_sdk.records import Records
 from client_sdk.result import Result
 from service import solving
 from service.documents import Publication
-from tests.support.consortium import NOISY, WITHHOLDING, Consortium, changed
+from tests.support.answers import changed
+from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause

@@ -14,7 +14,8 @@ from client_sdk.errors import NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.reservations import State
 from client_sdk.result import Result
 from client_sdk.session import ready_of
-from tests.support.consortium import DIM, NOISY, RECORDS, Consortium, changed, hostile, refused, unchanged
+from tests.support.answers import changed, refused
+from tests.support.consortium import DIM, NOISY, RECORDS, Consortium, hostile, unchanged
 from tests.support.stage import Sent, Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.codec import SecretBytes

@@ -16,7 +16,8 @@ from client_sdk.errors import NoResult, PeerFault
 from client_sdk.evidence import Evidence
 from client_sdk.progress import Step
 from client_sdk.store import Store
-from tests.support.consortium import CLASSES, DIM, LEAST, WITHHOLDING, Consortium, changed
+from tests.support.answers import changed
+from tests.support.consortium import CLASSES, DIM, LEAST, WITHHOLDING, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration import FFCStatistics, solve_ffc
 from veilsum.calibration.errors import ShapeMismatch

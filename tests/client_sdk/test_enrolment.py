@@ -8,7 +8,8 @@ import pytest
 
 from client_sdk.errors import Misuse, NotEnrolled, PeerFault
 from client_sdk.session import ready_of
-from tests.support.consortium import NOISY, Consortium, invited
+from tests.support.answers import invited
+from tests.support.consortium import NOISY, Consortium
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 from veilsum.protocol.identity import SigningKey

@@ -6,7 +6,8 @@ from typing import Any
 from client_sdk import Result
 from client_sdk.errors import PeerFault
 from client_sdk.store import Store
-from tests.support.consortium import WITHHOLDING, Consortium, hostile, refused, unchanged
+from tests.support.answers import refused
+from tests.support.consortium import WITHHOLDING, Consortium, hostile, unchanged
 from tests.support.stage import Stage
 from veilsum.protocol.causes import Cause
 

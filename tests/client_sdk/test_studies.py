@@ -12,7 +12,8 @@ from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
 from service import federations
-from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, invited, unchanged
+from tests.support.answers import invited
+from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, unchanged
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause

@@ -4,7 +4,6 @@ Whatever members send is noted, and what comes back may be changed.
 """
 
 import hashlib
-import json
 import re
 import threading
 import time
@@ -40,25 +39,13 @@ from client_sdk.transport import BlockingDriver
 from service.coordinator import Coordinator as Service
 from service.coordinator import certificate_of
 from service.federations import Federations
-from service.problems import problem_of
 from service.rounds import Round
+from tests.support.answers import Answer, rewritten
 from tests.support.serving import TOKEN
 from tests.support.simulator import simulated_content, simulated_question, simulated_roster
 from tests.support.stage import Line, Sent, Stage, kind_of
-from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
 from veilsum.protocol.identity import SigningKey
-from veilsum.protocol.messages import (
-    NO_CONTEXT,
-    NO_REASON,
-    Certificate,
-    Link,
-    Lost,
-    Message,
-    Roster,
-    Study,
-    Terms,
-)
+from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Certificate, Link, Lost, Roster, Study, Terms
 from veilsum.protocol.record import ResultRecord, sign_record
 from veilsum.protocol.request_signature import SIGNATURE, SIGNATURE_INPUT, RequestSignature
 from veilsum.protocol.rest import OCTETS, RoundView, round_name
@@ -83,7 +70,6 @@ POLLED = re.compile(r".*/runs|/v1/cohorts/<\d+>|/v1/rounds/<\d+>(/requests/<me>)
 """What members wait for: how often they ask depends on the others."""
 PATIENCE_S = 120.0
 """For one run of whole members."""
-Answer = Callable[[httpx.Response], httpx.Response]
 
 
 class Stopped(BaseException):
@@ -295,7 +281,7 @@ class Consortium:
             other = ResultRecord.model_validate(document).model_copy(update=changes)
             return sign_record(other, self.coordinator_key).model_dump(mode="json")
 
-        self.shows(RECORDS, _rewritten(signed))
+        self.shows(RECORDS, rewritten(signed))
 
     def instead(self, member: str, sent: Sent, round_id: str, other: str) -> httpx.Response:
         """What it would answer of another round than a request names; to an answer, what the member is asked there."""
@@ -589,40 +575,6 @@ def asked(effect: Effect) -> str:
 def asking(effect: Effect) -> Flow[Any]:
     """A flow of one effect."""
     return (yield effect)
-
-
-def message(shown: Message) -> Answer:
-    """This message instead of the answer."""
-    return lambda _: httpx.Response(200, content=shown.to_bytes())
-
-
-def changed(**changes: Any) -> Answer:
-    """The same document with other values; a message as it is."""
-    return _rewritten(lambda document: {**document, **changes})
-
-
-def _rewritten(change: Callable[[Any], Any]) -> Answer:
-    def other(answer: httpx.Response) -> httpx.Response:
-        if answer.headers.get("content-type") != "application/json":
-            return answer
-        headers = {name: value for name, value in answer.headers.items() if name != "content-length"}
-        return httpx.Response(200, headers=headers, content=json.dumps(change(answer.json())))
-
-    return other
-
-
-def invited(roster: Roster | None = None, study: Study | None = None, **changes: Any) -> Answer:
-    """The same invitation to a cohort with another roster or study, or with other values of the cohort."""
-
-    messages = {"roster": roster, "study": study}
-    named = {name: each.to_bytes().hex() for name, each in messages.items() if each is not None}
-    return _rewritten(lambda shown: {**shown, **named, "cohort": {**shown["cohort"], **changes}})
-
-
-def refused(cause: Cause) -> Answer:
-    """A refusal instead of the answer."""
-    problem = problem_of(PeerFault(cause))
-    return lambda _: httpx.Response(problem.status, content=problem.model_dump_json())
 
 
 class Tap(httpx.BaseTransport):
