@@ -41,9 +41,9 @@ from veilsum.calibration import FFCStatistics
 from veilsum.protocol import rest
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
-BOUNDS = {48: (2.3, 2.6), 32: (2.0, 2.4)}
+BOUNDS = {48: (2.5, 2.6), 32: (2.2, 2.4)}
 """Most that a round may take of what the same sums take in the clear, by the ring's bits: time, and processor time."""
-COORDINATOR = 1.4
+COORDINATOR = 2.5
 """The same of the coordinator's processor time."""
 PHASES = ("enrol", "upload", "freeze", "unmask", "solve", "result")
 STATES = {

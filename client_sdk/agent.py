@@ -28,7 +28,7 @@ from client_sdk.evidence import Evidence
 from client_sdk.progress import Progress, Step
 from client_sdk.records import Records
 from client_sdk.result import Result
-from client_sdk.session import Session, ready_of
+from client_sdk.session import POLL_MIN_S, Session, ready_of
 from client_sdk.store import StoredPhase
 from veilsum.calibration.errors import CalibrationError
 from veilsum.protocol.causes import Cause
@@ -39,6 +39,8 @@ from veilsum.protocol.study import read_content
 
 LOOK_S = 30.0
 """Between two looks for runs that take cards, while a round lets a member wait."""
+NEWS_AT_ONCE = 8
+"""Changes of the runs that are followed at once; then one a second, since a coordinator may show changes without end."""
 
 
 class Agent:
@@ -66,6 +68,8 @@ class Agent:
         self._news: RunsView | None = None
         """What the last wait ended with."""
         self._looked_s = -LOOK_S
+        self._paced_s = 0.0
+        """When the next change may be followed, as if each took a second."""
 
     def next(self) -> Flow[Result | None]:
         """Go on until a run has its result; None at the end.
@@ -203,12 +207,8 @@ class Agent:
         if run is not None and isinstance(held.phase, Enrolled):
             if run.state == "enrolling":
                 return None
-            try:
-                yield from form(session, held.phase, run.state)
-            except PeerFault:
-                self._passed.add(cohort.hex())
-                raise
-        # Expired studies have no runs to be shown: what is left of one is the round that this member was in.
+            yield from form(session, held.phase, run.state)
+        # A study that has expired is shown only while an attempt is open: what is left then is the round that this member was in.
         round_id, shown = held.round_id if run is None else run.round, None
         if not round_id:
             return None
@@ -266,7 +266,8 @@ class Agent:
         if idle:
             session.report(Progress(Step.WAITING, detail="no run of an approved study is enrolling"))
         runs = yield from session.coordinator.runs(session.policy.federation.hex(), self._revision)
-        yield from session.waited(asked_s, news=runs.revision != self._revision)
+        self._paced_s = max(self._paced_s, asked_s - NEWS_AT_ONCE * POLL_MIN_S) + POLL_MIN_S
+        yield from session.waited(asked_s, news=runs.revision != self._revision and self._paced_s <= asked_s)
         self._news = runs
 
     def _refuse(self, cohort: str, error: Exception, *, final: bool = True) -> None:

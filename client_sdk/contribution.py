@@ -78,7 +78,6 @@ def take_part(
         shown = yield from meet(session, round_id)
     cohort = _cohort_of(shown)
     session.lapse_others(cohort)
-    session.store.ledger.give_up_expired(session.environment.now_s())
     round_flow = yield from _flow_of(session, round_id, cohort)
     if not (round_flow.phase_round == round_id or Evidence.saved_in(folder)):
         yield from round_flow.close_earlier()
@@ -150,8 +149,12 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
     while True:
         asked_s = session.environment.monotonic_s()
         view = yield from session.coordinator.cohort(cohort.hex(), after)
-        if round_id not in view.rounds:
-            raise PeerFault(Cause.MALFORMED, f"the cohort is shown without round {round_id}", ["coordinator"])
+        if view.rounds.count(round_id) != 1:
+            raise PeerFault(
+                Cause.MALFORMED,
+                f"the cohort is shown without round {round_id}, or with it twice",
+                ["coordinator"],
+            )
         later = view.rounds[view.rounds.index(round_id) + 1 :]
         if later:
             newest = yield from session.round(later[-1])
@@ -160,7 +163,7 @@ def _following_round(session: Session, cohort: bytes, round_id: str) -> Flow[str
         session.report(
             Progress(Step.WAITING, detail="the classes are counted; the operator opens the next round")
         )
-        yield from session.waited(asked_s, news=view.version != after)
+        yield from session.waited(asked_s, news=after is None)
         after = view.version
 
 
@@ -224,7 +227,9 @@ class RoundFlow:
                         raise NoResult(self.round_id, "erasing", fault_in(view))
                     asked = yield from self._ask(asked)
                     continue
+            began_s, phase = self.session.environment.monotonic_s(), self.phase
             asked, answered = (yield from self._answer(message, asked)), message
+            yield from self.session.waited(began_s, news=self.phase is not phase or asked.state in ENDINGS)
         if self.taking_part and isinstance(self.phase, Attempting) and isinstance(asked.message, Closing):
             self._receive(asked.message)
         self.record = asked.record
@@ -233,12 +238,14 @@ class RoundFlow:
     def _ask(self, before: Asked | None) -> Flow[Asked]:
         """What the member has to answer, as soon as it is asked anything newer than before."""
         session = self.session
-        # Other reports may take days, so do not wait for them.
-        if before is None or before.state == "erasing":
+        if before is None:
             return (yield from session.coordinator.request(self.round_id, session.member))
+        # Other reports may take days, so do not wait for them.
+        after = None if before.state == "erasing" else before.version
         asked_s = session.environment.monotonic_s()
-        asked = yield from session.coordinator.request(self.round_id, session.member, before.version)
-        yield from session.waited(asked_s, news=asked.version != before.version)
+        asked = yield from session.coordinator.request(self.round_id, session.member, after)
+        asks = asked.message is not None and asked.message != before.message
+        yield from session.waited(asked_s, news=asks or asked.state in ENDINGS)
         return asked
 
     def close(self, state: str) -> Flow[None]:
@@ -408,10 +415,7 @@ class RoundFlow:
             detail = "the round has moved on; the certificate will show what is counted"
             self.session.report(Progress(Step.WAITING, phase=asked.state, detail=detail))
             following = None
-        if following is None:
-            return (yield from self._ask(asked))
-        yield from self.session.meanwhile()
-        return following
+        return following or (yield from self._ask(asked))
 
     def _prepare_erasure(self, request: ErasureRequest) -> Flow[None]:
         """Show the opening to a member that never saw it: it erases the keys of the sequence."""

@@ -93,7 +93,6 @@ def send_card(
     Returns:
         The member's phase in the cohort; and the manifest with its cards if the cohort has formed by then, or else the cohort.
     """
-    session.store.ledger.give_up_expired(session.environment.now_s())
     view, roster, study = invitation.cohort, session.in_force(invitation.roster), invitation.study
     if roster.key_of(session.member) != session.key.public:
         raise PeerFault(
@@ -170,7 +169,7 @@ def _wait(session: Session, view: CohortView) -> Flow[CohortView]:
     tell_waiting(session, view)
     asked_s = session.environment.monotonic_s()
     later = yield from session.coordinator.cohort(view.cohort, view.version)
-    yield from session.waited(asked_s, news=later.version != view.version)
+    yield from session.waited(asked_s, news=later.state != "enrolling")
     return later
 
 
@@ -196,6 +195,8 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
         if records is None:
             raise Misuse(f"{content.notes.name}, period {period}: pass your records to decide on taking part")
         base = None if view.repeats is None else _base(session, content, view)
+        # Not before its records are asked for: the clock may be wrong, and is then set right.
+        ledger.give_up_expired(session.environment.now_s())
         if base is None:
             yield from _leave_others(session, question.digest)
         found = _select(session, content, records, base)

@@ -61,9 +61,9 @@ class FolderLock:
     _descriptor: int | None = None
 
     def __init__(self, folder: Path) -> None:
-        self._process = os.getpid()
+        self._process, self._path = os.getpid(), folder / _LOCK
         # Two processes that move one identity's keys would mask or vote twice in one context.
-        self._descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -87,6 +87,15 @@ class FolderLock:
     def forked(self) -> bool:
         """Whether this is a fork of the process that took the folder."""
         return self._process != os.getpid()
+
+    def check(self) -> None:
+        """Raise IdentityError if what is locked was removed or replaced since: another process may have locked the new one."""
+        assert self._descriptor is not None
+        if not (self._path.exists() and os.path.samestat(self._path.stat(), os.fstat(self._descriptor))):
+            raise IdentityError(
+                f"{self._path} was removed or replaced while it was in use: end all other processes that use "
+                f"{self._path.parent}, then run the same command again"
+            )
 
     def release(self) -> None:
         """Give the folder back; again is harmless."""

@@ -96,6 +96,7 @@ class Conversations:
                 member=identity.member,
                 key=identity.key,
                 store=store,
+                lock=self.lock,
                 policy=policy,
                 coordinator=CoordinatorApi(RetryingClient(patience_s, environment, report, signer)),
                 report=report,
@@ -198,7 +199,14 @@ class Conversations:
             PeerFault: the coordinator broke a rule, or the policy refuses the round.
             ClientError: see `client_sdk.errors`.
         """
-        return self._alone(partial(contribute, self.session, _round(round_id)))
+        name = _round(round_id)
+
+        def flow() -> Flow[Result]:
+            result = yield from contribute(self.session, name)
+            self.handed_over(result)
+            return result
+
+        return self._alone(flow)
 
     def sums(self, result: Result) -> Flow[Pooled]:
         """The pooled statistics behind a result, for a member that the roster lists as a reader (`readers`).
@@ -254,6 +262,10 @@ class Conversations:
     def joined(self, agent: Agent) -> Flow[Result | None]:
         """The next result of an agent; None at its end."""
         return self._alone(agent.next)
+
+    def handed_over(self, result: Result) -> None:
+        """Note that the caller has a result: `veilsum member join` saves it no more."""
+        self.session.store.exported(result.record.round)
 
     def agent(self, records: Records, *, once: bool = False, period: str | None = None) -> Agent:
         """What `join` steps through."""
@@ -483,6 +495,7 @@ class Member(_Front[BlockingDriver]):
         agent = self._flows.agent(records, once=once, period=period)
         while (result := self._driver.run(self._flows.joined(agent))) is not None:
             yield result
+            self._flows.handed_over(result)
 
     def close(self) -> None:
         """Close the connections and give the identity's folder back."""
@@ -517,6 +530,7 @@ class AsyncMember(_Front[AsyncDriver]):
         agent = self._flows.agent(records, once=once, period=period)
         while (result := await self._driver.run(self._flows.joined(agent))) is not None:
             yield result
+            self._flows.handed_over(result)
 
     async def close(self) -> None:
         """As `Member.close`."""

@@ -8,7 +8,7 @@ from client_sdk.api import CoordinatorApi
 from client_sdk.effects import Flow, Pause
 from client_sdk.environment import Environment
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import ANEW
+from client_sdk.files import ANEW, FolderLock
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
 from client_sdk.result import Result
@@ -24,7 +24,7 @@ from veilsum.protocol.study import Content
 from veilsum.study import signed
 
 POLL_MIN_S = 1.0
-"""Between two polls that bring no news."""
+"""From one poll that brings no news to the next."""
 
 
 def _nothing() -> Flow[None]:
@@ -36,6 +36,7 @@ class Session:
     """One member's key, state, limits and way to the coordinator.
 
     Attributes:
+        lock: of the identity's folder, for as long as this member goes on.
         given: the roster that the caller passed; None to ask the coordinator each time.
         lanes: chunks in flight.
         transcripts: fetch and replay each round's transcript.
@@ -45,6 +46,7 @@ class Session:
     member: str
     key: SigningKey
     store: Store
+    lock: FolderLock
     policy: Policy
     coordinator: CoordinatorApi
     report: Reporter
@@ -111,6 +113,7 @@ class Session:
         ended = [phase.certificate] if isinstance(phase, Closed) else []
         left_out = [each.context for each in ended if self._left_out(each)]
         with self.store.database.write():
+            self.lock.check()
             if (learned := ready_of(phase).history) != (since := ready_of(before).history):
                 self.store.ledger.remember(learned, since, left_out)
             self.store.hold(cohort, phase, round_id)
@@ -203,11 +206,13 @@ class Session:
     def waited(self, since_s: float, *, news: bool) -> Flow[None]:
         """Do what else there is to do after a long poll.
 
-        Pause if it came back at once and without news: not every proxy lets one wait.
+        Without news, pause until a second has passed since it began: not every proxy lets one wait, and a coordinator may raise a
+        version for nothing. News is what gives this member something to do.
         """
         yield from self.meanwhile()
-        if not news and self.environment.monotonic_s() - since_s < POLL_MIN_S:
-            yield Pause(POLL_MIN_S)
+        left_s = POLL_MIN_S - (self.environment.monotonic_s() - since_s)
+        if not news and left_s > 0:
+            yield Pause(left_s)
 
 
 def ready_of(phase: MemberPhase) -> Ready:

@@ -16,7 +16,6 @@ from typing import Any
 import structlog
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
@@ -146,7 +145,8 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
                 coordinator = await _started(app, settings or Settings(), clock or Clock(), ending)
             except Exception as error:
                 app.state.failure = error  # reported better than by a log
-                log.error("start failed", why=_why(error), **where(error))  # noqa: TRY400 - its words stay out
+                why = str(error) if isinstance(error, Misuse) else None
+                log.error("start failed", why=why, **where(error))  # noqa: TRY400 - its words stay out
                 raise
             with on_stop_signal(coordinator.stop_waiting):
                 yield
@@ -235,13 +235,6 @@ async def _started(app: FastAPI, chosen: Settings, now: Clock, ending: AsyncExit
     for task in coordinator.background:
         ending.push_async_callback(_ended, task)
     return coordinator
-
-
-def _why(error: Exception) -> str | None:
-    """What a log may say of a start that failed: our own words, or the names of settings; their values may be secrets."""
-    if isinstance(error, ValidationError):
-        return "out of its domain: " + ", ".join(sorted({str(each["loc"][0]) for each in error.errors()}))
-    return str(error) if isinstance(error, Misuse) else None
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import Row, func, select
 from service import journal
 from service.cache import ObjectCache
 from service.cohorts import Brief, Cohort
-from service.documents import DISCLOSURE, MATERIAL
+from service.documents import DISCLOSURE, MATERIAL, TRANSCRIPTS
 from service.federations import Federations
 from service.problems import not_found
 from service.rounds import Round
@@ -29,11 +29,12 @@ from service.shelf import FileShelf
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.faults import check_named, tried
-from service.storage.tables import cohorts, rounds
+from service.storage.tables import cohorts, events, rounds
 from service.summing import Memory
 from service.telemetry.logs import LOGGER, where
 from veilsum.protocol.attempt import Attempt
 from veilsum.protocol.coordinator import Collecting, Enrolling
+from veilsum.protocol.errors import Misuse
 from veilsum.protocol.identity import SigningKey
 from veilsum.protocol.messages import (
     NO_CONTEXT,
@@ -284,11 +285,29 @@ class Catalogue:
     # From storage
 
     async def load(self, not_before_s: float) -> None:
-        """All that is open, as it was when the last process stopped."""
+        """All that is open, as it was when the last process stopped.
+
+        Raises:
+            Misuse: the blobs of what the database knows are gone.
+        """
+        await self._check_blobs()
         for federation in sorted(await self._stirring()):
             with self._database.quarantine.skipping(f"federation {federation}"):
                 await self._take_up(federation, not_before_s)
         await self.sweep()
+
+    async def _check_blobs(self) -> None:
+        for folder in (TRANSCRIPTS, journal.FOLDER):
+            if await asyncio.to_thread(self._blobs.names, folder):
+                return
+        ended = select(rounds.c.id).where(rounds.c.state.is_not(None))
+        announced = select(events.c.round).where(events.c.kind == journal.ASIDE)
+        if await self._database.value(ended.union(announced).limit(1)) is None:
+            return
+        raise Misuse(
+            "the database knows uploads or results, and their files are gone: restore the data folder's `blobs`, or correct "
+            "VEILSUM_DATA_DIR or VEILSUM_BLOBS_URL. To go on without them, make the folder `blobs/transcripts/lost`"
+        )
 
     async def sweep(self) -> None:
         """Clear up ended rounds after a process that died or came late.

@@ -40,7 +40,7 @@ def combine(
     """
     # The same rounds have the same name, in whatever order they stand.
     name = hashlib.sha256(",".join(sorted(set(request.rounds))).encode()).hexdigest()[:16]
-    with suppress(PeerFault):  # an earlier combination that was never finished
+    with suppress(PeerFault):  # an earlier combination that was never finished, or was damaged
         return stored_record(name, blobs)
     records = [round_.documents.result() for round_ in rounds]
     _check_alike(rounds, records)
@@ -81,27 +81,40 @@ def combine(
 
 
 def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
-    """What `combine` kept; PeerFault(not-found)."""
+    """What `combine` kept; PeerFault: not-found, storage-damaged."""
     try:
         return CombinedRecord.model_validate_json(blobs.get(f"{_FOLDER}/{name}/{_RECORD}"))
     except FileNotFoundError:
         raise not_found("combination") from None
+    except ValueError as error:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage changed the record of combination {name}; no member is at fault. Combine its rounds again",
+            ["coordinator"],
+        ) from error
 
 
 def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
     """What `combine` kept of a federation's rounds; `known` are those that were read before, which never change."""
     for name in set(blobs.names(_FOLDER)).difference(known):
-        with suppress(PeerFault):  # of a combination that was never finished
+        with suppress(PeerFault):  # of a combination that was never finished, or a damaged one
             known[name] = stored_record(name, blobs)
     return [record for record in tuple(known.values()) if record.federation == federation]
 
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
-    """The weights file's length and its bytes, piece by piece; PeerFault(not-found)."""
+    """The weights file's length and its bytes, piece by piece; PeerFault as `stored_record`."""
     record = stored_record(name, blobs)
     if record.head is None:
         raise not_found("head of this combination")
-    return blobs.read(_part(record, HEAD))
+    try:
+        return blobs.read(_part(record, HEAD))
+    except FileNotFoundError:
+        raise PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage has lost the head of combination {name}; no member is at fault",
+            ["coordinator"],
+        ) from None
 
 
 def _sums_of(round_: Round, record: ResultRecord) -> bytes:

@@ -16,6 +16,8 @@ from veilsum.protocol.transcript import Transcript
 
 HEAD, SUMS, MATERIAL, EVICTIONS, DISCLOSURE = "head", "sums", "material", "evictions", "disclosure"
 """Names of what a round keeps beside the documents that its record names."""
+TRANSCRIPTS = "transcripts"
+"""In which each round that has ended has one."""
 
 
 def document_name(name: str) -> str:
@@ -69,12 +71,28 @@ class Documents:
         return b"".join(self.read_document(name)[1])
 
     def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece."""
+        """Its length and its bytes, piece by piece; PeerFault also storage-damaged if they are lost."""
         self._check_done()
         try:
             return self._blobs.read(self._document(name, self.record))
         except FileNotFoundError:
+            if name in self._kept():
+                raise self._lost(name) from None
             raise wrong_phase(f"round {self._round} keeps no {name}") from None
+
+    def _kept(self) -> set[str]:
+        """Names of what a finished round has for good."""
+        if self.record is None:
+            return {EVICTIONS}
+        head = {HEAD} if self.record.head is not None else set[str]()
+        return {SUMS, EVICTIONS, *head, *(document_name(each.name) for each in self.record.documents)}
+
+    def _lost(self, name: str) -> PeerFault:
+        return PeerFault(
+            Cause.STORAGE_DAMAGED,
+            f"the coordinator's storage has lost the {name} of round {self._round}; no member is at fault",
+            ["coordinator"],
+        )
 
     def _check_done(self) -> None:
         view = self._view()
@@ -93,11 +111,7 @@ class Documents:
         try:
             return self._blobs.read(self._transcript(view.transcript))
         except FileNotFoundError:
-            raise PeerFault(
-                Cause.STORAGE_DAMAGED,
-                f"the coordinator's storage has lost the transcript of round {self._round}; no member is at fault",
-                ["coordinator"],
-            ) from None
+            raise self._lost("transcript") from None
 
     def put(self, signed: Transcript, outcome: Publication) -> None:
         """Store the transcript, and what beside the record is published."""
@@ -110,13 +124,13 @@ class Documents:
         view = self._view()
         if view.state != "done":
             self._blobs.delete(f"results/{self._round}")
-        for folder, kept in (("results", _mark(self.record)), ("transcripts", (view.transcript or "")[:16])):
+        for folder, kept in (("results", _mark(self.record)), (TRANSCRIPTS, (view.transcript or "")[:16])):
             for name in self._blobs.names(f"{folder}/{self._round}"):
                 if not name.startswith(kept):
                     self._blobs.delete(f"{folder}/{self._round}/{name}")
 
     def _transcript(self, head: str) -> str:
-        return f"transcripts/{self._round}/{head[:16]}"
+        return f"{TRANSCRIPTS}/{self._round}/{head[:16]}"
 
     def _document(self, name: str, record: ResultRecord | None) -> str:
         return f"results/{self._round}/{_mark(record)}{name}"

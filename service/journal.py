@@ -38,7 +38,7 @@ AT_ONCE = 16
 """Events that are read from storage at once: an announcement may have megabytes."""
 FOLDER = "events"
 """Where announcements lie, by rounds."""
-_ASIDE = "aside"
+ASIDE = "aside"
 """The kind of a row that holds the SHA-256 of a message stored as a blob."""
 ANSWERS = (Receipt, Vote, Refusal, Reveal, Erased)
 """What a member may send in answer to a request."""
@@ -329,13 +329,13 @@ class Journal:
     def _put_aside(self, row: dict[str, Any]) -> None:
         digest = hashlib.sha256(row["body"]).digest()
         self._blobs.put(self._name(digest), row["body"])
-        row["kind"], row["body"] = _ASIDE, digest
+        row["kind"], row["body"] = ASIDE, digest
 
     def _name(self, digest: bytes) -> str:
         return f"{FOLDER}/{self._round}/{digest.hex()}"
 
     def _event(self, at_s: float, kind: str, body: bytes) -> Event:
-        if kind == _ASIDE:
+        if kind == ASIDE:
             kind, body = "message", self._announcement(body)
         return Event(at_s, kind, body, read_message(body) if kind == "message" else None)
 

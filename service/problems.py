@@ -215,6 +215,8 @@ def _http(error: Exception) -> Refusal:
     assert isinstance(error, HTTPException)
     cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
+    if error.status_code == HTTPStatus.NOT_FOUND:  # the router's own: routes raise PeerFault
+        detail = "the coordinator has no such path: is its address right?"
     return PeerFault(cause, detail), error.status_code, error.headers or {}
 
 

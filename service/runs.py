@@ -1,6 +1,7 @@
 """A federation's runs, which waiting members look at, and the next step of each run (protocol §4.3)."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from service.watch import Watch
 from veilsum.protocol.messages import NO_CONTEXT, NO_REASON, Link, Study
 from veilsum.protocol.messages.opening import LOST_REASON
 from veilsum.protocol.opening_rules import link_of
-from veilsum.protocol.rest import RunsView, RunView
+from veilsum.protocol.rest import RunsView, RunView, round_name
 from veilsum.protocol.study import Content, Question, read_content
 
 
@@ -74,7 +75,7 @@ class Runs:
     def __init__(self, database: Database, federations: Federations) -> None:
         self._database, self._federations = database, federations
         self._revisions, self._watches = dict[str, int](), dict[str, Watch]()
-        self._made = dict[str, tuple[int, Sequence[tuple[int, RunView]]]]()
+        self._made = dict[str, tuple[int, Sequence[tuple[float, RunView]]]]()
         self._looks = set[asyncio.Task[None]]()
 
     def watch(self, federation: str) -> Watch:
@@ -103,14 +104,17 @@ class Runs:
         self._watches[federation].notify()
 
     async def view(self, federation: str, now_s: float) -> RunsView:
-        """The runs of studies that have not expired, oldest first, of a federation that was looked at. Between two changes they are read once."""
+        """The runs of studies that have not expired, and those with an attempt that has not ended, oldest first, of a federation that was looked at.
+
+        Between two changes they are read once.
+        """
         revision, made = self._revisions[federation], self._made.get(federation)
         if made is None or made[0] != revision:
             made = self._made[federation] = revision, await self._read(federation)
         return RunsView(revision=revision, runs=tuple(run for expires, run in made[1] if now_s < expires))
 
-    async def _read(self, federation: str) -> Sequence[tuple[int, RunView]]:
-        """All runs, each with when its study expires."""
+    async def _read(self, federation: str) -> Sequence[tuple[float, RunView]]:
+        """All runs, each with until when it is shown."""
         chain = await self._federations.links(federation)
         newest = select(rounds.c.id).where(rounds.c.cohort == cohorts.c.id)
         newest = newest.order_by(rounds.c.number.desc()).limit(1)
@@ -129,7 +133,7 @@ class Runs:
         rows = await self._database.rows(own.order_by(cohorts.c.counter))
         bodies = {row.hash: row.body for row in await self._database.rows(published)}
 
-        def read() -> list[tuple[int, RunView]]:
+        def read() -> list[tuple[float, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
             return [_run(row, contents[row.study], chain) for row in rows]
 
@@ -137,7 +141,7 @@ class Runs:
             return await asyncio.to_thread(read)
 
 
-def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[int, RunView]:
+def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[float, RunView]:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
     step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), chain)
     view = RunView(
@@ -152,4 +156,6 @@ def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[int, R
         over=bool(row.failed) or step is None,
         round=row.round,
     )
-    return content.notes.expires, view
+    ended = row.round is None or any(round_name(link.context) == row.round for link in chain)
+    # An attempt may wait for its members beyond the study: they report what they have erased.
+    return content.notes.expires if ended else math.inf, view

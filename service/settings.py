@@ -1,12 +1,13 @@
 """What an operator can set: environment variables `VEILSUM_…`, or files `veilsum_…` in /run/secrets or `VEILSUM_SECRETS_DIR`."""
 
 import os
+import re
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.access.callers import ADDRESS, CALLER
@@ -42,6 +43,12 @@ class OpenIDConnect(BaseModel):
     jwks: FilePath | None = None
 
 
+def _address(url: str) -> str:
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", url):
+        raise ValueError("expected https://HOST or https://HOST/PATH")
+    return url
+
+
 def _addresses(listed: str) -> str:
     for each in listed.split(",") if listed not in {"", "*"} else ():
         ip_network(each.strip())
@@ -70,11 +77,28 @@ class Settings(BaseSettings):
             commas between, or `*` for every address; empty for none.
         body_room_bytes: memory of one process for bodies of more than 64 KiB; the others wait.
         connections: how many `veilsum serve` keeps open.
+
+    Raises:
+        Misuse: a value is of another type, or out of its range; it names the variable.
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, extra="ignore", secrets_dir=_SECRETS if _SECRETS.is_dir() else None
+        env_prefix=_PREFIX,
+        extra="ignore",
+        allow_inf_nan=False,
+        secrets_dir=_SECRETS if _SECRETS.is_dir() else None,
     )
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name, *inner = map(str, first["loc"])
+            where = ".".join((f"{_PREFIX}{name}".upper(), *inner))
+            not_json = first["type"] == "model_type"
+            says = "expected a JSON object" if not_json else first["msg"].removeprefix("Value error, ")
+            raise Misuse(f"{where}: {says}") from error
 
     data_dir: Path = Path("veilsum-data")
     database_url: SecretStr | None = None
@@ -84,7 +108,7 @@ class Settings(BaseSettings):
     operator_token: SecretStr | None = None
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 30.0
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
-    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")] | None = None
+    public_url: Annotated[str, AfterValidator(_address)] | None = None
     oidc: OpenIDConnect | None = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     caller_requests_per_s: Annotated[float, Field(gt=0)] = CALLER.per_s
@@ -95,7 +119,7 @@ class Settings(BaseSettings):
 
 
 def check_given(folder: Path = _SECRETS) -> None:
-    """Raise Misuse for a misspelt setting, and for a file of our settings in a folder of secrets that others than its owner and group may read.
+    """Raise Misuse for a misspelt setting, a folder of secrets that is missing, and a file of our settings there that others may read.
 
     Other names with our prefix are left alone: commands have variables of their own, and Kubernetes makes some for a service called veilsum.
     """
@@ -107,6 +131,8 @@ def check_given(folder: Path = _SECRETS) -> None:
         near = get_close_matches(given, known, 1, _NEAR) if given.startswith(_PREFIX) else []
         if near and (meant := f"{_PREFIX}{known[near[0]]}".upper()) != given:
             raise Misuse(f"{name} is not a setting: did you mean {meant}? Rename it, or unset it")
+    if os.environ.get(SECRETS_DIR) and not folder.is_dir():
+        raise Misuse(f"{SECRETS_DIR}: {folder} is not a folder")
     for path in files:
         if (why := loose_mode(path, group_may=True)) is not None:
             raise Misuse(why)

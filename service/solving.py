@@ -1,6 +1,7 @@
 """M4: from the unmasked sum to what is published: a signed result, or an indicator's counts (protocol §4.8, §8.3)."""
 
 import ctypes
+import gc
 import hashlib
 import json
 import mmap
@@ -24,10 +25,11 @@ from veilsum.study.views import record_of
 
 
 def give_back() -> None:
-    """Return to the system what the C library keeps of freed memory: after a round's uploads a hundred megabytes and more.
+    """Free what is in cycles, and return to the system what the C library keeps of freed memory: after a round's uploads a hundred megabytes.
 
-    Nothing happens with another library than glibc.
+    Another library than glibc keeps it.
     """
+    gc.collect()  # 20 MB of a hundred members' announcements
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 

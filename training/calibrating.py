@@ -167,8 +167,8 @@ def ccvr(
 ) -> Solved:
     """Retrain the head on virtual features of each class's Gaussian: CCVR (Luo et al. 2021, Algorithm 1).
 
-    `per_class` is M_c. The transform "tukey" applies a ReLU and a square root as in Yang et al. 2021 (`veilsum.calibration.ccvr_head`),
-    which loses negative features; "none" is the paper's. The solver is the paper's SGD from the trained head, or the exact minimum of the
+    `per_class` is M_c. The transform "tukey" applies a ReLU and a square root, as the paper's §5.1 does (`veilsum.calibration.ccvr_head`);
+    it loses negative features. "none" leaves both out, as Algorithm 1. The solver is the paper's SGD from the trained head, or the exact minimum of the
     same cross-entropy.
     """
     bound = max(float(np.linalg.norm(z, axis=1).max()) for z in held.features)

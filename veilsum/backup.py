@@ -54,9 +54,11 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
 
     Raises:
         Misuse: no such folder, a running coordinator, a damaged database, a missing key, a link or a foreign file in the folder, or an
-            archive of that name.
+            archive of that name or in the folder.
     """
     check_there(data_dir)
+    if archive.resolve().is_relative_to(data_dir.resolve()):
+        raise Misuse(f"{archive} would lie in the data folder, and in the next backup: choose another path")
     with DataFolderLock(data_dir):
         key = _key(data_dir)
         paths = list(_under(data_dir))
@@ -83,7 +85,10 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
                 f"{data_dir} holds a file that does not belong to a coordinator: {_first(error)}"
             ) from error
         text = manifest.model_dump_json().encode()
-        with _new(archive) as file, zipfile.ZipFile(file, "w") as made:
+        with (
+            _new(archive, f".veilsum-backup.{key.public.hex()[:16]}") as file,
+            zipfile.ZipFile(file, "w") as made,
+        ):
             made.writestr(zipfile.ZipInfo(_MANIFEST), text)
             made.writestr(zipfile.ZipInfo(_SIGNATURE), key.sign(_signed(text)))
             for name, path in files.items():
@@ -93,6 +98,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
                 ):
                     shutil.copyfileobj(source, entry)
     facts = {"archive": str(archive), "files": len(files), "bytes": archive.stat().st_size}
+    facts["blobs"] = sum(name.startswith("blobs/") for name in files)
     return {**facts, "coordinator_key": key.public.hex()}
 
 
@@ -107,7 +113,8 @@ def restore(archive: Path, data_dir: Path, coordinator: bytes | None) -> dict[st
     if data_dir.exists():
         raise Misuse(f"{data_dir} exists: a backup is never restored over anything; name a new folder")
     make_folder(data_dir.parent)
-    scratch = data_dir.with_name(f".{data_dir.name}.{os.urandom(6).hex()}")
+    scratch = data_dir.with_name(f".{data_dir.name}.unfinished")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a restore that was killed
     try:
         with _opened(archive) as (made, text, signature):
             if coordinator is not None:
@@ -225,11 +232,12 @@ def _settle(database: Path) -> None:
 
 
 @contextmanager
-def _new(archive: Path) -> Iterator[BinaryIO]:
-    """Create a file that gets its name once it is complete and on the disk. Replaces nothing."""
+def _new(archive: Path, unfinished: str) -> Iterator[BinaryIO]:
+    """Create a file that gets its name once it is complete and on the disk. Replaces only an `unfinished` one, of a backup that was killed."""
     if archive.exists():
         raise Misuse(f"{archive} exists: give every backup its own name")
-    temporary = archive.with_name(f".{archive.name}.{os.urandom(6).hex()}")
+    temporary = archive.with_name(unfinished)
+    temporary.unlink(missing_ok=True)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:

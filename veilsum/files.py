@@ -19,17 +19,17 @@ _THREAD = threading.local()
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of mode 0700, and the ones above it, durably; one that exists stays as it is."""
+    """Make a folder of mode 0700, and the ones above it, durably; one that exists stays as it is. Raises FileExistsError for a file."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=FOLDER_MODE, exist_ok=True)
         sync_folder(each.parent)
+    folder.mkdir(exist_ok=True)
 
 
 def make_private(folder: Path) -> Path:
     """`make_folder`, and mode 0700 for one that exists too. Raises FileExistsError for a file, whose mode stays."""
     make_folder(folder)
-    folder.mkdir(exist_ok=True)
     folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
     return folder
 
@@ -117,8 +117,10 @@ def _written_beside(path: Path, data: bytes | memoryview) -> Path:
             file.write(content[_written_directly(descriptor, content) :])
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.strerror and not error.filename:
+            error.filename = str(path)  # which disk is full
         raise
     return temporary
 

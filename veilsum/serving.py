@@ -48,8 +48,8 @@ def run(
 
     Raises:
         Misuse: the folder is in use, its key is invalid, others may read the folder or a secret, the port is taken, a certificate can't
-            be read, several processes lack a shared database and bucket, the database is unreachable, or tracing lacks its libraries.
-        ValidationError: an environment setting is invalid.
+            be read, several processes lack a shared database and bucket, the database is unreachable, tracing lacks its libraries, or a setting is
+            invalid.
         OSError: the folder can't be created, or the bucket can't be read.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)

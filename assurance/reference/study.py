@@ -255,8 +255,11 @@ class Study:
 
     @property
     def floor(self) -> int:
-        thin = "ccvr" in self.kinds and not self.thin
-        return int(max(self.h, -(-2 * self.dim // self.per_class) if thin else 0) + self.a + self.margin)
+        rows = 2 * self.dim if "ccvr" in self.kinds else 0
+        if "random-features" in self.kinds:
+            rows = max(rows, math.ceil(Fraction(4 * self.widths[self.kinds.index("random-features")], self.dim)))
+        holders = 0 if self.thin else math.ceil(Fraction(rows, self.per_class))
+        return int(max(self.h, holders) + self.a + self.margin)
 
     def enough_published(self, holders: Sequence[int], withheld: Sequence[int]) -> bool:
         left = (max(0, held - self.a - self.margin) for c, held in enumerate(holders) if c not in withheld)

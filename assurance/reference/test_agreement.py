@@ -89,7 +89,7 @@ def asked(rng: random.Random, members: int) -> dict[str, Any]:
     if kind < 0.4:
         room = fields["members_min"] - n_min
         margin = rng.randint(0, room)
-        few = fields["records"]["least_per_class"] * (fields["members_min"] - a - margin) < 2 * dim
+        few = fields["records"]["least_per_class"] * (fields["members_min"] - a - margin) < 8  # of any dim here
         fields |= {"withhold": {"margin": margin}, "thin_classes": rng.random() < 0.5 or few}
     elif kind < 0.6:
         recipe = rng.choice(["sum", "mean+sum", "mean+sum+gradients"])

@@ -23,7 +23,7 @@ from service.storage.blobs import FileBlobs
 from veilsum.protocol.round_spec import CHUNK_ELEMENTS
 
 EVERY_S = 0.5
-PROMISED_MEMBERS, PROMISED_MB, INGEST, MEMORY_MB = 100, 40.0, 0.45, 200.0
+PROMISED_MEMBERS, PROMISED_MB, INGEST, MEMORY_MB = 100, 40.0, 0.18, 200.0
 
 
 def local(folder: Path, total: int, chunk_bytes: int) -> float:

@@ -147,12 +147,16 @@ class Tokens:
 
 
 def configured(token: SecretStr | None) -> str | None:
-    """Return the hash of the configured token; None if unset or empty. Raises Misuse for a short one."""
+    """Return the hash of the configured token; None if unset or empty. Raises Misuse for one that is short, or that no header carries."""
     text = token.get_secret_value().strip() if token is not None else ""
     if 0 < len(text) < MIN_CHARACTERS:
         raise Misuse(
             f"VEILSUM_OPERATOR_TOKEN has {len(text)} characters, at least {MIN_CHARACTERS} are needed: "
             "`openssl rand -hex 32` makes a token"
+        )
+    if not (text.isascii() and text.isprintable()):
+        raise Misuse(
+            "VEILSUM_OPERATOR_TOKEN: expected one line of ASCII characters; `openssl rand -hex 32` makes a token"
         )
     return _hash(text) if text else None
 

@@ -133,7 +133,7 @@ async def studies(federation: Hex32Path, here: Here, request: Request) -> Respon
 async def runs(
     federation: Hex32Path, here: Here, request: Request, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """The runs of studies that have not expired; with `after` and `wait_s`, as soon as they change.
+    """The runs of studies that have not expired, and those with an open attempt; with `after` and `wait_s`, as soon as they change.
 
     Here members wait for a run to join. One that signs is heard from.
     """

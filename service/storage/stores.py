@@ -32,9 +32,11 @@ def database_of(settings: Settings) -> Database:
 
 
 def blobs_of(settings: Settings) -> Blobs:
-    """A bucket where a URL names it, else files in the data folder; Misuse for another URL."""
+    """A bucket where a URL names it, else files in the data folder; Misuse for another URL, or an endpoint alone."""
     if settings.blobs_url is not None:
         return ObjectBlobs(settings.blobs_url, settings.blobs_endpoint)
+    if settings.blobs_endpoint:
+        raise Misuse("VEILSUM_BLOBS_ENDPOINT goes with VEILSUM_BLOBS_URL")
     return FileBlobs(settings.data_dir / "blobs")
 
 

@@ -236,3 +236,18 @@ def test_afl_s_merge_law_is_these_sums_in_disguise() -> None:
     np.testing.assert_allclose(merged_C, pool.V + 5 * gamma * np.eye(10), atol=1e-10)
     freed = np.linalg.solve(merged_C - 5 * gamma * np.eye(10), merged_C @ merged_W)
     np.testing.assert_allclose(freed, solve_ffc(pool, 0).weights, atol=1e-9)
+
+
+def test_fedcof_s_estimate_of_v_follows_from_sums_of_its_size() -> None:
+    """Σ_c (n_c − 1)Σ̂_c + n_c μ_cμ_cᵀ, with Σ̂_c the scatter of the members' means over K_c − 1 (FedCOF: Goswami et al. 2025)."""
+    rows, labels = clouds(400, 10, 4)
+    members, pool = members_of(rows, labels, 4, 5), ffc(rows, labels, 4)
+    counts, means = pool.counts, pool.U / pool.counts
+    holders = np.sum([member.counts > 0 for member in members], axis=0)
+    share = (counts - 1) / (holders - 1)
+    estimate = (means * counts) @ means.T
+    for member in members:
+        apart = member.U / member.counts - means
+        estimate += (apart * member.counts * share) @ apart.T
+    summed = sum((member.U / member.counts * share) @ member.U.T for member in members)
+    np.testing.assert_allclose(summed + (means * counts * (1 - share)) @ means.T, estimate, atol=1e-10)

@@ -27,7 +27,24 @@ def test_48_bits_keep_the_promise_at_the_smallest_ridge(*, bias: bool, relu: boo
     ridge = smallest_ridge(64 + bias, 10, 31)
     exact = solve_ffc(plain, ridge).weights
     assert 0 < np.abs(solve_ffc(rounded, ridge).weights - exact).max() < 1e-6 * np.abs(exact).max()
-    assert smallest_ridge(1280, 10, 31) == pytest.approx(0.0304, abs=1e-4)
+    assert smallest_ridge(1280, 10, 31) == pytest.approx(0.0321, abs=1e-4)
+
+
+@pytest.mark.parametrize("dim", [2, 4, 16])
+def test_the_smallest_ridge_keeps_the_promise_where_v_is_singular_and_small(dim: int) -> None:
+    rng, members, step = np.random.default_rng(dim), 3, 2.0**-24
+    ridge = smallest_ridge(dim, members, 24) * np.eye(dim)
+
+    def rounding(*shape: int) -> Any:
+        return (rng.random((members, *shape)) - 0.5).sum(axis=0) * step
+
+    for _ in range(500):
+        rows, labels = clouds(dim // 2, dim, 3, seed=int(rng.integers(1 << 30)), relu=True)
+        V, U = rows.T @ rows + ridge, rows.T @ np.eye(3)[labels]
+        exact, upper = np.linalg.solve(V, U), np.triu(rounding(dim, dim))
+        found = np.linalg.solve(V + upper + np.triu(upper, 1).T, U + rounding(dim, 3))
+        allowed = 1e-6 * (np.linalg.norm(exact, axis=0) + 0.5)
+        assert (np.linalg.norm(found - exact, axis=0) < allowed).all()
 
 
 @pytest.mark.parametrize("ridge", [0.01, 1.0, 30.0])

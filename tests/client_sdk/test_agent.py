@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.stage import Stage
 from veilsum.calibration.errors import ShapeMismatch
 from veilsum.protocol.causes import Cause
+from veilsum.protocol.study import DAY_S
 
 
 def opening(consortium: Consortium, *periods: str) -> Callable[[], bool]:
@@ -118,6 +120,18 @@ def test_a_coordinator_that_shows_no_runs_does_not_end_an_agent(
     agent = consortium.agents()["member-0"]
     with pytest.raises(PeerFault, match="a page of a proxy"):
         consortium.alone(consortium.open["member-0"].joined(agent))
+
+
+def test_a_manifest_that_comes_damaged_is_asked_for_again(consortium: Consortium) -> None:
+    agents, damaged = consortium.agents(once=False), [1]
+
+    def half(answer: httpx.Response) -> httpx.Response:
+        return httpx.Response(200, content=answer.content[:-1]) if damaged and damaged.pop() else answer
+
+    consortium.shows("GET .*/manifest/.*", half, ["member-0"])
+    results = next_of(consortium, agents, "p1")
+    assert {type(each) for each in results.values()} == {Result}, results
+    assert any("truncated" in event.detail for _, event in consortium.events)
 
 
 def test_once_raises_the_no(consortium: Consortium) -> None:
@@ -288,3 +302,17 @@ def test_agents_help_to_end_an_overdue_round(consortium: Consortium) -> None:
     )
     assert consortium.operator.round(round_id).state == "erased"
     assert {type(each) for each in results.values()} == {Result}, results
+
+
+def test_agents_that_were_away_help_to_end_a_round_after_its_study_has_expired(
+    consortium: Consortium,
+) -> None:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.run_until(consortium.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    consortium.stage.pass_time(consortium.clock() + 100 * DAY_S)
+    assert consortium.operator.round(round_id).state == "erasing"
+    agents = consortium.agents(once=False)
+    consortium.together({m: consortium.open[m].joined(agent) for m, agent in agents.items()})
+    assert consortium.operator.round(round_id).state == "erased"
+    # Now nothing is left to show of the study.
+    assert consortium.operator.runs(consortium.name).runs == ()

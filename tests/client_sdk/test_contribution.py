@@ -39,6 +39,7 @@ def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(consor
         assert result.evaluate(*consortium.data(member)) > 0.4
         [run] = consortium.open[member].ledger()
         assert (run.state, run.summed) == (State.SPENT, result.evidence.attempt.context)
+        assert consortium.open[member].session.store.unexported() == ()
     assert consortium.total(round_id) == consortium.expected(round_id)
 
 

@@ -161,10 +161,11 @@ def test_who_went_on_without_counting_takes_no_part_in_the_sum(counting: Countin
         assert caught.value.cause is cause
 
 
-def test_a_cohort_that_is_shown_without_its_round_is_refused(counting: Counting) -> None:
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_cohort_that_does_not_show_its_round_once_is_refused(counting: Counting, times: int) -> None:
     cohort = counting.enrol()
     indicator = counting.open_round(cohort)
-    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[]))
+    counting.shows("GET /v1/cohorts/[^/]*", changed(rounds=[indicator] * times))
     results = counting.together(counting.contributions(indicator))
     assert {fault.cause for fault in results.values()} == {Cause.MALFORMED}
 

@@ -23,6 +23,7 @@ from client_sdk.effects import Pause
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.member import Conversations
 from client_sdk.operator import Operator
+from client_sdk.store import Store
 from client_sdk.transport import BlockingDriver
 from tests.support.consortium import NOISY, WITHHOLDING, Consortium
 from tests.support.serving import TOKEN
@@ -135,6 +136,23 @@ def test_both_kinds_of_member_have_the_same_methods() -> None:
             == inspect.signature(getattr(AsyncMember, name)).parameters.keys()
         )
     assert Member.enrol.__doc__ == AsyncMember.enrol.__doc__ == Conversations.enrol.__doc__
+
+
+def test_a_member_whose_lock_was_replaced_says_nothing_more(consortium: Consortium) -> None:
+    """By a job that clears up, and a copy that was put back: another process may have locked that one."""
+    round_id = consortium.open_round(consortium.enrol())
+    flows = consortium.contributions(round_id)
+    steps = consortium.until(flows.pop("member-0"), "chunks")
+    card = consortium.folder / "member-0" / "identity.json"
+    content = card.read_bytes()
+    card.unlink()
+    card.write_bytes(content)
+    Identity.load(consortium.folder / "member-0").lock()
+    results = consortium.together(flows, started={"member-0": steps}, stuck=consortium.expiring(round_id))
+    assert {m: type(each) for m, each in results.items() if not isinstance(each, Result)} == {
+        "member-0": IdentityError
+    }
+    assert "was removed or replaced while it was in use" in str(results["member-0"])
 
 
 def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(consortium: Consortium) -> None:
@@ -258,6 +276,9 @@ def test_agents_and_the_service_over_http(tmp_path: Path, served: Stage, questio
         other = operator.open_cohort(name, shown.study, "p2").cohort
         assert operator.close_cohort(other).state == "failed"
     assert all(result.counted for result in results)
+    for member in consortium.ids:  # the caller has it: `veilsum member join` shows it no more
+        left = {path.name for path in Store(consortium.folder / member).unexported()}
+        assert results[0].record.round not in left
     results[0].verify(consortium.admin.public)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client_sdk.environment import Environment
 from client_sdk.errors import Declined, Misuse, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.records import Records
 from client_sdk.reservations import State
+from client_sdk.result import Result
 from service import federations
 from tests.support.answers import invited
 from tests.support.consortium import DIM, LEAST, NOISY, Consortium, hostile, unchanged
@@ -196,3 +198,26 @@ def test_a_noisy_study_takes_no_data_without_ids(stage: Stage, tmp_path: Path) -
     with pytest.raises(Misuse, match="needs ids"):
         consortium.alone(consortium.member("member-0").enrol(cohort, Records(*consortium.data("member-0"))))
     assert consortium.open["member-0"].ledger() == ()
+
+
+def test_a_clock_that_is_wrong_for_a_while_gives_no_run_up(consortium: Consortium) -> None:
+    consortium.enrol()
+    later = consortium.clock() + 100 * DAY_S
+    ahead = consortium.member("member-0", environment=Environment(now_s=lambda: later))
+    with pytest.raises(PeerFault, match="has expired"):
+        consortium.alone(ahead.enrol(consortium.open_cohort(), consortium.records("member-0")))
+    round_id = consortium.open_round(consortium.enrol())
+    results = consortium.together(consortium.contributions(round_id))
+    assert {type(each) for each in results.values()} == {Result}, results
+
+
+def test_the_records_of_an_expired_study_are_free_for_the_next(consortium: Consortium) -> None:
+    consortium.publish(consortium.make_study({"name": "short", "expires": int(consortium.clock()) + 60}))
+    consortium.enrol()
+    consortium.stage.pass_time(consortium.clock() + 60)
+    consortium.publish(consortium.make_study({"name": "next"}, withhold={"margin": 0}))
+    consortium.enrol()
+    assert [(run.study, run.given_up) for run in consortium.open["member-0"].ledger()] == [
+        ("short", True),
+        ("next", False),
+    ]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,33 @@ def test_the_table_of_noisy_recipes() -> None:
     shown = (ROOT / "docs" / "privacy.md").read_text("utf-8").splitlines()
     start = shown.index(rows[0])
     assert shown[start : start + len(rows)] == rows
+
+
+def test_how_often_heads_are_right() -> None:
+    reported = json.loads((FIGURES / "heads.json").read_text("utf-8"))["reported"]
+    shown = (ROOT / "docs" / "heads.md").read_text("utf-8")
+    rows = {
+        "ridge; λ by GCV": ["ridge, λ by GCV"],
+        "ridge, unit columns": ["ridge, unit columns"],
+        "nearest class mean": ["nearest class mean"],
+        "LDA": ["LDA"],
+        "CCVR, 300 virtual features a class, with / without ReLU and Tukey": [
+            "CCVR, 300 a class",
+            "CCVR, 300 a class, no ReLU, no Tukey",
+        ],
+        "ridge on 512 / 2048 random features": ["512 random features", "2048 random features"],
+    }
+    for row, names in rows.items():
+        assert f"| {row} | {' / '.join(f'{100 * reported[name]:.1f}' for name in names)} |" in shown
+
+
+def test_snapshots_and_training_beside_flower() -> None:
+    shown = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    ways = json.loads((FIGURES / "snapshots.json").read_text("utf-8"))
+    written = [f"{way['megabytes']} MB in {median(way['seconds']):.1f} s" for way in ways.values()]
+    assert " | ".join(written) in shown
+    apart = json.loads((FIGURES / "training_speed.json").read_text("utf-8"))["largest_difference_of_a_weight"]
+    assert f"within {apart * 1e6:.1f}·10⁻⁶" in shown
 
 
 def test_the_sizes_of_sums() -> None:

@@ -49,6 +49,25 @@ def test_a_class_of_ccvr_needs_two_rows_a_dimension_of_honest_members() -> None:
     assert question(8, **CCVR, records=few_rows).class_floor == 2 + 3 + 1
 
 
+def test_a_class_of_random_features_needs_rows_of_four_numbers_a_feature() -> None:
+    # 4 · 64 numbers in rows of 10: 26 rows, 7 of each honest holder, beside a = 2 and r = 1
+    records = {"least": 500, "most": 900, "least_per_class": 7, "rows_per_id": 1}
+    kernel = {"kind": "random-features", "size": 64, "bandwidth": 0.7}
+    asked: dict[str, Any] = {
+        "statistics": [kernel],
+        "thin_classes": False,
+        "members_min": 8,
+        "records": records,
+    }
+    assert question(8, **asked).class_floor == 4 + 2 + 1
+    assert question(8, **{**asked, "thin_classes": True}).class_floor == 3 + 2 + 1
+    records["least_per_class"] = 5
+    with pytest.raises(
+        ValidationError, match="a class that 9 members hold, and a run may have 8; take at least 6"
+    ):
+        question(8, **asked)
+
+
 @pytest.mark.parametrize(
     ("holders", "enough"),
     [((5, 5, 4), True), ((6, 0, 0), True), ((5, 4, 4), False), ((0, 0, 0), False), ((5,), True)],

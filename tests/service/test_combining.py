@@ -92,6 +92,25 @@ async def test_a_record_that_was_kept_stands_beside_its_own_head_whatever_is_int
     assert finished in refused.json()["detail"]
 
 
+async def test_a_damaged_record_hides_no_other_and_is_made_again(
+    server: Server, formed: Party, finished: str
+) -> None:
+    rounds, blobs = [finished, await done(server, formed)], server.coordinator.blobs
+    name = (await combine(server, formed, *rounds)).json()["combination"]
+    record = blobs.get(f"combined/{name}/record")
+    blobs.put(f"combined/{name}/record", b"\xff" + record[1:])
+    where = f"/v1/federations/{formed.federation}/combinations"
+    assert (await server.client.get(where)).json() == []
+    assert refusal(await server.client.get(f"/v1/combinations/{name}")) == (500, "storage-damaged")
+    assert (await combine(server, formed, *rounds)).status_code == 201
+    assert (await server.client.get(where)).json() == [name]
+    for part in blobs.names(f"combined/{name}"):
+        if part.endswith("-head"):
+            blobs.delete(f"combined/{name}/{part}")
+    lost = await server.client.get(f"/v1/combinations/{name}/weights")
+    assert refusal(lost) == (500, "storage-damaged")
+
+
 async def test_what_does_not_add_up_is_refused(
     server: Server, formed: Party, finished: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

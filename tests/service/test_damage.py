@@ -174,6 +174,21 @@ async def test_damage_in_what_no_sum_is_made_of_ends_no_attempt(
     await formed.check_result(server, round_id)
 
 
+async def test_what_storage_has_lost_of_a_result_is_called_lost(
+    server: Server, formed: Party, finished: str
+) -> None:
+    names = ("result/weights", "result/sums", "result/evictions", "transcript")
+    paths = [f"/v1/rounds/{finished}/{name}" for name in names]
+    assert [(await server.client.get(path)).status_code for path in paths] == [200] * 4
+    for folder in ("results", "transcripts"):
+        server.coordinator.blobs.delete(f"{folder}/{finished}")
+    causes = [(await server.client.get(path)).json()["cause"] for path in paths]
+    assert causes == ["storage-damaged"] * 4
+    async with server.signing("m-0", formed.keys["m-0"]) as member:
+        unknown = await member.get(f"/v1/rounds/{finished}/result/documents/none")
+    assert unknown.json()["cause"] == "wrong-phase"
+
+
 async def test_an_indicator_discloses_no_damaged_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

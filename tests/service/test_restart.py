@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.support.party import Party
 from tests.support.serving import Clock, Server, again, running, snapshot
 from tests.support.simulator import After
 from veilsum.protocol.coordinator import Recovered
+from veilsum.protocol.errors import Misuse
 
 Saved = tuple[str, Path, Party, dict[str, Any], float]
 
@@ -162,6 +164,30 @@ async def test_an_ended_round_is_loaded_with_its_certificate_and_swept(
         await server.tidy(finished)
         assert server.coordinator.blobs.names("uploads") == ()
         assert server.coordinator.rounds[finished].phase is None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_coordinator_whose_blobs_are_gone_does_not_start(
+    tmp_path: Path, party: Party, *, ended: bool
+) -> None:
+    data = tmp_path / "data"
+    async with running(data) as server:
+        round_id = await party.begun(server)
+    shutil.rmtree(data / "blobs")
+    async with running(data) as server:  # nothing was in them
+        if ended:
+            assert (await party.play(server, round_id))["state"] == "done"
+            await server.tidy(round_id)
+        else:
+            await party.serve(server, round_id, party.ids[0])
+    shutil.rmtree(data / "blobs")
+    for _ in range(2):
+        with pytest.raises(Misuse, match="restore the data folder's `blobs`"):
+            async with running(data):
+                pass
+    (data / "blobs" / "transcripts" / "lost").mkdir(parents=True)
+    async with running(data) as server:
+        assert (await server.client.get("/readyz")).status_code == 200
 
 
 async def test_a_commit_that_was_reported_as_failed_is_taken_up(

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import shutil
+import signal
 import sqlite3
 import tarfile
 from collections.abc import Callable
@@ -223,6 +225,33 @@ def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
     DataFolderLock(data).release()  # nobody holds it
 
 
+def test_what_a_killed_command_left_goes_with_the_next(tmp_path: Path) -> None:
+    data, kept = small(tmp_path / "data"), tmp_path / "kept"
+    kept.mkdir()
+    if (child := os.fork()) == 0:
+        shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        create(data, kept / "monday.zip")
+    os.waitpid(child, 0)
+    [left] = kept.iterdir()
+    assert left.name != "monday.zip"
+    create(data, kept / "tuesday.zip")
+    assert [path.name for path in kept.iterdir()] == ["tuesday.zip"]
+    if (child := os.fork()) == 0:
+        shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        restore(kept / "tuesday.zip", kept / "new", None)
+    os.waitpid(child, 0)
+    assert len(list(kept.iterdir())) == 2
+    restore(kept / "tuesday.zip", kept / "new", None)
+    assert {path.name for path in kept.iterdir()} == {"tuesday.zip", "new"}
+
+
+def test_a_backup_never_holds_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small(tmp_path / "data"))
+    with pytest.raises(Misuse, match="would lie in the data folder"):
+        create(Path(), Path("monday.zip"))
+    create(Path(), Path("../monday.zip"))
+
+
 def test_a_folder_that_is_a_link_is_not_left_out(tmp_path: Path) -> None:
     data, disk = small(tmp_path / "data"), tmp_path / "disk"
     disk.mkdir()
@@ -236,7 +265,11 @@ def test_a_folder_that_is_a_link_is_not_left_out(tmp_path: Path) -> None:
 def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     data, signed = small(tmp_path / "data"), ("--coordinator-key", KEY.public.hex())
     made = cli.json("operator", "backup", "create", tmp_path / "a.zip", "--data-dir", data)
-    assert made["files"] == 2
+    assert (made["files"], made["blobs"]) == (2, 0)
+    assert "in a bucket" in cli("operator", "backup", "create", "bare.zip", "--data-dir", data).err
+    (data / "blobs").mkdir()
+    (data / "blobs" / "head").touch()
+    assert "bucket" not in cli("operator", "backup", "create", "whole.zip", "--data-dir", data).err
     assert (
         "exists: give every backup its own name"
         in cli("operator", "backup", "create", "a.zip", "--data-dir", data).error

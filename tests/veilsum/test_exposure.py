@@ -180,5 +180,38 @@ def test_proxies_are_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VEILSUM_TRUSTED_PROXIES", "*")
     assert Settings().trusted_proxies == "*"
     monkeypatch.setenv("VEILSUM_TRUSTED_PROXIES", "10.0.0.1, ingress")
-    with pytest.raises(ValueError, match="ingress"):
+    with pytest.raises(Misuse, match="VEILSUM_TRUSTED_PROXIES: 'ingress' does not"):
         Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VEILSUM_MAX_WAIT_S", "61"),
+        ("VEILSUM_RESUME_GRACE_S", "inf"),
+        ("VEILSUM_ADDRESS_REQUESTS_PER_S", "inf"),
+        ("VEILSUM_PUBLIC_URL", "sum.example.org"),
+        ("VEILSUM_BLOBS_ENDPOINT", "https://s3.example.org"),
+    ],
+)
+def test_a_value_that_can_t_be_used_is_refused_by_the_variable_s_name(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert cli("serve", "--port", 0).error.startswith(name)
+
+
+def test_a_data_folder_that_is_a_file_is_refused(cli: Cli) -> None:
+    Path("data").touch()
+    assert cli("serve", "--port", 0, "--data-dir", "data").error.startswith(
+        "data is a file, expected a folder"
+    )
+
+
+def test_a_folder_of_secrets_that_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_given(tmp_path / "none")
+    monkeypatch.setenv("VEILSUM_SECRETS_DIR", str(tmp_path / "none"))
+    with pytest.raises(Misuse, match=r"VEILSUM_SECRETS_DIR: .*none is not a folder"):
+        check_given(tmp_path / "none")

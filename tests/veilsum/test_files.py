@@ -73,8 +73,9 @@ def test_a_full_disk_is_reported_also_where_a_long_file_is_written_directly(
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match="no space left") as caught:
         write_durably(tmp_path / "file", bytes(1 << 20))
+    assert caught.value.filename == str(tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 

@@ -49,7 +49,8 @@ def test_every_recipe_shares_one_budget(recipe: str, cli: Cli) -> None:
     said = cli.json(*WORDS, "--records", 50_000, "--epsilon", 2, "--recipe", recipe)
     assert list(said["steps"]) == [step for step, _ in RECIPES[recipe]]
     assert said["epsilon"] == 2
-    assert said["upload_bytes"] > 0
+    numbers = {"mean": 64 + 1, "sum": 64 * 65 // 2 + 64 * 10}  # protocol §9, of 48 bits each
+    assert said["upload_bytes"] == sum(6 * numbers.get(step, 64 * 10) for step in said["steps"])
 
 
 def test_a_unit_of_more_rows_takes_more_noise(cli: Cli) -> None:
@@ -62,7 +63,13 @@ def test_numbers_that_cannot_be_are_refused(cli: Cli) -> None:
     for more in (("--epsilon", 0), ("--epsilon", 1, "--delta", 1), ("--epsilon", 1, "--recipe", "all")):
         assert cli(*WORDS, "--records", 1000, *more).code == 1
     assert cli(*WORDS, "--records", 1000, "--epsilon", 1, "--colluders", 19).code == 1
-    assert cli(*WORDS, "--records", 1000, "--epsilon", 1, "--delta", 0.001).code == 0
+    assert cli(*WORDS, "--records", 100_000, "--epsilon", 1, "--delta", 1e-5).code == 0
     refused = cli(*WORDS, "--records", 1000, "--epsilon", 1, "--delta", 0.2).error
     assert refused.startswith("δ = 0.2 is above 1/1000: ")
     assert "at most 0.001" in refused
+
+
+def test_what_no_study_can_be_is_refused(cli: Cli) -> None:
+    for more in (("--epsilon", 11), ("--epsilon", 1, "--delta", 0.001)):
+        assert "a study takes ε above 0 and up to 10" in cli(*WORDS, "--records", 1000, *more).error
+    assert "takes fewer than 4,194,304" in cli(*WORDS, "--records", 1 << 22, "--epsilon", 1).error

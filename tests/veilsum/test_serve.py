@@ -54,7 +54,7 @@ def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("VEILSUM_MAX_WAIT_S", "soon")
     refused = cli(*serve, "--json")
     assert refused.code == 1
-    assert refused.values["error"].startswith("max_wait_s: ")
+    assert refused.values["error"].startswith("VEILSUM_MAX_WAIT_S: ")
 
 
 def test_a_start_that_fails_later_is_said_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,9 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     assert c.approval in refused.error
     explained = refused.err
     assert "digits" in explained
+    narrow = c.write("narrow", np.ones((5, DIM - 1)), np.zeros(5, int))
+    others = [narrow if each == c.files[0] else each for each in words]
+    assert "Of your 5 rows 0 can be used" in remote(*others).err
     assert "64 hexadecimal digits" in remote(*words, "--approve", "digits").error  # a name approves nothing
     assert "mu_budget" in remote(*words, "--mu-budget", "-1").error
     monkeypatch.setattr(Member, "join", lambda *_, **__: iter(()))
@@ -223,6 +226,11 @@ def test_approvals(consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatc
     c.held()
     kept = c.folder / "m0" / "approvals.json"
     assert c.approval in kept.read_text()
+    with monkeypatch.context() as expired:  # and goes on when its study is not published any more
+        expired.setattr("veilsum.commands.member._current", lambda _: iter(()))
+        expired.setattr(Member, "join", lambda *_, **__: iter(()))
+        going_on = remote(*words)
+    assert (going_on.code, "run the same command again to approve it" in going_on.err) == (0, True)
     for damaged in (b'{"', b'["x"]', b'{"x": "y"}', b"\xff"):
         kept.write_bytes(damaged)
         assert str(kept) in remote(*words).error

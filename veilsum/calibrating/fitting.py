@@ -85,6 +85,9 @@ class Fitting:
 
             shared = Result.load(self.personal)
             shared.verify()
+            note(
+                "Records that the run summed judge its head too well, and choose the wrong mixture: pass only records that it did not sum"
+            )
         records = self._records(shared.spec.question.classes if shared is not None else None)
         found = self._summed(records)
         answer, derived = found.answer, self.head in DERIVED

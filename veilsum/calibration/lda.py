@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilsum.calibration.errors import CalibrationError, NoRecords
+from veilsum.calibration.errors import CalibrationError, NoRecords, SingularSystem
 from veilsum.calibration.ffc import FFCStatistics
 from veilsum.calibration.head import Head
 from veilsum.calibration.rows import Floats
@@ -56,7 +56,12 @@ def solve_lda(statistics: FFCStatistics, *, shrinkage: float | None = None) -> L
 
     scale = np.sqrt(0.5) if statistics.bias else 1.0
     spectrum = Spectrum.of(covariance, statistics.rounding_deviation / (scale**2 * freedom))
-    spectrum.check_invertible(0.0)
+    try:
+        spectrum.check_invertible(0.0)
+    except SingularSystem as error:
+        raise SingularSystem(
+            "the covariance within classes is singular: take a shrinkage above 0, or records of a class that differ"
+        ) from error
     weights = spectrum.vectors @ ((spectrum.vectors.T @ means.T) / spectrum.values[:, None])
     bias = np.zeros(len(counts))
     bias[held] = np.log(counts[held] / counts.sum()) - 0.5 * np.einsum(

@@ -31,7 +31,7 @@ def calibrate(
     personal: Annotated[
         Path | None,
         typer.Option(
-            help="Mix these records with a result's pooled sums: the result's folder. Takes --held-out SHARE."
+            help="Mix these records, which its run did not sum, with a result's pooled sums: the result's folder. Takes --held-out SHARE."
         ),
     ] = None,
     unit_columns: Annotated[

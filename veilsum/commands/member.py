@@ -232,7 +232,12 @@ def _approved(
         for each in {bytes_of(approval, "approved").hex() for approval in given.approved} - {*published}:
             shown = ", ".join(f"{name} ({digest})" for digest, name in published.items()) or "none"
             note(f"No published study has the approval digest {each}. Published: {shown}. Waiting for one.")
-        if covered or given.approved:
+        if kept and not (covered or given.approved):
+            # Of one that has expired a round may still wait for this member: to erase, or for its result.
+            note(
+                "No study to take part in is published. When one is, run the same command again to approve it."
+            )
+        if kept or given.approved:
             return frozenset({*kept, *given.approved})
         if JSON.get() or not sys.stdin.isatty():
             raise Misuse("no study is approved: pass --approve with the digest that the admin told you")
@@ -269,8 +274,11 @@ def _explain(content: "Content", records: "Records") -> None:
         for sentence in section.sentences:
             note(f"  {sentence}")
     _, usable = records.usable(content.question.classes)
+    dim = content.question.dim
+    usable &= records.features.shape[1] == dim
     note(
-        f"Of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and numbers that are finite and not all 0."
+        f"Of your {len(usable):,} rows {usable.sum():,} can be used: these have a label of this study, and {dim:,} numbers that are finite "
+        "and not all 0."
     )
     note(f"Approval digest: {content.approval.hex()}")
 

@@ -69,12 +69,15 @@ def create(
 ) -> None:
     """Write a stopped coordinator's data folder to one file. It contains the coordinator's key: keep it secret.
 
-    For SQLite and files. With PostgreSQL and S3, use their own backups.
+    PostgreSQL and a bucket are not in the folder: use their own backups.
     """
     need("the coordinator", "service")
     from veilsum import backup
 
-    say(backup.create(data_dir, archive), "Backup")
+    made = backup.create(data_dir, archive)
+    if not made["blobs"]:
+        note("The folder holds no uploads or results: if they are in a bucket, back that up too.")
+    say(made, "Backup")
 
 
 @backups.command()

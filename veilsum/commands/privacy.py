@@ -38,21 +38,32 @@ def privacy(
 ) -> None:
     """Estimate what a noisy study of FFC costs: noise, bytes and accuracy, and what would help.
 
-    Points of accuracy are from measurements on other data, not a bound. Features of your own narrow them down.
+    Points of accuracy are from measurements on other data, not a bound; below 0 the recipe gains. Features of your own narrow them down.
     """
     from veilsum.calibration.privacy.plan import plan
     from veilsum.protocol.sizing import size
-    from veilsum.protocol.study import RECIPES
+    from veilsum.protocol.study import (
+        NOISE_DELTA_MAX,
+        NOISE_EPSILON_MAX,
+        NOISY_BITS,
+        NOISY_RECORDS_MAX,
+        RECIPES,
+    )
 
     if recipe not in RECIPES:
         raise Misuse(f"unknown recipe {recipe!r}: expected {', '.join(RECIPES)}")
-    if not epsilon > 0 or not 0 < delta < 1:
-        raise Misuse(f"ε = {epsilon:g} and δ = {delta:g}: expected ε above 0, and δ between 0 and 1")
     if delta * records > 1:
         raise Misuse(
             f"δ = {delta:g} is above 1/{records}: a mechanism that publishes one record at random would pass. "
             f"Expected at most {1 / records:.1g}; a tenth of that is usual"
         )
+    if not 0 < epsilon <= NOISE_EPSILON_MAX or not 0 < delta <= NOISE_DELTA_MAX:
+        raise Misuse(
+            f"ε = {epsilon:g} and δ = {delta:g}: a study takes ε above 0 and up to {NOISE_EPSILON_MAX}, and δ above 0 and up to "
+            f"{NOISE_DELTA_MAX:g}"
+        )
+    if records >= NOISY_RECORDS_MAX:
+        raise Misuse(f"{records:,} rows: a study with noise takes fewer than {NOISY_RECORDS_MAX:,}")
     against = members // 4 if colluders is None else colluders
     quorum = size(members, None, roster=members, colluders=against).quorum
     shares = dict(RECIPES[recipe])
@@ -83,8 +94,7 @@ def privacy(
         "sigma_when_all_are_summed": made.sums.deviation,
         "expected_error_of_the_mean": made.mean_error,
         "steps": {step: f"ε = {each.epsilon:.3g}" for step, each in made.rounds.items()},
-        "ring_bits": max(each.ring_bits for each in made.rounds.values()),
-        "upload_bytes": sum(each.upload_bytes for each in made.rounds.values()),
+        "upload_bytes": sum(each.elements for each in made.rounds.values()) * NOISY_BITS // 8,
         "needed_for_a_sum": quorum.survivors_min,
         "may_collude": against,
     }

@@ -100,8 +100,9 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         labels = _indices(given, y)
         if self.member is not None:
             records = _Numbered(features, labels, names=tuple(map(str, given.tolist())))
-            runs = self.member.join(records, once=True, period=self.period)
-            result = next(iter(runs), None)
+            # To its end: then the member knows that its caller has the result.
+            runs = [*self.member.join(records, once=True, period=self.period)]
+            result = runs[0] if runs else None
             if result is None:
                 raise Declined("the run ended without a result for this member")
             records.indices(

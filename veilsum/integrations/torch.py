@@ -162,7 +162,8 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
     if told == []:
         linear = []  # the model says that none of these is its classifier
     usual = [name for name in USUAL if name in _modules(model)]
-    if not found and not usual and len(linear) == 1 and linear[0]:
+    trained = [name for name, module in model.named_modules() if [*module.parameters(recurse=False)]]
+    if not found and not usual and linear == trained[-1:] and linear[0]:
         return linear[0]
     if not linear:
         raise Misuse(

@@ -13,7 +13,6 @@ from veilsum.protocol.keys import canonical
 from veilsum.protocol.merkle import verify
 from veilsum.protocol.messages import (
     COMMITMENT_BYTES,
-    EMPTY_CHAIN,
     NO_CONTEXT,
     NOTHING_REVEALED,
     Cards,
@@ -36,7 +35,6 @@ from veilsum.protocol.messages import (
     UploadHeader,
     Vote,
     cohort_id,
-    extend_chain,
 )
 from veilsum.protocol.packing import Buffer
 from veilsum.protocol.ring import Ring
@@ -182,7 +180,7 @@ class Attempt(Struct):
             self.manifest.hash,
             self.opening.sequence.to_bytes(8, "little"),
             self.opening.attempt.to_bytes(1, "little"),
-            extend_chain(EMPTY_CHAIN, self.opening.links),
+            self.opening.chain,
             self.opening.terms.hash,
         )
 

@@ -36,8 +36,11 @@ ROWS_MIN = 50
 """Rows of honest members behind the smallest sum."""
 ELEMENTS_MAX = 1 << 32
 NORMALS_MAX = 1 << 27
+NOISY_BITS = 48
+"""Ring of every noisy study."""
 NOISY_RECORDS_MAX = 1 << 22
-"""Rows whose noisy sums fit a ring of 48 bits."""
+"""Rows whose noisy sums fit that ring."""
+NOISE_EPSILON_MAX, NOISE_DELTA_MAX = 10, 1e-5
 RECIPES: dict[str, tuple[tuple[str, float], ...]] = {
     "sum": (("sum", 1.0),),
     "mean+sum": (("mean", 0.1), ("sum", 0.9)),
@@ -160,8 +163,8 @@ class Noise(_Block):
         recipe: the steps, a key of `RECIPES`.
     """
 
-    epsilon: Annotated[Real, Field(gt=0, le=10)]
-    delta: Annotated[Real, Field(gt=0, le=1e-5)]
+    epsilon: Annotated[Real, Field(gt=0, le=NOISE_EPSILON_MAX)]
+    delta: Annotated[Real, Field(gt=0, le=NOISE_DELTA_MAX)]
     unit: Literal["record", "member"]
     recipe: Literal["sum", "mean+sum", "mean+sum+gradients"]
 
@@ -287,10 +290,21 @@ class Question(_Block):
         """m: the fewest holders with which a class is published (protocol §8.3). The study withholds rare classes."""
         assert self.withhold is not None
         beside = self.a + self.withhold.margin
-        # The second moment of a class of CCVR needs two rows a dimension of honest members.
-        thin = self.has("ccvr") and not self.thin_classes
-        honest = -(-2 * self.dim // self.records.least_per_class) if thin else 0
-        return beside + max(self.h_min, honest)
+        return beside + max(self.h_min, -(-self.class_rows // self.records.least_per_class))
+
+    @property
+    def class_rows(self) -> int:
+        """The fewest rows of honest members in a class that is not thin.
+
+        The numbers in them are four times as many as the sums of the class: half of dim² in CCVR's second moment, and the random features.
+        Fewer rows could be solved for.
+        """
+        if self.thin_classes:
+            return 0
+        sizes = [each.size for each in self.statistics if isinstance(each, RandomFeaturesFFC)]
+        return max(
+            [0, *(-(-4 * size // self.dim) for size in sizes), 2 * self.dim if self.has("ccvr") else 0]
+        )
 
     def has(self, kind: str) -> bool:
         """Whether a statistic of this kind is summed."""
@@ -474,8 +488,8 @@ def _noisy(question: Question) -> Iterator[str]:
         yield "question.statistics: a noisy study sums one statistic, so that its budget buys one answer"
     if question.has("ccvr") and question.noise.recipe not in {"sum", "mean+sum"}:
         yield f"question.noise.recipe is {question.noise.recipe}: CCVR takes sum or mean+sum"
-    if question.ring_bits != 48 or question.records_max >= NOISY_RECORDS_MAX:
-        yield f"question.noise needs ring_bits = 48 and most · members_max below {NOISY_RECORDS_MAX:,}"
+    if question.ring_bits != NOISY_BITS or question.records_max >= NOISY_RECORDS_MAX:
+        yield f"question.noise needs ring_bits = {NOISY_BITS} and most · members_max below {NOISY_RECORDS_MAX:,}"
 
 
 def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
@@ -494,9 +508,9 @@ def _exact(question: Question, quorum: Quorum) -> Iterator[str]:
     if question.withhold is not None and question.class_floor > question.members_min:
         left = question.members_min - question.a - question.withhold.margin
         yield (
-            f"question.records.least_per_class is {question.records.least_per_class}: CCVR publishes a class that "
+            f"question.records.least_per_class is {question.records.least_per_class}: this study publishes a class that "
             f"{question.class_floor} members hold, and a run may have {question.members_min}; take at least "
-            f"{-(-2 * question.dim // left)}, or set thin_classes = true"
+            f"{-(-question.class_rows // left)}, or set thin_classes = true"
         )
     if question.withhold is None and not question.thin_classes:
         yield (

@@ -70,7 +70,7 @@ answer = 60
 
 [after]
 ridge = "gcv"  # or a number
-publish = []  # further documents: "lda", "ncm", "pooled", "posterior"
+publish = []  # further documents for members: "lda", "ncm"; "pooled" and "posterior" show them the sums
 readers = "members"  # or "anyone": the head's readers
 """
 

@@ -11,8 +11,11 @@ from veilsum.protocol.sizing import dropouts
 from veilsum.protocol.study import FFC, RECIPES, Content, Noise, Question
 from veilsum.study.promise import rows_per_unit
 
-COMFORTABLE = 50
-"""Rows per dimension from which a test for a known record is weak."""
+COMFORTABLE = 4
+"""Rows per number of the sums from which a test for a known record is weak.
+
+A usual record moves the best test by up to about √(numbers/rows) deviations: at ½ it finds 3 % of those summed and blames 1 % of the others.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,14 @@ def _learned(content: Content) -> Iterator[str]:
                 f"A sum that leaves classes out holds at least {rows:,}, unless a colluder lies about its classes. If the holders of the "
                 "other classes don't guarantee this number, no sum is made, and the records are spent anyway."
             )
-        if rows < COMFORTABLE * question.width:
+        if rows < (weak := COMFORTABLE * question.elements):
             yield (
-                "That is few: a person with a copy of a record can test whether it is in the sum. "
-                f"From {COMFORTABLE * question.width:,} rows on the test is weak."
+                "A person with a copy of a record can test whether it is in the sum. "
+                f"The test is weak only from {weak:,} rows on, {COMFORTABLE} for each number that is summed."
             )
     ridge = "chosen by cross-validation" if content.after.ridge == "gcv" else f"{content.after.ridge:g}"
-    yield f"{readers} may read the head, whose λ is {ridge}" + (
-        f", and the documents {', '.join(content.after.publish)}." if content.after.publish else "."
-    )
+    yield f"{readers} may read the head, whose λ is {ridge}."
+    yield from _published(content)
     if question.noise is None:
         counts = ", how many members hold each class" if question.withhold is not None else ""
         yield f"Anyone who reaches the coordinator sees how many rows a sum holds{counts}, and how well heads fit it (errors by λ)."
@@ -112,11 +114,19 @@ def _learned(content: Content) -> Iterator[str]:
         )
     elif question.noise is None:
         yield "Every class is published, even one that a single member holds. A class that one record has shows that record."
-    if question.thin_classes and question.has("ccvr"):
-        yield "The second moments of classes with few rows can reveal these rows."
+    if question.thin_classes and (question.has("ccvr") or question.has("random-features")):
+        yield "The second moments and random features of classes with few rows can reveal these rows."
     if question.noise is not None:
         yield from _noise(question.noise)
         yield from _unpublished(content)
+
+
+def _published(content: Content) -> Iterator[str]:
+    publish = content.after.publish
+    if publish:
+        yield f"Every member may read {', '.join(publish)}."
+    if content.question.noise is None and not {"pooled", "posterior"}.isdisjoint(publish):
+        yield "The sums are among that, or follow from it: every member learns them."
 
 
 def _unpublished(content: Content) -> Iterator[str]:

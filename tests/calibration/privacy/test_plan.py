@@ -12,7 +12,7 @@ from veilsum.calibration import CalibrationError
 from veilsum.calibration.privacy.accountant import gdp_mu
 from veilsum.calibration.privacy.plan import LOSSES, Outlook, Plan, plan
 from veilsum.calibration.privacy.trial import TRIAL_OFF_BY, points_lost
-from veilsum.protocol.study import RECIPES
+from veilsum.protocol.study import NOISY_BITS, RECIPES
 
 COHORT: dict[str, Any] = {"members": 12, "survivors_min": 8, "colluders": 3}
 ALL: dict[str, Any] = {"members": 12, "survivors_min": 12, "colluders": 0}
@@ -41,9 +41,8 @@ def test_its_figures_are_those_of_the_mechanism() -> None:
     assert made.sums.excess == pytest.approx(math.sqrt(12 / 5))
     assert made.sums.deviation == pytest.approx(sigma * math.sqrt(12 / 5))
     assert made.ratio == pytest.approx(60_000 * gdp_mu(1, 1e-5) / math.sqrt(12 / 5) / 2560)
-    bits = made.sums.ring_bits
-    assert made.sums.upload_bytes == math.ceil((256 * 257 // 2 + 2560) * bits / 8)
-    assert 2 ** (bits - 1) > 60_000 * 4**12 + made.sums.mechanism.noise_tail >= 2 ** (bits - 2)
+    assert made.sums.elements == 256 * 257 // 2 + 2560
+    assert 60_000 * 4**12 + made.sums.mechanism.noise_tail < 2 ** (NOISY_BITS - 1)
     several = planned(10_000, 64, 100, bias=True, rows_per_unit=3)
     assert (several.sums.mechanism.sensitivity, several.dim) == (3 * math.sqrt(5), 65)
     assert planned(10_000, 64, 100).mean_error is None

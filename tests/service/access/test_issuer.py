@@ -13,7 +13,6 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from pydantic import ValidationError
 
 from service.access import issuer as issuer_module
 from service.access.issuer import Issuer
@@ -21,7 +20,7 @@ from service.settings import Settings
 from tests.service.access.provider import OTHER, RSA, SCOPES, SHARED, Provider, encoded, public
 from tests.support.serving import Clock, Server, running
 from veilsum.protocol.causes import Cause
-from veilsum.protocol.errors import PeerFault
+from veilsum.protocol.errors import Misuse, PeerFault
 from veilsum.protocol.rest import Scope
 
 
@@ -262,7 +261,14 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
     assert found is not None
     assert found.scopes["auditors"] == {Scope.AUDIT}
     monkeypatch.setenv("VEILSUM_OIDC", json.dumps({**values, **changes}))
-    with pytest.raises(ValidationError):
+    with pytest.raises(Misuse, match=r"^VEILSUM_OIDC"):
+        Settings()
+
+
+@pytest.mark.parametrize("text", ["", "{", "{'issuer': 'https://id.example.org'}"])
+def test_a_setting_that_is_no_json(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEILSUM_OIDC", text)
+    with pytest.raises(Misuse, match="VEILSUM_OIDC: expected a JSON object"):
         Settings()
 
 

@@ -73,9 +73,12 @@ async def test_an_empty_token_is_none(tmp_path: Path, configured: str) -> None:
         assert await allowed(server, configured) is False
 
 
-async def test_a_short_configured_token_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("token", ["fifteen letters", "fifteen letters, ö", "fifteen letters\nand more"])
+async def test_a_configured_token_that_is_short_or_can_t_be_sent_is_refused(
+    tmp_path: Path, token: str
+) -> None:
     with pytest.raises(Misuse, match="openssl rand -hex 32") as caught:
-        async with running(tmp_path, operator_token="fifteen letters"):
+        async with running(tmp_path, operator_token=token):
             pass
     assert "fifteen" not in str(caught.value)
 

@@ -75,7 +75,7 @@ async def test_a_page_keeps_no_round(server: Server, gallery: Gallery) -> None:
         assert (await nobody.get(f"/rounds/{gallery.done}")).status_code == 200
     found = weakref.ref(rounds[gallery.done])
     rounds._recent = Recent(0)
-    for _ in range(100):  # the answer's task may still be ending
+    for _ in range(100):  # the thread that read it lets go a moment after it has answered
         gc.collect()
         if found() is None:
             break

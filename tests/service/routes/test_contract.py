@@ -195,6 +195,10 @@ async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> No
         assert answer.status_code in {400, 401, 404, 405}, (path, answer.text)
 
 
+async def test_an_address_with_a_path_too_many_is_said_to_be_one(server: Server) -> None:
+    assert "is its address right?" in (await server.client.get("/veilsum/v1/coordinator")).json()["detail"]
+
+
 async def test_other_methods_are_problems_too(server: Server, paths: dict[str, str]) -> None:
     for path in (
         "/healthz",
@@ -274,4 +278,6 @@ async def test_it_is_alive_and_documented(server: Server) -> None:
     assert (await server.client.get("/healthz")).json() == {"status": "ok"}
     assert (await server.client.get("/openapi.json")).json()["info"]["title"] == "veilsum coordinator"
     await asyncio.sleep(0)
-    assert all(status < 500 or status == 503 for _, _, status, _ in OBSERVED)
+    failed = {(status, cause) for _, _, status, cause in OBSERVED if status >= 500}
+    # Tests damage storage on purpose.
+    assert {cause for status, cause in failed if status != 503} <= {"storage-damaged"}

@@ -15,6 +15,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Records, Result
+from client_sdk.store import Store
 from tests.support.cli import CLASSES, PATIENCE_S, PERIOD, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 from veilsum.protocol.errors import Misuse
@@ -78,6 +79,7 @@ def test_fit_takes_part_in_a_run(consortium: Callable[..., Consortium]) -> None:
         assert run.result(PATIENCE_S).code == 0
     assert classifier.result_ is not None
     classifier.result_.verify(bytes.fromhex(c.admin))
+    assert Store(c.folder / "m0").unexported() == ()
     assert classifier.result_.counted
     test = dict(np.load(c.test))
     assert classifier.score(test["features"], names[test["labels"]]) > 0.9

@@ -281,8 +281,13 @@ def test_nothing_is_guessed() -> None:
         replace_head(TimmLike(0), head)  # timm's num_classes=0: what is linear in it is no classifier
 
 
-def test_an_unusual_name_is_found_where_it_is_the_only_linear_layer() -> None:
+def test_an_unusual_name_is_found_where_the_only_linear_layer_comes_last() -> None:
     assert classifier_name(nn.Sequential(nn.Conv2d(1, DIM, 1), nn.Flatten(), nn.Linear(DIM, 3))) == "2"
+    projecting = nn.Sequential(nn.Linear(DIM, DIM), nn.Unflatten(1, (DIM, 1, 1)), nn.Conv2d(DIM, 3, 1))
+    with pytest.raises(
+        Misuse, match="can't tell which layer of Sequential is its classifier: pass at= with one of 0"
+    ):
+        head_inputs(projecting, [torch.zeros(2, DIM)])
 
 
 class TwiceNamed(nn.Module):

@@ -89,6 +89,10 @@ def test_what_the_study_publishes_follows_from_its_first_statistic(statistics: A
     features, labels = clouds(500, DIM, 4, seed=77, noise=0.7)
     assert (found.heads["lda"].predict(features, normalise=True) == labels).mean() > 0.8
     assert found.documents["pooled"].arrays["counts"].sum() == 720
+    if found.solution is not None:  # members are told so: `explain`
+        ridge, raised = found.solution.ridge, np.linalg.inv(found.documents["posterior"].arrays["whitening"])
+        V = raised @ raised.T - ridge * np.eye(len(raised))
+        assert pytest.approx(found.documents["pooled"].arrays["V"], abs=1e-9) == V
     if statistics[0] is not KERNEL:
         plain = FFCStatistics(DIM, 4, bias=statistics[0] is LINEAR, normalise=True)
         plain.update(*everybody())

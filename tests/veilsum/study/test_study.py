@@ -209,10 +209,31 @@ def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
     assert "10 rows may come from 3 records" in words
     assert "may read single members' numbers" in words
     assert "how well heads fit it" in words  # the public record holds the error of each λ
-    assert "a person with a copy of a record can test whether it is in the sum" in words
-    many = {"records": {**records, "least": 200, "rows_per_id": 1}, "withhold": None, "thin_classes": True}
-    words = " ".join(s for section in explain(content_of(whole(**many))) for s in section.sentences)
-    assert "can test" not in words
+    assert "A person with a copy of a record can test whether it is in the sum" in words
+
+
+@pytest.mark.parametrize("publish", [[], ["lda"], ["posterior"], ["lda", "pooled"]])
+def test_members_are_told_when_what_is_published_shows_the_sums(publish: list[str]) -> None:
+    values = whole()
+    values["after"] |= {"publish": publish, "readers": "anyone"}
+    content = content_of(values)
+    words = " ".join(s for section in explain(content) for s in section.sentences)
+    assert ("every member learns them" in words) == bool({"pooled", "posterior"} & set(publish))
+    assert f"Every member may read {', '.join(publish)}." in words or not publish
+
+
+def test_a_test_for_a_known_record_is_weak_from_four_rows_a_number_on() -> None:
+    def explained(least: int) -> str:
+        records = {"least": least, "most": 20_000, "least_per_class": 5, "rows_per_id": 1}
+        content = content_of(whole(records=records, withhold=None, thin_classes=True))
+        assert (content.question.elements, content.question.least_rows(content.question.smallest.quorum)) == (
+            170,
+            5 * least,
+        )
+        return " ".join(s for section in explain(content) for s in section.sentences)
+
+    assert "The test is weak only from 680 rows on" in explained(135)
+    assert "can test" not in explained(136)
 
 
 @pytest.mark.parametrize(

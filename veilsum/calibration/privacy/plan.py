@@ -94,15 +94,9 @@ class NoisyRound:
         return self.deviation / self.mechanism.sigma
 
     @property
-    def ring_bits(self) -> int:
-        """The smallest ring that holds sum and noise."""
-        bound = self.mechanism.lattice.bound(self.records, self.mechanism.noise_tail)
-        return bound.bit_length() + 1
-
-    @property
-    def upload_bytes(self) -> int:
-        """One member's masked vector."""
-        return -(-self.mechanism.release.layout.elements * self.ring_bits // 8)
+    def elements(self) -> int:
+        """Length of a vector."""
+        return self.mechanism.release.layout.elements
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,9 @@ class History(Struct):
                 ["coordinator"],
             )
         links = opening.links
-        if extend_chain(EMPTY_CHAIN, links[: self.length]) != self.head:
+        nothing_new = len(links) == self.length
+        known = opening.chain if nothing_new else extend_chain(EMPTY_CHAIN, links[: self.length])
+        if known != self.head:
             raise PeerFault(
                 Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
             )
@@ -151,8 +153,7 @@ class History(Struct):
                 ["coordinator"],
             )
         check_places(opening)
-        head = extend_chain(self.head, links[self.length :])
-        return replace(self, head=head, length=len(links), settled=(), certified=())
+        return replace(self, head=opening.chain, length=len(links), settled=(), certified=())
 
 
 def _of(context: bytes, attempts: tuple[Attempt, ...]) -> Attempt:

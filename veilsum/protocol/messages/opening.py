@@ -1,5 +1,6 @@
 """The terms of a step, the chain of earlier attempts, and the opening of an attempt (protocol §4.3)."""
 
+from functools import cached_property
 from typing import Annotated
 
 from veilsum.protocol.causes import Cause
@@ -106,6 +107,11 @@ class Opening(Signed, kind=4, tag=Tag.OPENING):
     def place(self) -> tuple[int, int]:
         """Sequence and attempt numbers."""
         return self.sequence, self.attempt
+
+    @cached_property
+    def chain(self) -> bytes:
+        """The head of the chain of all its links."""
+        return extend_chain(EMPTY_CHAIN, self.links)
 
 
 def _check_attempt(attempt: int) -> None:

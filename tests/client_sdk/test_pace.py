@@ -1,0 +1,90 @@
+"""A coordinator that answers every long poll at once, always under a higher version: members ask once a second."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.effects import Flow, Request
+from tests.support.answers import Answer, rewritten
+from tests.support.consortium import Consortium
+from veilsum.protocol.rest import STATE_HEADER, VERSION_HEADER
+
+LOOKS, AT_ONCE = 40, 11
+"""How often a test has a member ask, and how many of these may come at once."""
+LIVELY = itertools.count(1_000)
+REQUESTS = "GET .*/requests/.*"
+
+
+def lively(**changes: Any) -> Answer:
+    """The same document, under another version."""
+    return rewritten(lambda shown: {**shown, **changes, "version": next(LIVELY)})
+
+
+def asked_anew(state: str = "", *, again: bool = True) -> Answer:
+    """What a member is asked, or nothing, under another version and in another state."""
+
+    def other(answer: httpx.Response) -> httpx.Response:
+        headers = {**answer.headers, VERSION_HEADER: str(next(LIVELY))}
+        headers[STATE_HEADER] = state or headers[STATE_HEADER]
+        return httpx.Response(
+            answer.status_code if again else 204, headers=headers, content=answer.content if again else b""
+        )
+
+    return other
+
+
+def enrolling(consortium: Consortium) -> Flow[Any]:
+    cohort = consortium.open_cohort()
+    consortium.shows("(GET|PUT) /v1/cohorts/.*", lively())
+    return consortium.member("member-0").enrol(cohort, consortium.records("member-0"))
+
+
+def waiting(consortium: Consortium) -> Flow[Any]:
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows(REQUESTS, asked_anew())
+    return consortium.member("member-0").contribute(round_id)
+
+
+def asked_again(consortium: Consortium) -> Flow[Any]:
+    """To upload, though that has been done."""
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows("GET /v1/rounds/[0-9a-f]{16}", lively(waiting_for=["member-0"]))
+    asked = list[httpx.Response]()
+
+    def first(answer: httpx.Response) -> httpx.Response:
+        asked.append(answer)
+        return asked_anew()(asked[0])
+
+    consortium.shows(REQUESTS, first)
+    return consortium.member("member-0").contribute(round_id)
+
+
+def erasing(consortium: Consortium) -> Flow[Any]:
+    """By one answer, and not by the other."""
+    round_id = consortium.open_round(consortium.enrol())
+    consortium.shows(REQUESTS, asked_anew("erasing", again=False))
+    return consortium.member("member-0").contribute(round_id)
+
+
+def idle(consortium: Consortium) -> Flow[Any]:
+    consortium.shows(".*/runs", rewritten(lambda shown: {**shown, "revision": next(LIVELY)}))
+    agent = consortium.member("member-0").agent(consortium.records("member-0"))
+    return consortium.open["member-0"].joined(agent)
+
+
+@pytest.mark.parametrize("flow", [enrolling, waiting, asked_again, erasing, idle])
+def test_news_without_end_is_followed_once_a_second(
+    consortium: Consortium, flow: Callable[[Consortium], Flow[Any]]
+) -> None:
+    consortium.holds = False
+    steps = consortium.steps(flow(consortium))
+    begun_s, seen = consortium.clock(), 0
+    while seen < LOOKS:
+        state, effect = next(steps)
+        polls = isinstance(effect, Request) and ("after" in effect.params or "requests" in effect.path)
+        seen += state == "before" and polls
+    steps.close()
+    assert consortium.clock() - begun_s >= LOOKS - AT_ONCE
