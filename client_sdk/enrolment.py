@@ -195,7 +195,7 @@ def _answer(session: Session, content: Content, view: CohortView, records: Recor
         if records is None:
             raise Misuse(f"{content.notes.name}, period {period}: pass your records to decide on taking part")
         base = None if view.repeats is None else _base(session, content, view)
-        # Not before its records are asked for: the clock may be wrong, and is then set right.
+        # Only now that records are asked for: a wrong clock may have been set right by then.
         ledger.give_up_expired(session.environment.now_s())
         if base is None:
             yield from _leave_others(session, question.digest)

@@ -15,7 +15,7 @@ DIM, SIZE, ROWS = 16, 256, 3
 
 
 def solved(sums: Floats, phi: RandomFeatures, rows: int, seed: int) -> Floats:
-    """Rows of which φ sums up to `sums`, by Levenberg and Marquardt's method."""
+    """Find rows whose φ add up to `sums`, by Levenberg and Marquardt's method."""
     omega, scale = phi.directions, np.sqrt(2 / phi.size)
 
     def missed(flat: Floats) -> Floats:

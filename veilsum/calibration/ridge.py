@@ -300,8 +300,8 @@ def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
     """The smallest λ for which each column of W is promised within 1e-6·(‖w‖ + ½) of float64 ridge.
 
     Each of n members rounds by an error uniform on ±½ step. So the sum's error has variance n/12, the symmetric error matrix E a spectral
-    norm near 2√(l·n/12) steps (Wigner's edge), and the error of a column of U half that length. Chance adds to the norms some deviations,
-    for which 2 are added to √l. The solve amplifies both by at most 1/λ, E's after ‖w‖; a ridge of 1e6 times E's norm keeps the change
+    norm near 2√(l·n/12) steps (Wigner's edge), and the error of a column of U half that length. Both norms vary by
+    chance: √l + 2 in place of √l allows for that. The solve amplifies both by at most 1/λ, E's after ‖w‖; a ridge of 1e6 times E's norm keeps the change
     below that.
 
     `dim` is l, the rows of V with the constant column, and `members` n, times the roundings behind each entry if a member rounds more than
