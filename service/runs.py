@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Table, bindparam, func, or_, select
@@ -135,16 +135,25 @@ class Runs:
 
         def read() -> list[tuple[float, RunView]]:
             contents = {name: read_content(Study.from_bytes(body).content) for name, body in bodies.items()}
-            return [_run(row, contents[row.study], chain) for row in rows]
+            ended = {None, *(round_name(link.context) for link in chain)}
+            return [
+                (_until(row, contents[row.study], ended), _run(row, contents[row.study], chain))
+                for row in rows
+            ]
 
         with self._database.quarantine.reading(f"runs of federation {federation}"):
             return await asyncio.to_thread(read)
 
 
-def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[float, RunView]:
+def _until(row: Row[Any], content: Content, ended: Container[str | None]) -> float:
+    # An attempt may wait for its members beyond the study: they report what they have erased.
+    return content.notes.expires if row.round in ended else math.inf
+
+
+def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> RunView:
     repeats = NO_CONTEXT if row.repeats is None else bytes.fromhex(row.repeats)
     step = next_step(content.question, row.period, repeats, bytes.fromhex(row.id), chain)
-    view = RunView(
+    return RunView(
         cohort=row.id,
         study=row.study,
         name=content.notes.name,
@@ -156,6 +165,3 @@ def _run(row: Row[Any], content: Content, chain: Sequence[Link]) -> tuple[float,
         over=bool(row.failed) or step is None,
         round=row.round,
     )
-    ended = row.round is None or any(round_name(link.context) == row.round for link in chain)
-    # An attempt may wait for its members beyond the study: they report what they have erased.
-    return content.notes.expires if ended else math.inf, view
