@@ -145,7 +145,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         with monkeypatch.context() as patched:
             patched.setattr(server.coordinator.blobs, "put", crashing)
             await party.play_until(server, round_id, "recovered")
-            while round_id not in server.coordinator.blobs.names("transcripts"):
+            while not server.coordinator.blobs.names(f"transcripts/{round_id}"):
                 later = {"after": 1 << 20, "wait_s": 0.05}
                 await server.client.get(rest.ROUND.format(round_id=round_id), params=later)
             assert not (await server.view(round_id))["ended"]
